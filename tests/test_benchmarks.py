@@ -79,8 +79,8 @@ def test_settings_that_there_are_not_are_refused_before_anything_is_written(tmp_
 def test_settings_are_chosen_as_tables_write_them(monkeypatch):
     monkeypatch.syspath_prepend(str(RUN.parent))
     case = importlib.import_module("cases").LOTKA_VOLTERRA
-    found = importlib.import_module("run").chosen(case, ["N=10", "tolerance=1e-4"], quick=False)
-    assert found == ({"N": 10, "tolerance": 1e-4},)
+    choice = importlib.import_module("run").chosen(case, ["N=10", "tolerance=1e-4"], quick=False)
+    assert choice == ({"N": 10, "tolerance": 1e-4},)
 
 
 def test_numbers_are_written_without_needless_exponents(monkeypatch):
@@ -152,7 +152,7 @@ def test_what_comes_before_a_task_is_not_timed(monkeypatch):
     monkeypatch.syspath_prepend(str(RUN.parent))
     from worker import ready, timed  # noqa: PLC0415
 
-    task = (lambda: time.sleep(0.2) or 3, lambda given: given + 1)
+    task = (lambda: time.sleep(0.2) or 3, lambda value: value + 1)
     assert ready(task)() == 4
     assert ready(lambda: 5)() == 5
     assert timed(task) < 0.2
@@ -176,10 +176,10 @@ def test_contestants_take_turns_and_failures_are_lines(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     contestants = tuple(Contestant(name, name) for name in (*calls, "absent"))
     rows = hold(contestants, ({"size": 1},), Limits(turns=2, budget=0.0, patience=60.0))
-    found = {row.contestant: row for row in rows}
-    assert found["second"].error == 0.5
-    assert found["second"].ratio == found["second"].milliseconds / found["first"].milliseconds
-    notes = [found[name].note for name in ("refusing", "failing", "dying", "absent")]
+    by_name = {row.contestant: row for row in rows}
+    assert by_name["second"].error == 0.5
+    assert by_name["second"].ratio == by_name["second"].milliseconds / by_name["first"].milliseconds
+    notes = [by_name[name].note for name in ("refusing", "failing", "dying", "absent")]
     assert notes == [
         "not for me",
         "failed: ZeroDivisionError: division by zero",
@@ -197,7 +197,7 @@ def test_pollution_mechanism_ends_at_the_published_state(monkeypatch):
     from stiff import SYSTEMS  # noqa: PLC0415
 
     system = SYSTEMS["air pollution"]
-    found = solve_ivp(
+    solution = solve_ivp(
         lambda _t, u: system.rhs(u, system.parameters),
         (0.0, system.end),
         system.start,
@@ -207,7 +207,7 @@ def test_pollution_mechanism_ends_at_the_published_state(monkeypatch):
     )
     # Mazzia, Magherini, Test Set for Initial Value Problem Solvers, 2008: POLLU
     published = [0.5646255480022769e-1, 0.1342484130422339, 0.4139734331099427e-8]
-    np.testing.assert_allclose(found.y[:3, -1], published, rtol=1e-7)
+    np.testing.assert_allclose(solution.y[:3, -1], published, rtol=1e-7)
 
 
 def test_gri_mech_has_the_published_rates_and_keeps_atoms(monkeypatch):

@@ -14,8 +14,8 @@ NEEDS_MORE = ("./model.so", "dmda_or_vec")
 
 
 def blocks(page):
-    found = [code for language, code in BLOCK.findall(page.read_text()) if language == "python"]
-    return [code for code in found if not any(name in code for name in NEEDS_MORE)]
+    values = [code for language, code in BLOCK.findall(page.read_text()) if language == "python"]
+    return [code for code in values if not any(name in code for name in NEEDS_MORE)]
 
 
 def anchors(page):
@@ -25,7 +25,7 @@ def anchors(page):
 
 
 @pytest.mark.parametrize(
-    "page", [each for each in PAGES if blocks(each)], ids=lambda each: each.stem
+    "page", [item for item in PAGES if blocks(item)], ids=lambda item: item.stem
 )
 def test_code_runs_as_it_stands(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -50,7 +50,7 @@ def test_differences_that_pages_show_are_in_the_files_that_they_name():
             assert not {line[1:] for line in lines} - set(text), path
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda each: each.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda item: item.stem)
 def test_links_lead_somewhere(page):
     for link in re.findall(r"\]\(([^)]+)\)", BLOCK.sub("", page.read_text())):
         if link.startswith("https://"):

@@ -116,8 +116,8 @@ def test_old_python_is_passed_over(bash, tmp_path):
     old = tmp_path / "oldpython"
     old.write_text("#!/bin/sh\nexit 1\n")
     old.chmod(0o755)
-    found = bash("find_python", DAEOSENS_PYTHON=str(old)).stdout.strip()
-    assert found != str(old)
+    text = bash("find_python", DAEOSENS_PYTHON=str(old)).stdout.strip()
+    assert text != str(old)
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_petsc_dir_without_petsc_is_refused(bash, tmp_path):
 
 
 def test_importable_petsc4py_is_found_where_it_is(bash):
-    found = bash(f'importable_petsc4py "{sys.executable}"')
-    assert (Path(found.stdout.strip()) / "petsc4py").is_dir()
+    output = bash(f'importable_petsc4py "{sys.executable}"')
+    assert (Path(output.stdout.strip()) / "petsc4py").is_dir()
     assert bash(f'petsc_series=3.19; importable_petsc4py "{sys.executable}"').returncode == 1
 
 

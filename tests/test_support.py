@@ -255,7 +255,7 @@ def test_derivatives_through_events(events):
 
 def test_any_two_values_meet_in_some_cell_with_events():
     """But those that notes of the page refuse."""
-    met = {pair for each in event_support.design() for pair in each.pairs}
+    met = {pair for item in event_support.design() for pair in item.pairs}
     # Runge-Kutta with a mass or F, ESDIRK with M(p) or F, steps without an estimate
     refused = len(EXPLICIT) * 4 + len(DIAGONAL) * 2 + len(NO_ESTIMATE)
     sizes = [len(values) for values in event_support.AXES.values()]

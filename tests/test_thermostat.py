@@ -51,7 +51,7 @@ def test_same_answers_on_any_number_of_ranks(method, dt):
     (grid, ours, gradient), (whole, alone, expected) = answers
     times = [crossing.t for crossing in alone.crossings]
     assert len(times) >= 6
-    np.testing.assert_allclose([each.t for each in ours.crossings], times, rtol=1e-11)
+    np.testing.assert_allclose([crossing.t for crossing in ours.crossings], times, rtol=1e-11)
     assert gradient.value == pytest.approx(expected.value, rel=1e-11)
     np.testing.assert_allclose(gradient.p, expected.p, rtol=1e-9)
     field = own_part(grid, whole.values(expected.u0_vec))
@@ -72,9 +72,9 @@ def test_taylor_through_several_switches(method, dt, free):
     house = THERMOSTAT.room(config)
     functional = THERMOSTAT.functional(config, house, *free)
     epsilons = [2e-4 * 0.5**k for k in range(4)]
-    found = taylor(functional, epsilons=epsilons, hessian=bool(free))
-    assert found.order > 1.99
-    assert not free or found.hessian_order > 2.97
+    orders = taylor(functional, epsilons=epsilons, hessian=bool(free))
+    assert orders.order > 1.99
+    assert not free or orders.hessian_order > 2.97
     assert len(functional.trajectory(functional.start()).crossings) >= 6
 
 
@@ -169,5 +169,5 @@ def test_better_thresholds_cost_less_at_every_resolution():
         house = THERMOSTAT.room(config)
         start = replace(config, low=18.0, high=22.0)
         functional = THERMOSTAT.functional(start, house, "low", "high")
-        found, first = (functional.value(x) for x in ((18.5186, 20.434), (18.0, 22.0)))
-        assert found < first - 3.0
+        values, first = (functional.value(x) for x in ((18.5186, 20.434), (18.0, 22.0)))
+        assert values < first - 3.0

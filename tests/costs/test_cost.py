@@ -73,8 +73,8 @@ def test_partial_derivatives_are_the_users_with_and_without_them():
 
 
 def test_terminal_cost_is_a_point_at_the_final_time():
-    for given in (Terminal(terminal), Terminal(terminal, terminal_u, terminal_p)):
-        cost = given.lower(PROBLEM, T_END)
+    for number in (Terminal(terminal), Terminal(terminal, terminal_u, terminal_p)):
+        cost = number.lower(PROBLEM, T_END)
         ((time, weight, scalar),) = cost.points
         assert (time, weight, cost.densities) == (T_END, 1.0, ())
         value, by_u, by_p, by_t = partials(scalar)
@@ -254,7 +254,11 @@ KINK = Event(lambda t, u, p: u[0] - 0.1, name="kink")
 EVENTFUL = ODE(rhs, 3, NAMES, events=[KINK])
 KINDS = {
     "terminal": (Terminal, "value", "value_t"),
-    'at event "kink"': (lambda value, **given: AtEvent(value, "kink", **given), "value", "value_t"),
+    'at event "kink"': (
+        lambda value, **number: AtEvent(value, "kink", **number),
+        "value",
+        "value_t",
+    ),
     "running": (Running, "density", "density_t"),
 }
 POINT = (T, vec(U0), P0)
@@ -278,11 +282,11 @@ RETURNED = {
 }
 
 
-def scalar_of(title, problem=EVENTFUL, value=density, **given):
+def scalar_of(title, problem=EVENTFUL, value=density, **by_name):
     """Return the lowered scalar of one kind of cost; "time" stands for its derivative in t."""
     kind, _, in_time = KINDS[title]
-    given = {in_time if name == "time" else name: each for name, each in given.items()}
-    cost = kind(value, **given).lower(problem, T_END)
+    by_name = {in_time if name == "time" else name: entry for name, entry in by_name.items()}
+    cost = kind(value, **by_name).lower(problem, T_END)
     return (*cost.points, *cost.densities)[0][-1]
 
 

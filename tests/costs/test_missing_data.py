@@ -99,7 +99,7 @@ def misfit(observe, *jacobians):
 
 def functionals(problem, method, *misfits, **extra):
     stepping = Stepping((0.0, 1.5), method, dt=0.1)
-    return [Reduced(problem, each, stepping, control(), **extra) for each in misfits]
+    return [Reduced(problem, misfit, stepping, control(), **extra) for misfit in misfits]
 
 
 OBSERVED = {
@@ -206,12 +206,14 @@ def test_vectors_may_have_missing_entries_on_any_number_of_ranks(world):
     values = {"a": Parameter(case.p[0], scale="log"), "r": Parameter(case.p[1])}
     parameters = Parameters(values, case.u0)
     stepping = Stepping((0.0, 0.2), "cn", dt=0.03)
-    here, there = (Reduced(case.problem, each, stepping, parameters) for each in (with_gaps, whole))
+    here, there = (
+        Reduced(case.problem, value, stepping, parameters) for value in (with_gaps, whole)
+    )
     x, dx = here.start(), [0.4, -0.7]
     assert here.residual(x).size == there.residual(x).size
     assert here.value(x) == pytest.approx(there.value(x), rel=1e-13)
     for product in ("hessian_product", "gauss_newton_product"):
-        ours, other = (getattr(each, product)(x, dx) for each in (here, there))
+        ours, other = (getattr(value, product)(x, dx) for value in (here, there))
         np.testing.assert_allclose(gather(ours), gather(other), rtol=1e-9)
     np.testing.assert_allclose(gather(here.gradient(x)), gather(there.gradient(x)), rtol=1e-10)
     assert min(taylor(here, x)) > 1.9
@@ -235,9 +237,9 @@ def test_vectors_may_have_missing_entries_on_any_number_of_ranks(world):
     ],
 )
 def test_what_is_wrong_is_named(change, message):
-    given = {"times": [1.0, 2.0], "data": [[1.0, 2.0], [NAN, 1.0]], **change}
+    values = {"times": [1.0, 2.0], "data": [[1.0, 2.0], [NAN, 1.0]], **change}
     with pytest.raises(InputError, match=message):
-        LeastSquares(**given)
+        LeastSquares(**values)
 
 
 def test_masked_data_are_missing():
@@ -295,56 +297,60 @@ def fitted(data=TABLE, noise=None, **extra):
 
 @pytest.mark.parametrize("hessian", ["exact", "gauss_newton"])
 def test_a_fit_is_the_regression_of_what_was_observed(hessian):
-    found = fitted(hessian=hessian)
+    estimate = fitted(hessian=hessian)
     best, squares = np.linalg.lstsq(DESIGN, RIGHT)[:2]
     inverse = np.linalg.inv(DESIGN.T @ DESIGN)
     variance = squares[0] / (COUNT - 2)
-    assert found.estimate["rate"] == pytest.approx(best[0], rel=1e-8)
-    assert found.estimate["amount"] == pytest.approx(math.exp(best[1]), rel=1e-8)
-    assert found.degrees_of_freedom == pytest.approx(COUNT - 2)
-    np.testing.assert_allclose(found.sigma, math.sqrt(variance), rtol=1e-9)
-    np.testing.assert_allclose(found.covariance.scaled, variance * inverse, rtol=1e-7)
-    np.testing.assert_array_equal(np.isnan(found.residuals), GONE)
+    assert estimate.estimate["rate"] == pytest.approx(best[0], rel=1e-8)
+    assert estimate.estimate["amount"] == pytest.approx(math.exp(best[1]), rel=1e-8)
+    assert estimate.degrees_of_freedom == pytest.approx(COUNT - 2)
+    np.testing.assert_allclose(estimate.sigma, math.sqrt(variance), rtol=1e-9)
+    np.testing.assert_allclose(estimate.covariance.scaled, variance * inverse, rtol=1e-7)
+    np.testing.assert_array_equal(np.isnan(estimate.residuals), GONE)
     rest = (RIGHT - DESIGN @ best) / math.sqrt(variance)
-    np.testing.assert_allclose(found.residuals[~GONE], rest, rtol=1e-6, atol=1e-9)
-    assert found.chi_square == pytest.approx(COUNT - 2)
-    assert f"fit: {COUNT} observations" in repr(found)
+    np.testing.assert_allclose(estimate.residuals[~GONE], rest, rtol=1e-6, atol=1e-9)
+    assert estimate.chi_square == pytest.approx(COUNT - 2)
+    assert f"fit: {COUNT} observations" in repr(estimate)
     times = np.array([0.1, 3.0])
     rows = np.column_stack([-times, np.ones(2)])
     error = np.sqrt(variance * np.einsum("ki,ij,kj->k", rows, inverse, rows))
-    bands = found.prediction(times)
+    bands = estimate.prediction(times)
     np.testing.assert_allclose(bands.standard_error, np.column_stack([error] * 2), rtol=1e-6)
     reach = stats.t.ppf(0.975, COUNT - 2) * math.sqrt(variance * inverse[0, 0])
     ends = (best[0] - reach, best[0] + reach)
-    assert found.intervals()["rate"] == pytest.approx(ends, rel=1e-6)
-    assert found.profile(["rate"], tolerance=1e-5)["rate"].interval == pytest.approx(ends, rel=1e-4)
+    assert estimate.intervals()["rate"] == pytest.approx(ends, rel=1e-6)
+    assert estimate.profile(["rate"], tolerance=1e-5)["rate"].interval == pytest.approx(
+        ends, rel=1e-4
+    )
 
 
 def test_a_given_level_and_a_prior_go_with_missing_data():
     levels = np.array([0.15, 0.3])
-    found = fitted(noise=LogNormal(levels), priors=Prior([0.9], 0.05, names=["rate"]))
+    estimate = fitted(noise=LogNormal(levels), priors=Prior([0.9], 0.05, names=["rate"]))
     weights = 1.0 / np.tile(levels, 7)[HERE]
     design = np.vstack([DESIGN * weights[:, None], [1.0 / 0.05, 0.0]])
     right = np.append(RIGHT * weights, 0.9 / 0.05)
     best = np.linalg.lstsq(design, right)[0]
-    np.testing.assert_allclose(found.covariance.x, best, rtol=1e-7)
-    np.testing.assert_allclose(found.covariance.scaled, np.linalg.inv(design.T @ design), rtol=1e-6)
+    np.testing.assert_allclose(estimate.covariance.x, best, rtol=1e-7)
+    np.testing.assert_allclose(
+        estimate.covariance.scaled, np.linalg.inv(design.T @ design), rtol=1e-6
+    )
     rest = RIGHT * weights - (DESIGN * weights[:, None]) @ best
-    assert found.chi_square == pytest.approx(rest @ rest, rel=1e-6)
-    degrees = COUNT - 2 + found.covariance.scaled[0, 0] / 0.05**2
-    assert found.p_value == pytest.approx(stats.chi2.sf(rest @ rest, degrees), rel=1e-6)
+    assert estimate.chi_square == pytest.approx(rest @ rest, rel=1e-6)
+    degrees = COUNT - 2 + estimate.covariance.scaled[0, 0] / 0.05**2
+    assert estimate.p_value == pytest.approx(stats.chi2.sf(rest @ rest, degrees), rel=1e-6)
 
 
-@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize("item", [False, True])
 @pytest.mark.parametrize("prior", [None, (-1.0, 0.5)])
-def test_derivatives_of_the_likelihood_are_exact(each, prior):
-    noise = Normal(each_column=each, prior=prior)
+def test_derivatives_of_the_likelihood_are_exact(item, prior):
+    noise = Normal(each_column=item, prior=prior)
     functional = fitted(noise=noise).functional
     assert isinstance(functional, EstimatedNoise)
     x = functional.start()
     assert min(taylor(functional, x)) > 1.9
     assert min(taylor(functional, x, hessian=True)) > 2.9
-    np.testing.assert_array_equal(functional.counts, [5, 4] if each else [9])
+    np.testing.assert_array_equal(functional.counts, [5, 4] if item else [9])
     dense = functional.hessian(x)
     np.testing.assert_allclose(
         gather(functional.hessian_product(x, scattered(x, [0.3, -1.0]))), dense @ [0.3, -1.0]
@@ -377,7 +383,7 @@ def test_an_output_that_was_not_observed_may_have_no_logarithm():
     def state_p(t, u, p):
         return np.zeros((2, 1)) + 0.0 * u[0]
 
-    found = [
+    values = [
         fit(grow, data, rates, stepping, times=times, noise=LogNormal(), **observed)
         for observed in (
             {},
@@ -385,10 +391,10 @@ def test_an_output_that_was_not_observed_may_have_no_logarithm():
             {"observe": state, "observe_u": state_u, "observe_p": state_p},
         )
     ]
-    for each in found:
-        assert each.estimate["rate"] == pytest.approx(0.5, abs=0.05)
-        assert each.estimate["rate"] == pytest.approx(found[0].estimate["rate"], rel=1e-6)
-        np.testing.assert_allclose(each.covariance.scaled, found[0].covariance.scaled, rtol=1e-4)
+    for item in values:
+        assert item.estimate["rate"] == pytest.approx(0.5, abs=0.05)
+        assert item.estimate["rate"] == pytest.approx(values[0].estimate["rate"], rel=1e-6)
+        np.testing.assert_allclose(item.covariance.scaled, values[0].covariance.scaled, rtol=1e-4)
     data[0, 1] = 1e-3
     with pytest.raises(SolveError, match="what is observed is 0 at t = 0, with log-normal noise"):
         fit(grow, data, rates, stepping, times=times, noise=LogNormal())

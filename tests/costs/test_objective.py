@@ -87,28 +87,28 @@ def test_misfit_of_the_observed_quantity_with_its_noise(run):
 
 @pytest.mark.parametrize("sigma", [0.5, [0.5, 0.4], [[0.5, 0.4], [0.3, 0.2], [0.7, 0.9]]])
 def test_noise_levels_for_all_for_each_quantity_or_for_each_number(run, sigma):
-    given = LeastSquares(OBSERVATION_TIMES, DATA, sigma, observe=[2, 0])
+    misfit = LeastSquares(OBSERVATION_TIMES, DATA, sigma, observe=[2, 0])
     u = np.array(states(run))[:, [2, 0]]
     expected = 0.5 * (((u - DATA) / np.array(sigma)) ** 2).sum()
-    assert evaluate(run, given) == pytest.approx(expected, rel=1e-14)
+    assert evaluate(run, misfit) == pytest.approx(expected, rel=1e-14)
 
 
 def test_whole_state_and_single_components_can_be_observed(run):
     whole = np.array(states(run)) + 0.1
     misfit = LeastSquares(OBSERVATION_TIMES, whole)
     assert evaluate(run, misfit) == pytest.approx(0.5 * 9 * 0.01, rel=1e-12)
-    one = LeastSquares(OBSERVATION_TIMES, whole[:, 1], observe=[1])
-    assert evaluate(run, one) == pytest.approx(0.5 * 3 * 0.01, rel=1e-12)
+    data_misfit = LeastSquares(OBSERVATION_TIMES, whole[:, 1], observe=[1])
+    assert evaluate(run, data_misfit) == pytest.approx(0.5 * 3 * 0.01, rel=1e-12)
     gradient = adjoint(run, LeastSquares([0.0], [whole[0, 1]], observe=[1])).u0
     np.testing.assert_allclose(gradient, [0.0, U0[1] - whole[0, 1], 0.0], rtol=1e-14)
 
 
 def test_misfit_keeps_its_numbers_when_the_caller_changes_his(run):
-    given = [np.array(OBSERVATION_TIMES), np.array(DATA), np.full(2, 0.3), np.array([2, 0])]
-    misfit = LeastSquares(*given[:3], observe=given[3])
+    values = [np.array(OBSERVATION_TIMES), np.array(DATA), np.full(2, 0.3), np.array([2, 0])]
+    misfit = LeastSquares(*values[:3], observe=values[3])
     expected = evaluate(run, LeastSquares(OBSERVATION_TIMES, DATA, 0.3, observe=[2, 0]))
-    for each in given:
-        each[:] = 1
+    for item in values:
+        item[:] = 1
     assert evaluate(run, misfit) == expected
 
 
@@ -164,9 +164,9 @@ def test_what_a_distributed_problem_cannot_observe_is_refused():
         UnsupportedError, match=r"arrays for a PETSc-style problem\n  expected: data as"
     ):
         LeastSquares([0.1], [[0.0]], observe=[0]).lower(case.problem, 0.1)
-    given = LeastSquares([0.1], [case.u0], observe=lambda t, u, p: u)
+    misfit = LeastSquares([0.1], [case.u0], observe=lambda t, u, p: u)
     with pytest.raises(UnsupportedError, match=r"not a Mat\n(.|\n)*try: arrays as data"):
-        given.lower(case.problem, 0.1)
+        misfit.lower(case.problem, 0.1)
     with pytest.raises(InputError, match=r"data\[0\] has size 24\n  expected: 12"):
         LeastSquares([0.1], [case.u0], observe=averaging(case.ring)).lower(case.problem, 0.1)
     short = averages(case.ring, case.u0)

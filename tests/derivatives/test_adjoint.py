@@ -369,12 +369,12 @@ def test_adjoint_needs_the_derivatives_that_were_not_supplied():
 
 
 def test_initial_state_jacobian_found_automatically_is_the_analytic_one(rng):
-    given = Parameters(FOLLOWING.values, initial_state, initial_state_p)
+    value = Parameters(FOLLOWING.values, initial_state, initial_state_p)
     problem = FORMS["rhs"].analytic
     gradient = steps_gradients("rhs", "rk4", False)[-1]
-    x = given.start(problem)
+    x = value.start(problem)
     ours = FOLLOWING.pull_back(problem, x, gradient).getArray()
-    theirs = given.pull_back(problem, x, gradient).getArray()
+    theirs = value.pull_back(problem, x, gradient).getArray()
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-14)
 
 

@@ -80,10 +80,10 @@ def test_blocks_give_the_gradients_of_the_sweep_by_steps(name, method, adaptive)
     assert_equal(adjoint(run, ALL_OBJECTIVES, "arrays"), by_steps(name, method, adaptive))
 
 
-@pytest.mark.parametrize("given", batched.GIVEN)
+@pytest.mark.parametrize("value", batched.GIVEN)
 @each_run
-def test_batched_callbacks_give_the_same(name, method, adaptive, given):
-    problem = batched.batched_problem(name, given)
+def test_batched_callbacks_give_the_same(name, method, adaptive, value):
+    problem = batched.batched_problem(name, value)
     run = trajectory(problem, method, adaptive)
     assert_equal(adjoint(run, ALL_OBJECTIVES), adjoint(run, ALL_OBJECTIVES, "vectors"))
 
@@ -180,7 +180,7 @@ def test_threads_share_the_rows_and_change_nothing(steps_at_once, monkeypatch):
     run = solve(model, np.full(n, 0.1), p, Stepping((0.0, 5.0), "rk5dp", rtol=1e-6, atol=1e-6))
     monkeypatch.setattr(block_adjoint, "WORTH", 0)
     monkeypatch.setattr(block_adjoint, "FEWEST", 3)
-    taken, found = [], {}
+    taken, values = [], {}
 
     def noted(pulls, coefficients, lam, mu, at_once, fresh):
         taken.append((-(-len(lam) // at_once), len(pulls)))
@@ -193,22 +193,22 @@ def test_threads_share_the_rows_and_change_nothing(steps_at_once, monkeypatch):
         memory = steps_at_once * bytes_of_a_step(run, block_steps(run), min(rows, 2 * n)) + 1
         monkeypatch.setattr("daeosens.derivatives.engines.arrays.step_blocks.BLOCK_MEMORY", memory)
         taken.clear()
-        found[threads] = sensitivities(run, engine="arrays")
+        values[threads] = sensitivities(run, engine="arrays")
         assert len(taken) == -(-run.n_steps // steps_at_once)
         assert all(workers == threads <= parts for parts, workers in taken)
     steps = sensitivities(run, engine="vectors")
     du0, dp = random.normal(size=n), random.normal(size=p.size)
     along = tangent(run, du0, dp).u[-1]
-    for each in found.values():
-        assert difference(each.p, steps.p) < 1e-13
-        assert difference(each.u0, steps.u0) < 1e-13
-        assert difference(each.u0 @ du0 + each.p @ dp, along) < 1e-12
+    for value in values.values():
+        assert difference(value.p, steps.p) < 1e-13
+        assert difference(value.u0, steps.u0) < 1e-13
+        assert difference(value.u0 @ du0 + value.p @ dp, along) < 1e-12
 
 
 # ---- independent evidence ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("given", batched.GIVEN)
+@pytest.mark.parametrize("value", batched.GIVEN)
 @pytest.mark.parametrize(
     ("name", "method"),
     [
@@ -216,8 +216,8 @@ def test_threads_share_the_rows_and_change_nothing(steps_at_once, monkeypatch):
         *itertools.product(["M", "M singular"], ["beuler", "cn", "midpoint"]),
     ],
 )
-def test_block_adjoint_is_the_transpose_of_the_tangent(name, method, given, rng):
-    run = trajectory(batched.batched_problem(name, given), method)
+def test_block_adjoint_is_the_transpose_of_the_tangent(name, method, value, rng):
+    run = trajectory(batched.batched_problem(name, value), method)
     gradient = adjoint(run, ANALYTIC_COST, "arrays")
     du0, dp = rng.normal(size=(2, 3))
     along = tangent(run, du0, dp).derivative(ANALYTIC_COST)
@@ -273,13 +273,13 @@ def test_memory_is_bounded_by_flushing(method, steps_at_once, monkeypatch):
     counting = Counting(problem.batch)
     object.__setattr__(problem, "batch", counting)
     run = trajectory(problem, method)
-    each = block_steps(run).points_per_step
+    value = block_steps(run).points_per_step
     memory = steps_at_once * bytes_of_a_step(run, block_steps(run), 2 * len(ALL_OBJECTIVES)) + 1
     monkeypatch.setattr("daeosens.derivatives.engines.arrays.step_blocks.BLOCK_MEMORY", memory)
     gradients = adjoint(run, ALL_OBJECTIVES, "arrays")
     assert len(counting.seen) == -(-run.n_steps // steps_at_once)
     shared = 1 if method == "cn" else 0  # neighbouring steps share a point
-    assert max(shape[1] for shape in counting.seen) <= each * steps_at_once + shared
+    assert max(shape[1] for shape in counting.seen) <= value * steps_at_once + shared
     assert_equal(gradients, adjoint(run, ALL_OBJECTIVES, "vectors"))
 
 

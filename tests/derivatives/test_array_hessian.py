@@ -95,12 +95,12 @@ def test_products_in_blocks_are_those_by_steps(name, method, adaptive):
     assert_equal(products, by_steps(name, method, adaptive))
 
 
-@pytest.mark.parametrize("given", batched.GIVEN)
+@pytest.mark.parametrize("value", batched.GIVEN)
 @pytest.mark.parametrize("adaptive", [False, True])
 @pytest.mark.parametrize(("name", "method"), [*FEW, ("M singular", "theta:0.7")])
-def test_products_by_batched_callbacks_are_those_by_steps(name, method, adaptive, given):
+def test_products_by_batched_callbacks_are_those_by_steps(name, method, adaptive, value):
     adaptive = adaptive and forms.can_adapt(name, method)
-    run = trajectory(batched.batched_problem(name, given), method, adaptive)
+    run = trajectory(batched.batched_problem(name, value), method, adaptive)
     products = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS)
     reference = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS, engine="vectors")
     assert_equal(products, (flat(reference), reference[0].gradient))
@@ -178,10 +178,10 @@ def test_closed_form_of_decay(method):
     assert by_a.p[0] == pytest.approx(u0 * second, rel=1e-10)
 
 
-@pytest.mark.parametrize("given", batched.GIVEN)
+@pytest.mark.parametrize("value", batched.GIVEN)
 @pytest.mark.parametrize(("name", "method"), FEW)
-def test_products_are_symmetric(name, method, given):
-    run = trajectory(batched.batched_problem(name, given), method)
+def test_products_are_symmetric(name, method, value):
+    run = trajectory(batched.batched_problem(name, value), method)
     unit = np.eye(6)
     pairs = [(row[:3], row[3:]) for row in unit]
     matrix = flat(hessian_sweep(run, forms.ANALYTIC_COST, pairs, engine="arrays"))
@@ -206,8 +206,8 @@ def test_reduced_hessians_pass_the_taylor_test(name, method):
         Reduced(problem, forms.ANALYTIC_COST, stepping, FOLLOWING, engine=engine)
         for engine in ("arrays", "vectors")
     ]
-    found = taylor(functionals[0], hessian=True)
-    assert min(found) > 2.9, found
+    orders = taylor(functionals[0], hessian=True)
+    assert min(orders) > 2.9, orders
     x = functionals[0].start()
     ours, reference = (functional.hessian(x) for functional in functionals)
     assert difference(ours, reference) < 1e-12
@@ -241,16 +241,16 @@ def test_the_full_hessian_of_lotka_volterra(method):
 def test_memory_is_bounded(name, method, steps_at_once, together, monkeypatch):
     run = trajectory(batched.batched_problem(name, "matrices"), method)
     count = min(together, len(DIRECTIONS))
-    each = blocks.bytes_of_a_step(run, blocks.block_steps(run), 6 * count + 2)
+    bytes_of_a_step = blocks.bytes_of_a_step(run, blocks.block_steps(run), 6 * count + 2)
     seen = []
-    given = run.problem.batch.jacobian
+    jacobian = run.problem.batch.jacobian
 
     def counted(t, u, p):
         seen.append(len(t))
-        return given(t, u, p)
+        return jacobian(t, u, p)
 
     monkeypatch.setattr(run.problem.batch, "jacobian", counted)
-    monkeypatch.setattr(blocks, "BLOCK_MEMORY", steps_at_once * each + 1)
+    monkeypatch.setattr(blocks, "BLOCK_MEMORY", steps_at_once * bytes_of_a_step + 1)
     monkeypatch.setattr(block_second_order, "DIRECTIONS", together)
     products = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS, engine="arrays")
     assert_equal(products, by_steps(name, method, False))
@@ -293,13 +293,13 @@ def test_tangents_in_blocks_are_those_by_steps(name, method, adaptive):
     for ours, reference in zip(block, steps, strict=True):
         assert (ours.engine, reference.engine) == ("arrays", "vectors")
         assert difference(ours.u, reference.u) < 1e-12
-    slopes = [each.derivative(forms.ANALYTIC_COST) for each in block]
+    slopes = [item.derivative(forms.ANALYTIC_COST) for item in block]
     gradient = adjoint(run, forms.ANALYTIC_COST)
     for slope, (du0, dp) in zip(slopes, DIRECTIONS, strict=True):
         along = sum(
-            part @ np.asarray(each)
-            for part, each in ((gradient.u0, du0), (gradient.p, dp))
-            if each is not None
+            part @ np.asarray(value)
+            for part, value in ((gradient.u0, du0), (gradient.p, dp))
+            if value is not None
         )
         assert abs(slope - along) < 1e-12 * np.abs(gradient.p).max()
 

@@ -80,14 +80,14 @@ def ball(drag, autonomous):
         rate = p[2] if autonomous else p[2] * np.cos(t)
         return np.array([u[1], -p[0] - drag * rate * u[1]])
 
-    given = {"rhs_t": "autonomous"} if autonomous else {}
+    value = {"rhs_t": "autonomous"} if autonomous else {}
     bounce = Event(
         lambda t, u, p: u[0],
         lambda t, u, p: np.array([0.0 * u[0], -p[1] * u[1]]),
         direction=-1,
         name="bounce",
     )
-    problem = ODE(rhs, 2, ["gravity", "restitution", "drag"], events=[bounce], **given)
+    problem = ODE(rhs, 2, ["gravity", "restitution", "drag"], events=[bounce], **value)
     stepping = Stepping((0.0, 3.0), "rk5dp", dt=0.05, rtol=1e-8, atol=1e-8)
     return solve(problem, [1.0, 0.0], [9.81, 0.8, 0.1], stepping, [1.7])
 
@@ -103,18 +103,18 @@ def test_steps_whose_time_matters_are_no_pieces(autonomous, running, monkeypatch
     assert len(run.crossings) > 3
     cost = COST + Running(lambda t, u, p: t * u[0] ** 2) if running else COST
     carried = []
-    given = array_adjoint.sweep_rows
+    value = array_adjoint.sweep_rows
 
     def counted(piece, lam, last, *more):
         carried.append(last)
-        return given(piece, lam, last, *more)
+        return value(piece, lam, last, *more)
 
     monkeypatch.setattr(array_adjoint, "sweep_rows", counted)
     assert_equal(run, [cost])
     records = run.records
     smooth = [record for record in records if record.jump is None and record.ends_at is None]
-    timed = sum(each.timed for each in smooth)
-    fixed = sum(each.slope == 0.0 for each in smooth if each.timed)
+    timed = sum(item.timed for item in smooth)
+    fixed = sum(item.slope == 0.0 for item in smooth if item.timed)
     assert 0 < fixed < timed < len(smooth)  # observations fix the times from there on
     invariant = autonomous and not running
     assert sum(carried) == len(smooth) - timed + (fixed if invariant else 0)

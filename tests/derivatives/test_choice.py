@@ -190,15 +190,15 @@ def test_one_cost_of_a_compiled_model_is_swept_in_c_at_any_size():
     u0, p = np.linspace(0.0, 1.0, 40), np.append(np.linspace(-1.0, 1.0, 40), 1.5)
     cost = KURAMOTO.terminal(lambda t, u, p: np.cos(u).sum())
     run = solve(KURAMOTO, u0, p, Stepping((0.0, 0.5), "rk4", dt=0.1))
-    found = {engine: adjoint(run, cost, engine) for engine in ("auto", "compiled", "arrays")}
-    names = [found[engine].engine for engine in ("auto", "compiled", "arrays")]
+    by_name = {engine: adjoint(run, cost, engine) for engine in ("auto", "compiled", "arrays")}
+    names = [by_name[engine].engine for engine in ("auto", "compiled", "arrays")]
     assert names == ["compiled", "compiled", "arrays"]
-    for gradient in found.values():
-        np.testing.assert_allclose(gradient.u0, found["arrays"].u0, rtol=1e-12)
-        np.testing.assert_allclose(gradient.p, found["arrays"].p, rtol=1e-12, atol=1e-14)
+    for gradient in by_name.values():
+        np.testing.assert_allclose(gradient.u0, by_name["arrays"].u0, rtol=1e-12)
+        np.testing.assert_allclose(gradient.p, by_name["arrays"].p, rtol=1e-12, atol=1e-14)
     assert tangent(run, u0, engine="compiled").engine == "compiled"
     assert hessian_product(run, cost, u0, engine="compiled").engine == "compiled"
-    assert {each.engine for each in adjoint(run, [cost] * 5)} == {"arrays"}
+    assert {item.engine for item in adjoint(run, [cost] * 5)} == {"arrays"}
 
 
 def test_what_cannot_be_compiled_says_why():
@@ -233,7 +233,7 @@ def test_sparse_models_are_sparse_in_every_engine(rng):
         run = solve(model, u0, p, Stepping((0.0, 0.2), method, dt=0.1))
         ours, others = (
             adjoint(run, cost),
-            [adjoint(run, cost, each) for each in ("arrays", "vectors")],
+            [adjoint(run, cost, value) for value in ("arrays", "vectors")],
         )
         for other in others:
             np.testing.assert_allclose(ours.u0, other.u0, rtol=1e-12)

@@ -73,31 +73,31 @@ def observed():
 
 @pytest.mark.parametrize("checkpoint", ["states", "stages"])
 @pytest.mark.parametrize("products", [False, True])
-@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda each: f"{each.method}-{each.adaptive}")
+@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda item: f"{item.method}-{item.adaptive}")
 def test_same_numbers_as_in_python(c, traced, stepping, products, checkpoint):
     problem = traced if products else compiled_ode(c)
     run = solve(problem, U0, P, stepping, t_eval=TIMES, checkpoint=checkpoint)
     costs = [observed(), Terminal(cost)]
-    found = adjoint(run, costs)
-    for gradient, expected in zip(found, adjoint(run, costs, "vectors"), strict=True):
+    sensitivity = adjoint(run, costs)
+    for gradient, expected in zip(sensitivity, adjoint(run, costs, "vectors"), strict=True):
         assert gradient.engine == "compiled"
         np.testing.assert_allclose(gradient.u0, expected.u0, rtol=1e-14, atol=1e-14)
         np.testing.assert_allclose(gradient.p, expected.p, rtol=1e-14, atol=1e-14)
 
 
 @pytest.mark.parametrize("products", [False, True])
-@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda each: f"{each.method}-{each.adaptive}")
+@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda item: f"{item.method}-{item.adaptive}")
 def test_integrals_are_those_of_python(c, traced, stepping, products):
     problem = traced if products else compiled_ode(c)
     run = solve(problem, U0, P, stepping, t_eval=TIMES)
     costs = integrals(problem, c)
-    found = adjoint(run, costs)
+    sensitivity = adjoint(run, costs)
     reference = adjoint(run, costs, "vectors")
-    for each, gradient, expected in zip(costs, found, reference, strict=True):
+    for item, gradient, expected in zip(costs, sensitivity, reference, strict=True):
         assert gradient.engine == "compiled"
-        value = evaluate_cost(run, each.lower(problem, run.times[-1]))
+        value = evaluate_cost(run, item.lower(problem, run.times[-1]))
         assert gradient.value == pytest.approx(value, rel=1e-13)
-        assert ds.derivatives.evaluate(run, each) == gradient.value
+        assert ds.derivatives.evaluate(run, item) == gradient.value
         np.testing.assert_allclose(gradient.u0, expected.u0, rtol=1e-13, atol=1e-13)
         np.testing.assert_allclose(gradient.p, expected.p, rtol=1e-13, atol=1e-13)
 
@@ -119,7 +119,7 @@ def three_states():
 
 
 @pytest.mark.parametrize(
-    ("method", "adaptive"), [each[1:] for each in forms.RUNS if each[0] == "rhs"]
+    ("method", "adaptive"), [item[1:] for item in forms.RUNS if item[0] == "rhs"]
 )
 def test_gradients_are_those_of_an_independent_program(three_states, method, adaptive):
     """Non-autonomous, with observations on the way, integrals, and a last step that is cut."""
@@ -129,7 +129,7 @@ def test_gradients_are_those_of_an_independent_program(three_states, method, ada
     run = solve(three_states, forms.U0, forms.P0, stepping, forms.OBSERVATION_TIMES)
     cases = [forms.COSTS[name] for name in ("observations", "running")]
     costs = [cases[0].objective, three_states.running]
-    lowered = [each.lower(run.problem, run.times[-1]) for each in costs]
+    lowered = [cost.lower(run.problem, run.times[-1]) for cost in costs]
     assert in_c(run, lowered) is not None
     log = (run.times, run.step_sizes)
     expected = frozen.gradients(forms.FORMS["rhs"], method, log, cases, forms.U0, forms.P0)
@@ -140,7 +140,7 @@ def test_gradients_are_those_of_an_independent_program(three_states, method, ada
         np.testing.assert_allclose(gradient.p, by_p, rtol=0.0, atol=1e-12 * size)
 
 
-@pytest.mark.parametrize("stepping", STEPPINGS[4:], ids=lambda each: each.method)
+@pytest.mark.parametrize("stepping", STEPPINGS[4:], ids=lambda item: item.method)
 def test_adjoint_and_tangent_agree(traced, stepping):
     run = solve(traced, U0, P, stepping, t_eval=TIMES)
     total = observed() + traced.running
@@ -150,7 +150,7 @@ def test_adjoint_and_tangent_agree(traced, stepping):
     assert gradient.u0 @ du + gradient.p @ dp == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("stepping", [STEPPINGS[1], STEPPINGS[6]], ids=lambda each: each.method)
+@pytest.mark.parametrize("stepping", [STEPPINGS[1], STEPPINGS[6]], ids=lambda item: item.method)
 def test_gradient_has_taylor_order_two(traced, stepping):
     names = traced.parameter_names
     control = Parameters(
@@ -190,10 +190,10 @@ def points_in_c(model):
 def test_costs_of_a_state_are_called_by_address(traced, monkeypatch):
     costs = points_in_c(traced)
     run = solve(traced, U0, P, STEPPINGS[1], t_eval=TIMES)  # nobody looks at steps of fixed size
-    for one in costs[:3]:
-        expected = adjoint(run, one, "vectors")
-        gradient = adjoint(run, one)
-        assert gradient.value == pytest.approx(ds.derivatives.evaluate(run, one), rel=1e-15)
+    for point_cost in costs[:3]:
+        expected = adjoint(run, point_cost, "vectors")
+        gradient = adjoint(run, point_cost)
+        assert gradient.value == pytest.approx(ds.derivatives.evaluate(run, point_cost), rel=1e-15)
         np.testing.assert_allclose(gradient.u0, expected.u0, rtol=1e-13, atol=1e-13)
         np.testing.assert_allclose(gradient.p, expected.p, rtol=1e-13, atol=1e-13)
     for scalar in (scalar for _, _, scalar in costs[0].lower(traced, run.times[-1]).points):
@@ -208,15 +208,15 @@ def test_what_changes_between_gradients_is_seen(traced):
     other = Stepping(SPAN, "rk5dp", rtol=1e-5, atol=1e-6)
     # in turn, so that whatever a problem keeps belongs to something else each time
     cases = [
-        (objective, u0, p, each)
+        (objective, u0, p, value)
         for objective in (first, second)
         for u0 in (U0, [0.3, -0.7])
         for p in (P, [0.2, 0.9])
-        for each in (stepping, other)
+        for value in (stepping, other)
     ]
-    for objective, u0, p, each in cases + cases[::-1]:
-        run = solve(traced, u0, p, each)
-        fresh = solve(replace(traced), u0, p, each)
+    for objective, u0, p, item in cases + cases[::-1]:
+        run = solve(traced, u0, p, item)
+        fresh = solve(replace(traced), u0, p, item)
         expected = adjoint(fresh, objective, "vectors")
         gradient = adjoint(run, objective)
         assert gradient.value == ds.derivatives.evaluate(fresh, objective)
@@ -297,7 +297,7 @@ def test_other_sweeps_serve_what_it_does_not(c, traced):
         (solve(replace(traced, native={}), U0, P, explicit), [Terminal(cost)]),
     ]
     for run, costs in cases:
-        lowered = [each.lower(run.problem, run.times[-1]) for each in costs]
+        lowered = [cost.lower(run.problem, run.times[-1]) for cost in costs]
         assert in_c(run, lowered) is None
         expected = adjoint(run, costs, "vectors")
         for gradient, other in zip(adjoint(run, costs), expected, strict=True):

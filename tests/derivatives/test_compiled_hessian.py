@@ -123,14 +123,16 @@ def compare(case, stepping, checkpoint="states"):
     run = solve(model, u0, p, stepping, checkpoint=checkpoint)
     unit = np.abs(run.u).max(axis=0)
     along = [*directions(unit, p, 2), (u0, None), (None, p)]
-    fast = [hessian_sweep(run, each, along, engine="compiled") for each in costs(model, run)]
+    fast = [
+        hessian_sweep(run, objective, along, engine="compiled") for objective in costs(model, run)
+    ]
     pushed = tangent_sweep(run, along, engine="compiled")
-    for each, cost in zip(fast, costs(model, run), strict=True):
+    for item, cost in zip(fast, costs(model, run), strict=True):
         slow = hessian_sweep(run, cost, along, engine="vectors")
-        assert each[0].engine == each[0].gradient.engine == "compiled"
-        assert each[0].gradient.value == slow[0].gradient.value
-        close(scaled(each[0].gradient, unit, p), scaled(slow[0].gradient, unit, p))
-        for ours, theirs in zip(each, slow, strict=True):
+        assert item[0].engine == item[0].gradient.engine == "compiled"
+        assert item[0].gradient.value == slow[0].gradient.value
+        close(scaled(item[0].gradient, unit, p), scaled(slow[0].gradient, unit, p))
+        for ours, theirs in zip(item, slow, strict=True):
             close(scaled(ours, unit, p), scaled(theirs, unit, p))
     for ours, theirs in zip(pushed, tangent_sweep(run, along, engine="vectors"), strict=True):
         close(ours.u, theirs.u)
@@ -150,8 +152,8 @@ def test_stages_found_again_are_those_of_the_run_to_the_bit(stiff, method):
     stepping = Stepping((start, end), method, dt=0.07 * end)
     runs = [solve(model, u0, p, stepping, checkpoint=name) for name in ("states", "stages")]
     cost, along = costs(model, runs[0])[2], directions(u0, p, 2)
-    found, kept = (hessian_sweep(run, cost, along) for run in runs)
-    for again, once in zip(found, kept, strict=True):
+    values, kept = (hessian_sweep(run, cost, along) for run in runs)
+    for again, once in zip(values, kept, strict=True):
         np.testing.assert_array_equal(again.u0, once.u0)
         np.testing.assert_array_equal(again.p, once.p)
 
@@ -207,8 +209,8 @@ def test_the_hessian_is_symmetric(method):
     model, u0, p, span = chain(12, -20.0)
     run = solve(model, u0, p, Stepping(span, method, dt=0.03))
     (du, dp), (eu, ep) = directions(u0, p, 2)
-    one, other = hessian_sweep(run, costs(model, run)[2], [(du, dp), (eu, ep)])
-    forth, back = one.u0 @ eu + one.p @ ep, other.u0 @ du + other.p @ dp
+    product, other = hessian_sweep(run, costs(model, run)[2], [(du, dp), (eu, ep)])
+    forth, back = product.u0 @ eu + product.p @ ep, other.u0 @ du + other.p @ dp
     assert forth == pytest.approx(back, rel=1e-12)
 
 
@@ -251,15 +253,15 @@ def test_products_are_differences_of_an_independent_program(method):
 
     def gradient(eps):
         point = (forms.U0 + eps * du, forms.P0 + eps * dp)
-        found = frozen.gradients(forms.FORMS["rhs"], method, log, [case], *point)
-        return np.concatenate([each[0] for each in found])
+        gradients = frozen.gradients(forms.FORMS["rhs"], method, log, [case], *point)
+        return np.concatenate([item[0] for item in gradients])
 
     product = hessian_product(run, case.objective, du, dp)
     eps = 2e-3
     weights = {1: 45 / 60, 2: -9 / 60, 3: 1 / 60}
     expected = sum(w * (gradient(k * eps) - gradient(-k * eps)) / eps for k, w in weights.items())
-    found = np.concatenate([product.u0, product.p])
-    np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-10 * abs(expected).max())
+    values = np.concatenate([product.u0, product.p])
+    np.testing.assert_allclose(values, expected, rtol=0.0, atol=1e-10 * abs(expected).max())
 
 
 @pytest.mark.parametrize("method", [*TABLEAUX, "rk4", "rk5dp"])
@@ -296,10 +298,10 @@ def test_against_differences_of_the_gradient():
 def test_sensitivities_by_columns(method, wanted):
     model, u0, p, span = chain(12, -20.0)
     run = solve(model, u0, p, Stepping(span, method, dt=0.03))
-    found = sensitivities(run, with_respect_to=wanted)
+    rows = sensitivities(run, with_respect_to=wanted)
     earlier = sensitivities(run, float(run.times[7]), with_respect_to=wanted)
-    assert found.sweep == ("adjoint" if len(wanted) == 2 else "tangent")
-    for ours, t in ((found, None), (earlier, float(run.times[7]))):
+    assert rows.sweep == ("adjoint" if len(wanted) == 2 else "tangent")
+    for ours, t in ((rows, None), (earlier, float(run.times[7]))):
         theirs = sensitivities(run, t, with_respect_to=wanted, engine="vectors")
         for name in wanted:
             close(getattr(ours, name), getattr(theirs, name))
@@ -341,10 +343,12 @@ def test_smallest_models_have_dual_gradients_and_symmetric_hessians(name, method
     gradient = adjoint(run, cost, engine)
     along = tangent(run, du, dp, engine=engine).derivative(cost)
     assert gradient.u0 @ du + gradient.p @ dp == pytest.approx(along, rel=1e-12)
-    one, other = hessian_sweep(run, cost, [(du, dp), (eu, ep)], engine=engine)
-    assert one.u0 @ eu + one.p @ ep == pytest.approx(other.u0 @ du + other.p @ dp, rel=1e-11)
-    np.testing.assert_allclose(one.gradient.u0, gradient.u0, rtol=1e-12)
-    np.testing.assert_allclose(one.gradient.p, gradient.p, rtol=1e-12)
+    product, other = hessian_sweep(run, cost, [(du, dp), (eu, ep)], engine=engine)
+    assert product.u0 @ eu + product.p @ ep == pytest.approx(
+        other.u0 @ du + other.p @ dp, rel=1e-11
+    )
+    np.testing.assert_allclose(product.gradient.u0, gradient.u0, rtol=1e-12)
+    np.testing.assert_allclose(product.gradient.p, gradient.p, rtol=1e-12)
 
 
 def test_running_costs_are_left_to_vectors():
@@ -376,10 +380,10 @@ def test_what_is_left_to_python():
 def test_a_product_with_what_is_known_is_that_of_a_sweep_of_its_own():
     model, u0, p, span = van_der_pol()
     run = solve(model, u0, p, Stepping(span, "esdirk4", dt=0.03))
-    one, other = directions(u0, p, 2)
+    value, other = directions(u0, p, 2)
     for cost in costs(model, run):
         memory = Memory()
-        hessian_sweep(run, cost, [one], memory)
+        hessian_sweep(run, cost, [value], memory)
         (later,) = hessian_sweep(run, cost, [other], memory)
         alone = hessian_product(run, cost, *other)
         for ours, theirs in ((later, alone), (later.gradient, alone.gradient)):

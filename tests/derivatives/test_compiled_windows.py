@@ -77,17 +77,17 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda each: each.method)
+@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda item: item.method)
 @pytest.mark.parametrize("name", MODELS)
 def test_same_numbers_as_in_python(name, stepping, monkeypatch):
     problem, u0, p = MODELS[name]
     run = solve(problem, u0, p, stepping, OBSERVED)
     assert len(run.crossings) > 2
     carried = []
-    given = compiled_adjoint.carrier
+    value = compiled_adjoint.carrier
 
     def counted(*arguments):
-        carry = given(*arguments)
+        carry = value(*arguments)
 
         def carry_and_count(first, last, *more):
             carried.append(last - first)
@@ -97,13 +97,13 @@ def test_same_numbers_as_in_python(name, stepping, monkeypatch):
 
     monkeypatch.setattr(compiled_adjoint, "carrier", counted)
     costs = [COST, Terminal(lambda t, u, p: t * u[0])]
-    found = adjoint(run, costs)
+    sensitivity = adjoint(run, costs)
     smooth = run.records
-    timed = sum(each.timed or each.jump is not None or each.ends_at is not None for each in smooth)
+    timed = sum(item.timed or item.jump is not None or item.ends_at is not None for item in smooth)
     assert sum(carried) >= run.n_steps - timed > 0
     if name != "ball whose drag depends on the time":
         assert sum(carried) >= run.n_steps - 3 * len(run.crossings)
-    for gradient, expected in zip(found, adjoint(run, costs, "vectors"), strict=True):
+    for gradient, expected in zip(sensitivity, adjoint(run, costs, "vectors"), strict=True):
         assert gradient.engine == "compiled"
         np.testing.assert_allclose(gradient.u0, expected.u0, rtol=1e-12, atol=1e-13)
         np.testing.assert_allclose(gradient.p, expected.p, rtol=1e-12, atol=1e-13)
@@ -111,7 +111,7 @@ def test_same_numbers_as_in_python(name, stepping, monkeypatch):
 
 def without_products(problem):
     """Return equations whose steps cannot be linearised in C."""
-    kept = {name: each for name, each in problem.native.items() if name != "push"}
+    kept = {name: entry for name, entry in problem.native.items() if name != "push"}
     modes = {name: without_products(mode) for name, mode in problem.modes.items()}
     return replace(problem, native=kept, modes=modes)
 
@@ -122,15 +122,17 @@ def test_tangents_and_second_order_between_events_are_those_of_steps(name, metho
     problem, u0, p = MODELS[name]
     stepping = replace(STEPPINGS[0], method=method)
     done = []
-    given = second_order.carry_second
+    value = second_order.carry_second
 
     def counted(window, *arguments):
-        result = given(window, *arguments)
+        result = value(window, *arguments)
         done.append(0 if result is None else window.n_steps)
         return result
 
     monkeypatch.setattr(second_order, "carry_second", counted)
-    runs = [solve(each, u0, p, stepping, OBSERVED) for each in (problem, without_products(problem))]
+    runs = [
+        solve(value, u0, p, stepping, OBSERVED) for value in (problem, without_products(problem))
+    ]
     du, dp = np.array([0.3, -0.8]), np.array([0.5, 0.2, -0.1])
     ours, theirs = (tangent(run, du, dp) for run in runs)
     np.testing.assert_allclose(ours.u, theirs.u, rtol=1e-11, atol=1e-12)
@@ -144,7 +146,7 @@ def test_tangents_and_second_order_between_events_are_those_of_steps(name, metho
         np.testing.assert_allclose(of(product), of(expected), rtol=1e-10, atol=1e-11)
 
 
-@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda each: each.method)
+@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda item: item.method)
 @pytest.mark.parametrize("name", MODELS)
 def test_adjoint_and_tangent_agree(name, stepping):
     problem, u0, p = MODELS[name]
@@ -160,7 +162,7 @@ def test_gradient_has_taylor_order_two(name):
     problem, u0, p = MODELS[name]
     names = problem.parameter_names
     control = Parameters(
-        {each: Parameter(value) for each, value in zip(names, p, strict=True)}, initial_state=u0
+        {item: Parameter(value) for item, value in zip(names, p, strict=True)}, initial_state=u0
     )
     reduced = Reduced(problem, COST, STEPPINGS[0], control)
     value, gradient = reduced.value_and_gradient(p)
@@ -170,7 +172,7 @@ def test_gradient_has_taylor_order_two(name):
     assert np.min(np.log2(np.divide(rest[:-1], rest[1:]))) > 1.9
 
 
-@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda each: each.method)
+@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda item: item.method)
 def test_gradients_are_those_of_the_closed_form(stepping):
     """A ball without drag, which all these methods follow exactly, after its first bounce."""
     bounce = Event(
@@ -207,7 +209,7 @@ def test_one_unknown_without_parameters():
     assert gradient.p.size == 0
 
 
-@pytest.mark.parametrize("stepping", STEPPINGS[:3], ids=lambda each: each.method)
+@pytest.mark.parametrize("stepping", STEPPINGS[:3], ids=lambda item: item.method)
 def test_remainders_are_of_second_order_where_the_start_follows_the_parameters(stepping):
     problem, u0, p = MODELS["ball"]
     control = Parameters(

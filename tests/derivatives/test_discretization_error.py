@@ -226,8 +226,8 @@ def truth(case: Case, direction: np.ndarray) -> tuple[float, np.ndarray, np.ndar
     value = ca.SX(case.exact(x[:n], x[n:]))
     gradient = ca.gradient(value, x)
     product = ca.jtimes(gradient, x, ca.DM(direction))
-    found = ca.Function("truth", [x], [value, gradient, product])(at)
-    return float(found[0]), np.array(found[1]).ravel(), np.array(found[2]).ravel()
+    function = ca.Function("truth", [x], [value, gradient, product])(at)
+    return float(function[0]), np.array(function[1]).ravel(), np.array(function[2]).ravel()
 
 
 def flow(case: Flow, at: np.ndarray, n: int, direction: np.ndarray) -> Any:
@@ -251,7 +251,7 @@ def flow(case: Flow, at: np.ndarray, n: int, direction: np.ndarray) -> Any:
         *direction[:n],
         *np.zeros(n * at.size),
     ]
-    found = solve_ivp(
+    optimisers = solve_ivp(
         lambda t, z: np.array(f(z, at)).ravel(),
         (0.0, case.end),
         start,
@@ -260,9 +260,9 @@ def flow(case: Flow, at: np.ndarray, n: int, direction: np.ndarray) -> Any:
         atol=1e-17,  # with which it is more accurate than that
         **({"jac": lambda t, z: np.array(jacobian(z, at))} if case.method == "Radau" else {}),
     ).y[:, -1]
-    gradient = found[n : n * (1 + at.size)].reshape(at.size, n)[:, case.component]
-    product = found[n * (2 + at.size) :].reshape(at.size, n)[:, case.component]
-    return found[case.component], gradient / scales, product / scales
+    gradient = optimisers[n : n * (1 + at.size)].reshape(at.size, n)[:, case.component]
+    product = optimisers[n * (2 + at.size) :].reshape(at.size, n)[:, case.component]
+    return optimisers[case.component], gradient / scales, product / scales
 
 
 def within_a_factor(estimated: Any, actual: Any, factor: float = 3.0) -> None:
@@ -286,13 +286,13 @@ def test_errors_of_value_gradient_and_hessian_product_are_estimated_within_a_fac
     assert error.product is not None
     assert computed.gradient is not None
     within_a_factor(error.value, computed.gradient.value - value)
-    for estimated, found, exact in (
+    for estimated, number, exact in (
         (error.gradient, computed.gradient, gradient),
         (error.product, computed, product),
     ):
         part = free[np.abs(exact[free]) > 0.0]
         scales = 1.0 / exact[part]
-        actual = (np.concatenate([found.u0, found.p]) - exact)[part]
+        actual = (np.concatenate([number.u0, number.p]) - exact)[part]
         within_a_factor(scales * np.concatenate([estimated.u0, estimated.p])[part], scales * actual)
 
 

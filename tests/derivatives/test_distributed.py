@@ -131,7 +131,7 @@ def test_hessians_are_symmetric_and_do_not_depend_on_the_number_of_ranks(
         cost = make_cost(case)
         run = solve(case.problem, case.u0, case.p, make_stepping(method), cost.times)
         directions = [case.direction(), second_direction(case)]
-        answers.append([each.gather() for each in hessian_sweep(run, cost, directions)])
+        answers.append([item.gather() for item in hessian_sweep(run, cost, directions)])
         flat = [np.concatenate([gather(du), gather(dp) if field else dp]) for du, dp in directions]
         rows = [np.concatenate(answer) for answer in answers[-1]]
         parts = np.concatenate([rows[0] * flat[1], -rows[1] * flat[0]])
@@ -493,13 +493,13 @@ def test_one_rank_alone_may_read_gradients_and_products(comm, field):
     error = derivative_error(run, cost)
     ranks = case.problem.comm.tompi4py()
     if ranks.rank == 0:  # others do not take part: this would never end if it were collective
-        for each in (gradient, product, product.gradient, error):
-            assert each.u0.shape == read(case.u0).shape
-            assert each.p.shape == (read(case.p).shape if field else (2,))
+        for value in (gradient, product, product.gradient, error):
+            assert value.u0.shape == read(case.u0).shape
+            assert value.p.shape == (read(case.p).shape if field else (2,))
     ranks.Barrier()
-    for each in (gradient, product, product.gradient):
-        u0, p = each.gather()
-        np.testing.assert_array_equal(np.concatenate(ranks.allgather(each.u0)), u0)
-        own = np.concatenate(ranks.allgather(each.p)) if field else each.p
+    for value in (gradient, product, product.gradient):
+        u0, p = value.gather()
+        np.testing.assert_array_equal(np.concatenate(ranks.allgather(value.u0)), u0)
+        own = np.concatenate(ranks.allgather(value.p)) if field else value.p
         np.testing.assert_array_equal(own, p)
     assert product.gather()[0].shape == (N,)

@@ -96,15 +96,15 @@ def test_taylor_of_third_order_on_all_ranks(method, field):
     stepping = stepping_of(method, {} if method == "rk4" else DIRECT)
     functional = Reduced(problem, make_cost(room), stepping, control)
     functional.check_second_order()
-    found = taylor(functional, epsilons=[4e-3 * 0.5**k for k in range(4)], hessian=True)
-    assert found.order > 1.9, found
-    assert found.hessian_order > 2.9, found
+    orders = taylor(functional, epsilons=[4e-3 * 0.5**k for k in range(4)], hessian=True)
+    assert orders.order > 1.9, orders
+    assert orders.hessian_order > 2.9, orders
 
 
 @pytest.mark.parametrize(("method", "options"), [("rk4", {}), ("cn", DIRECT)])
 def test_an_event_that_moves_may_be_the_last_moment(method, options):
     """The window opens just at the end: derivatives are the limit of those shortly before."""
-    found = {}
+    values = {}
     for comm, early in ((PETSc.COMM_WORLD, 0.0), (PETSc.COMM_SELF, 0.0), (PETSc.COMM_WORLD, 1e-9)):
         room, problem, u0, _ = make_thermostat(comm, field=False)
         p = [*P0[:4], 2.05 - early]
@@ -114,8 +114,8 @@ def test_an_event_that_moves_may_be_the_last_moment(method, options):
         assert duality(run, cost) < 1e-12
         along = [(room.vec(0.1 * np.cos(1 + 5 * room.x)), np.cos(1 + np.arange(5)))]
         rows = [adjoint(run, cost), *hessian_sweep(run, cost, along)]
-        found[comm is PETSc.COMM_SELF, early] = [np.concatenate(row.gather()) for row in rows]
-    here, alone, near = found.values()
+        values[comm is PETSc.COMM_SELF, early] = [np.concatenate(row.gather()) for row in rows]
+    here, alone, near = values.values()
     for k in (0, 1):
         assert difference(here[k], alone[k]) < 1e-8
         assert difference(near[k], here[k]) < 1e-6
@@ -125,7 +125,7 @@ def test_an_event_that_moves_may_be_the_last_moment(method, options):
 @pytest.mark.parametrize(("method", "options"), [("rk4", {}), ("cn", DIRECT)])
 def test_observations_beside_an_event_that_moves(method, options, side):
     """The window opens at an observation: the same numbers on all ranks, dual and symmetric."""
-    found = []
+    values = []
     for comm in (PETSc.COMM_WORLD, PETSc.COMM_SELF):
         room, problem, u0, _ = make_thermostat(comm, field=False)
         data = [room.vec(1.0 + 0.1 * np.sin(2 * np.pi * room.x + t)) for t in OBSERVED]
@@ -133,20 +133,20 @@ def test_observations_beside_an_event_that_moves(method, options, side):
         run = solve(problem, u0, [*P0[:4], OBSERVED[0]], stepping_of(method, options), OBSERVED)
         (opened,) = (crossing.t for crossing in run.crossings if crossing.name == "window")
         assert opened == OBSERVED[0]
-        seen, other = (run.at(OBSERVED[0], each) for each in (side, "before"))
+        seen, other = (run.at(OBSERVED[0], value) for value in (side, "before"))
         assert (largest_difference(seen, other) > 0.01) == (side == "after")
         assert duality(run, cost) < 1e-12
         along = [(room.vec(0.1 * np.cos(1 + 5 * room.x)), np.cos(1 + np.arange(5)))]
         rows = [adjoint(run, cost), *hessian_sweep(run, cost, along)]
-        found.append([gather(seen), *(np.concatenate(row.gather()) for row in rows)])
-    for here, alone in zip(*found, strict=True):
+        values.append([gather(seen), *(np.concatenate(row.gather()) for row in rows)])
+    for here, alone in zip(*values, strict=True):
         assert difference(here, alone) < 1e-8
 
 
 @pytest.mark.parametrize(("method", "options"), [("rk4", {}), ("cn", DIRECT)])
 def test_events_that_commute_may_happen_together_at_the_start(method, options):
     """Two windows open at the first moment: the limit of those a moment later."""
-    found = {}
+    values = {}
     for comm, late in ((PETSc.COMM_WORLD, 0.0), (PETSc.COMM_SELF, 0.0), (PETSc.COMM_WORLD, 1e-9)):
         room, problem, u0, _ = make_thermostat(comm, field=False)
         (window,) = (event for event in problem.events if event.name == "window")
@@ -159,13 +159,13 @@ def test_events_that_commute_may_happen_together_at_the_start(method, options):
         cost = make_cost(room)
         assert duality(run, cost) < 1e-12
         gradient = adjoint(run, cost)
-        found[comm is PETSc.COMM_SELF, late] = np.concatenate(gradient.gather())
-    here, alone, near = found.values()
+        values[comm is PETSc.COMM_SELF, late] = np.concatenate(gradient.gather())
+    here, alone, near = values.values()
     assert difference(here, alone) < 1e-8
     assert difference(near, here) < 1e-6
 
 
-def largest_difference(one, other):
-    change = one.copy()
+def largest_difference(item, other):
+    change = item.copy()
     change.axpy(-1.0, other)
     return change.norm(PETSc.NormType.NORM_INFINITY)

@@ -152,8 +152,8 @@ def test_hessian_is_that_of_the_whole_program(problem, method):
         return solve(problem, x[:2], x[2:], stepping, OBJECTIVE.times)
 
     def gradient(x):
-        found = adjoint(whole(x), OBJECTIVE)
-        return np.concatenate([found.u0, found.p])
+        gradient = adjoint(whole(x), OBJECTIVE)
+        return np.concatenate([gradient.u0, gradient.p])
 
     trajectory = whole(point)
     assert [crossing.name for crossing in trajectory.crossings].count("struck") >= 1
@@ -171,13 +171,13 @@ def test_taylor_of_third_order_through_events(method):
     stepping = Stepping((0.0, 3.0), method, dt=0.17, options=tight(method))
     values = {name: Parameter(v) for name, v in zip(SWING.parameter_names, P, strict=True)}
     control = Parameters(values, lambda p: np.array([-0.6 * p[0] / 1.1, 0.8 * p[2] / 0.9]))
-    found = taylor(
+    orders = taylor(
         Reduced(SWING, OBJECTIVE, stepping, control),
         epsilons=[8e-3 * 0.5**k for k in range(5)],
         hessian=True,
     )
-    assert found.passed, found
-    assert found.hessian_order > 2.9, found
+    assert orders.passed, orders
+    assert orders.hessian_order > 2.9, orders
 
 
 @pytest.mark.parametrize("method", ["rk5dp", "beuler", "cn"])
@@ -189,8 +189,8 @@ def test_hessian_along_adaptive_steps(method):
             (0.0, 1.9), method, rtol=1e-4, atol=1e-6, dt=0.01, options=tight(method)
         )
     trajectory = solve(PROBLEM, BALL[:2], BALL[2:], stepping)
-    found = hessian(trajectory, ENERGY)
-    np.testing.assert_allclose(found, found.T, rtol=0, atol=1e-12 * abs(found).max())
+    second = hessian(trajectory, ENERGY)
+    np.testing.assert_allclose(second, second.T, rtol=0, atol=1e-12 * abs(second).max())
 
     def energy(x):
         z, v, _ = flight(x, 1.9)
@@ -198,7 +198,7 @@ def test_hessian_along_adaptive_steps(method):
 
     exact = exact_hessian(energy, BALL)
     limit = {"rk5dp": 1e-9, "cn": 1e-9, "beuler": 3e-2}[method]
-    np.testing.assert_allclose(found, exact, rtol=0, atol=limit * abs(exact).max())
+    np.testing.assert_allclose(second, exact, rtol=0, atol=limit * abs(exact).max())
 
 
 def test_later_products_take_up_the_first_sweep():
@@ -222,9 +222,9 @@ def test_newton_finds_gravity_and_restitution_from_the_end_of_a_flight():
     functional = Reduced(
         PROBLEM, LeastSquares([0.5, 1.9], data), stepping, Parameters(start, BALL[:2])
     )
-    found = minimize(functional, method="ntr", gradient_tolerance=1e-10)
-    np.testing.assert_allclose(found.x.array, truth, rtol=1e-9)
-    assert found.iterations <= 8
+    result = minimize(functional, method="ntr", gradient_tolerance=1e-10)
+    np.testing.assert_allclose(result.x.array, truth, rtol=1e-9)
+    assert result.iterations <= 8
 
 
 # ---- the switched oscillator: published second derivatives ---------------------------------------
@@ -295,8 +295,8 @@ def test_the_time_of_an_event_is_a_parameter(method):
         return solve(problem, x[:1], x[1:], stepping)
 
     def gradient(x):
-        found = adjoint(whole(x), end)
-        return np.append(found.u0, found.p)
+        gradient = adjoint(whole(x), end)
+        return np.append(gradient.u0, gradient.p)
 
     point = np.array([1.5, 0.7, 0.4321])
     trajectory = whole(point)
@@ -391,9 +391,9 @@ def test_costs_see_the_parameters_of_their_time_and_priors_those_of_the_start():
     objective = observe + prior + Running(lambda t, u, p: p[1] * u[0] + t * p[1] ** 2)
     control = Parameters({"gravity": Parameter(10.0), "restitution": Parameter(0.8)}, BALL[:2])
     functional = Reduced(WORN, objective, Stepping((0.0, 1.9), "rk4", dt=0.3), control)
-    found = taylor(functional, epsilons=[4e-3 * 0.5**k for k in range(5)], hessian=True)
-    assert found.passed, found
-    assert found.hessian_order > 2.9
+    orders = taylor(functional, epsilons=[4e-3 * 0.5**k for k in range(5)], hessian=True)
+    assert orders.passed, orders
+    assert orders.hessian_order > 2.9
     # Gauss-Newton: rows of the residual along the tangent, whose parameters change as well
     x = functional.start()
     squares = Reduced(WORN, observe + prior, Stepping((0.0, 1.9), "rk4", dt=0.3), control)
@@ -435,7 +435,7 @@ def test_missing_second_derivatives_in_time_are_named():
         out.setValue(0, 0, -1.0)
         out.assemble()
 
-    def one(t, u, p, out):
+    def unit(t, u, p, out):
         out.set(1.0)
 
     def nothing(t, u, p, w, du, dp, out):
@@ -445,7 +445,7 @@ def test_missing_second_derivatives_in_time_are_named():
     event = Event(
         lambda t, u, p: u.array_r[0] - 0.8,
         direction=-1,
-        when_u=one,
+        when_u=unit,
         when_p="independent",
         when_t="autonomous",
         when_hessian=lambda t, u, p, du, dp, out: out.zeroEntries() or np.zeros(0),
@@ -456,7 +456,7 @@ def test_missing_second_derivatives_in_time_are_named():
             rhs,
             state=template,
             jacobian=jacobian,
-            rhs_t=one,
+            rhs_t=unit,
             hessian_product=nothing,
             events=[event],
             **keywords,

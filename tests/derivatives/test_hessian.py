@@ -220,9 +220,9 @@ def test_reduced_hessian_passes_the_taylor_test(form, method, supplied):
         control = Parameters(FOLLOWING.values, forms.initial_state, forms.initial_state_p)
     functional = Reduced(problem, objective, forms.make_stepping(method), control)
     functional.check_second_order()
-    found = taylor(functional, hessian=True)
-    assert min(found) > 2.9, found
-    assert found.passed
+    orders = taylor(functional, hessian=True)
+    assert min(orders) > 2.9, orders
+    assert orders.passed
     x = functional.start()
     matrix = functional.hessian(x)
     for unit, row in zip(np.eye(3), matrix, strict=True):

@@ -227,8 +227,8 @@ def test_slopes_without_a_bounded_slope_are_told(make):
         pytest.warns(KinkWarning, match="no bounded second derivative near t = 0.319"),
         pytest.warns(DiscretizationWarning, match="wrong by about 2"),  # the gradient itself
     ):
-        found = hessian_product(run, LEVEL, [1.0, 0.0])
-    assert found.u0[0] < -3.0  # -1.7312 in truth
+        product = hessian_product(run, LEVEL, [1.0, 0.0])
+    assert product.u0[0] < -3.0  # -1.7312 in truth
 
 
 def by_runs(t, u, p):
@@ -270,7 +270,7 @@ def test_modes_are_looked_at_each_by_its_own_equations(make):
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             hessian_product(run, LEVEL, [1.0], [0.0, 0.0])
-        assert any(each.category is KinkWarning for each in told) == warned
+        assert any(item.category is KinkWarning for item in told) == warned
 
 
 GRID = Grid(((0.0, 1.0),), (8,), "neumann", comm=MPI.COMM_SELF)
@@ -301,12 +301,12 @@ def test_points_of_a_grid_are_looked_at(law, jumps, method):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         adjoint(run, MEAN)
-    words = [str(each.message) for each in told if each.category is KinkWarning]
+    words = [str(item.message) for item in told if item.category is KinkWarning]
     assert any("the equations jump near t = 0." in word for word in words) == bool(jumps)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         hessian_product(run, MEAN, along)
-    words = [str(each.message) for each in told if each.category is KinkWarning]
+    words = [str(item.message) for item in told if item.category is KinkWarning]
     assert any("kink or jump near t = 0." in word for word in words) == (jumps is not None)
 
 

@@ -112,7 +112,7 @@ def test_gradients_over_long_steps_are_told_how_much_a_kink_may_cost():
         cost = Running(lambda t, u, p, level=level: np.abs(u[0] - level))
         with pytest.warns(KinkWarning, match=r"its gradient may be off by (\d+) %") as warned:
             slope = adjoint(run, cost).u0[0]
-        text = next(str(each.message) for each in warned if each.category is KinkWarning)
+        text = next(str(item.message) for item in warned if item.category is KinkWarning)
         told.append(float(text.split("off by ")[1].split(" %")[0]) / 100)
         exact = 2 * until(np.log(1 / level) / RATE) - until(END)
         lost.append(abs(slope - exact) / until(END))  # beside the integral without signs
@@ -289,10 +289,10 @@ def test_looks_at_costs_become_rarer_and_cost_nothing_to_speak_of():
     cost, told = Running(anew(above)), []
     problem = made()
     for k in range(1, 20):
-        with warnings.catch_warnings(record=True) as found:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             adjoint(run_of(problem), cost)
-        told += [k] * any(each.category is KinkWarning for each in found)
+        told += [k] * any(item.category is KinkWarning for item in caught)
     assert told == [1, 8]
     calls = 0
 

@@ -38,7 +38,7 @@ def functional_without(missing, terminal_event=False, explicit=False, early=Fals
     whole = terminal(scalars)
 
     def left(prefix, keywords):
-        return {name: each for name, each in keywords.items() if prefix + name != missing}
+        return {name: entry for name, entry in keywords.items() if prefix + name != missing}
 
     level = 0.9 * scalar.value(0.0, swarm.u, swarm.p) if early else 0.0
     event = Event(
@@ -89,7 +89,7 @@ def test_what_is_missing_is_named_before_the_first_run(missing, named):
 
 @pytest.mark.mpi
 @pytest.mark.parametrize(
-    ("missing", "named"), [each for each in NEEDED if each[0] != "terminal hessian_product"]
+    ("missing", "named"), [item for item in NEEDED if item[0] != "terminal hessian_product"]
 )
 def test_what_is_missing_at_events_is_named_before_the_sweeps(missing, named, monkeypatch):
     functional = functional_without(missing, early=True)
@@ -268,7 +268,7 @@ def test_a_newton_method_needs_no_second_derivative_in_time_of_an_autonomous_pro
         out.scale(-dp[0])
         return np.array([-w.dot(du)])
 
-    def one(t, u, p, out):
+    def unit(t, u, p, out):
         out.set(1.0)
 
     def nothing(t, u, p, du, dp, out):
@@ -278,7 +278,7 @@ def test_a_newton_method_needs_no_second_derivative_in_time_of_an_autonomous_pro
     event = Event(
         lambda t, u, p: u.array_r[0] - 0.5,
         name="half",
-        when_u=one,
+        when_u=unit,
         when_p="independent",
         when_t=AUTONOMOUS,
         when_hessian=nothing,
@@ -304,5 +304,5 @@ def test_a_newton_method_needs_no_second_derivative_in_time_of_an_autonomous_pro
         hessian_t=lambda t, u, p, out: (np.zeros(1), 2.0),
     )
     functional = Reduced(problem, late, goal, control)
-    found = minimize(functional, method="ntr", gradient_tolerance=1e-10)
-    assert found.x.array[0] == pytest.approx(1.0, rel=1e-8)
+    result = minimize(functional, method="ntr", gradient_tolerance=1e-10)
+    assert result.x.array[0] == pytest.approx(1.0, rel=1e-8)

@@ -34,8 +34,8 @@ def test_earthquakes_warn_where_the_gradient_is_wrong(method):
     run = quake(1.4e9, method, 1e-6)
     assert run.final.array[0] == pytest.approx(10.3182, abs=1e-3)
     with pytest.warns(DiscretizationWarning, match="derivatives are wrong by about"):
-        found = adjoint(run, LAST).p * SLIP
-    assert np.max(np.abs(found - SLIPPED)) > 10 * np.max(np.abs(SLIPPED))
+        value = adjoint(run, LAST).p * SLIP
+    assert np.max(np.abs(value - SLIPPED)) > 10 * np.max(np.abs(SLIPPED))
     with pytest.warns(DiscretizationWarning):  # again: it does not fall silent
         adjoint(run, LAST)
 
@@ -75,12 +75,12 @@ def test_jumps_of_relaxation_oscillations_warn(make):
     problem = make(van_der_pol, 2, ["mu"])
     run = solve(problem, [2.0, 0.0], [100.0], Stepping((0.0, 200.0), "esdirk4", rtol=1e-7))
     with pytest.warns(DiscretizationWarning, match="derivatives are wrong by about 0.7 %"):
-        found = 100.0 * adjoint(run, LAST).p[0]
-    assert 1e-3 < abs(found / RELAXATION - 1.0) < 1e-2
+        value = 100.0 * adjoint(run, LAST).p[0]
+    assert 1e-3 < abs(value / RELAXATION - 1.0) < 1e-2
     finer = Stepping((0.0, 200.0), "esdirk4", rtol=1e-7, control="sensitivities")
     with warnings.catch_warnings(action="error", category=DiscretizationWarning):
-        found = 100.0 * adjoint(solve(problem, [2.0, 0.0], [100.0], finer), LAST).p[0]
-    assert found == pytest.approx(RELAXATION, rel=1e-4)
+        value = 100.0 * adjoint(solve(problem, [2.0, 0.0], [100.0], finer), LAST).p[0]
+    assert value == pytest.approx(RELAXATION, rel=1e-4)
 
 
 def damped(t, u, p):
@@ -122,9 +122,9 @@ def test_estimates_are_those_of_the_errors(problem, method, cost):
         run = solve(problem, start, [0.8], Stepping((0.0, 1.0), method, rtol=rtol), times)
         return run, adjoint(run, cost)
 
-    run, found = gradient(method, 1e-5)
+    run, sensitivity = gradient(method, 1e-5)
     _, truth = gradient("esdirk6" if problem.form == "mass" else "rk8vr", 1e-12)
-    by_x = np.concatenate([found.u0 * start, found.p * 0.8])
+    by_x = np.concatenate([sensitivity.u0 * start, sensitivity.p * 0.8])
     error = np.abs(by_x - np.concatenate([truth.u0 * start, truth.p * 0.8])).max()
     estimate = relative_errors(run, [cost.lower(problem, 1.0)])[0]
     assert 1e-9 < estimate < 1e-2
@@ -161,10 +161,10 @@ def test_looks_become_rarer_and_go_on_while_they_find_something():
 
     def told(end):
         run = solve(problem, [2.0, 0.0], [100.0], Stepping((0.0, end), "esdirk4", rtol=1e-7))
-        with warnings.catch_warnings(record=True) as found:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             adjoint(run, LAST)
-        return any(warning.category is DiscretizationWarning for warning in found)
+        return any(warning.category is DiscretizationWarning for warning in caught)
 
     assert [told(1.0)] + [told(200.0) for _ in range(9)] == [False] * 7 + [True] * 3
     assert not told(1.0)

@@ -40,8 +40,8 @@ METHODS = ["rk3bs", "rk6vr", "rk8vr", "esdirk3", "esdirk5", "cn"]
 def test_a_cost_faster_than_the_steps_warns(method, make):
     run = run_of(method, 1e-4, make)
     with pytest.warns(DiscretizationWarning, match=r"running cost varies faster(.|\n)*max_step="):
-        found = adjoint(run, waves(40))
-    assert abs(found.value / exact(40) - 1) > 2e-4
+        gradient = adjoint(run, waves(40))
+    assert abs(gradient.value / exact(40) - 1) > 2e-4
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -51,8 +51,8 @@ def test_costs_as_smooth_as_the_state_do_not(method):
     run = run_of(method, rtol)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = adjoint(run, waves(0))
-    error = abs(found.value / exact(0) - 1)
+        gradient = adjoint(run, waves(0))
+    error = abs(gradient.value / exact(0) - 1)
     assert error < 10 * rtol
     assert error / 30 < estimate(run, waves(0).lower(run.problem, END).densities) < 10 * error
 

@@ -74,13 +74,13 @@ def test_estimates_are_as_large_as_errors(rhs, method, shape, more):
     for options in LOOSE + more:
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            found = adjoint(taken(rhs, shape, method, options), energy())
-        error = np.linalg.norm(found.u0 - exact.u0) / np.linalg.norm(exact.u0)
-        error = max(error, np.abs(found.p / exact.p - 1.0).max())
-        assert error < 20.0 * found.solver_error
-        assert found.solver_error < 200.0 * max(error, 1e-10)
-        names = [each.category for each in told]
-        assert names == [SolverErrorWarning] * (found.solver_error > 1e-5)
+            gradient = adjoint(taken(rhs, shape, method, options), energy())
+        error = np.linalg.norm(gradient.u0 - exact.u0) / np.linalg.norm(exact.u0)
+        error = max(error, np.abs(gradient.p / exact.p - 1.0).max())
+        assert error < 20.0 * gradient.solver_error
+        assert gradient.solver_error < 200.0 * max(error, 1e-10)
+        names = [item.category for item in told]
+        assert names == [SolverErrorWarning] * (gradient.solver_error > 1e-5)
 
 
 def test_every_derivative_tells():
@@ -93,8 +93,8 @@ def test_every_derivative_tells():
         lambda: hessian_product(run, energy(), du, [0.1]),
     ):
         with pytest.warns(SolverErrorWarning, match=match):
-            found = derivative()
-        assert found.solver_error == pytest.approx(run.effort.remainder, rel=1e-6)
+            slope = derivative()
+        assert slope.solver_error == pytest.approx(run.effort.remainder, rel=1e-6)
     with pytest.warns(SolverErrorWarning, match=match):
         sensitivities(run, [0.5], with_respect_to=["p"])
     reduced = Reduced(
@@ -150,9 +150,9 @@ def test_one_iteration_of_what_is_not_affine_is_told(method):
         )
         run = solve(model, [1.0, 0.5], [1.0], again)
         with pytest.warns(SolverErrorWarning, match="snes_type"):
-            found = adjoint(run, output)
-        error = np.abs(np.append(found.u0 / exact.u0, found.p / exact.p) - 1.0).max()
-        assert 1e-5 < error < 20.0 * found.solver_error < 400.0 * error
+            gradient = adjoint(run, output)
+        error = np.abs(np.append(gradient.u0 / exact.u0, gradient.p / exact.p) - 1.0).max()
+        assert 1e-5 < error < 20.0 * gradient.solver_error < 400.0 * error
 
 
 def from_an_edge(options):
@@ -171,10 +171,10 @@ def test_coarse_grids_are_upwinded():
     run, direct = (from_an_edge(options) for options in ({}, {"pc_type": "lu"}))
     assert duality(run, energy()) < 1e-12
     assert run.effort.linear_iterations < 15 * run.effort.newton_iterations
-    found, exact = adjoint(run, energy()), adjoint(direct, energy())
-    assert found.solver_error < 1e-10
-    assert np.linalg.norm(found.u0 - exact.u0) < 1e-11 * np.linalg.norm(exact.u0)
-    np.testing.assert_allclose(found.p, exact.p, rtol=1e-11)
+    gradient, exact = adjoint(run, energy()), adjoint(direct, energy())
+    assert gradient.solver_error < 1e-10
+    assert np.linalg.norm(gradient.u0 - exact.u0) < 1e-11 * np.linalg.norm(exact.u0)
+    np.testing.assert_allclose(gradient.p, exact.p, rtol=1e-11)
 
 
 def test_preconditioners_that_hide_an_error_are_told():

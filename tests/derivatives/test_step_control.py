@@ -19,8 +19,8 @@ def test_derivatives_through_a_layer_that_the_state_does_not_see_are_resolved(co
     for chosen in ("states", control):
         stepping = ds.Stepping((0.0, 500.0), "esdirk5", rtol=1e-8, control=chosen)
         run = ds.solve(case.problem, case.u0, case.p, stepping)
-        found = ds.hessian_product(run, case.objective, direction[:2])
-        pairs = (found.gradient.u0[1], gradient[1]), (found.u0[1], product[1])
+        hessian_vector = ds.hessian_product(run, case.objective, direction[:2])
+        pairs = (hessian_vector.gradient.u0[1], gradient[1]), (hessian_vector.u0[1], product[1])
         errors[str(chosen)] = [abs(ours / exact - 1.0) for ours, exact in pairs]
     assert errors["states"][0] > 5e-7
     assert errors["states"][1] > 1e-2

@@ -64,9 +64,9 @@ def test_sensitivities_converge_to_the_exact_ones_with_the_order_of_the_method(m
     errors = []
     for dt in (0.1, 0.05):
         run = solve(DECAY.problem, DECAY.u0, DECAY.p, Stepping((0.0, 1.0), method, dt=dt))
-        found = sensitivities(run)
+        rows = sensitivities(run)
         errors.append(
-            [abs(found.u0[0, 0] - DECAY.by_u0(1.0)), abs(found.p[0] - DECAY.by_p(1.0)).max()]
+            [abs(rows.u0[0, 0] - DECAY.by_u0(1.0)), abs(rows.p[0] - DECAY.by_p(1.0)).max()]
         )
     np.testing.assert_allclose(np.log2(np.divide(*errors)), order, atol=0.3)
 
@@ -123,10 +123,10 @@ def test_a_tangent_keeps_its_direction():
 def test_matrices_are_the_tangents_of_unit_directions(name, method, t):
     run = trajectory(name, method, False)
     last = run.n_steps if t is None else run.index(t)
-    found = sensitivities(run, t)
+    rows = sensitivities(run, t)
     for j, unit in enumerate(np.eye(3)):
-        np.testing.assert_allclose(found.u0[:, j], tangent(run, unit).u[last], rtol=0, atol=1e-13)
-        np.testing.assert_allclose(found.p[:, j], tangent(run, dp=unit).u[last], rtol=0, atol=1e-13)
+        np.testing.assert_allclose(rows.u0[:, j], tangent(run, unit).u[last], rtol=0, atol=1e-13)
+        np.testing.assert_allclose(rows.p[:, j], tangent(run, dp=unit).u[last], rtol=0, atol=1e-13)
 
 
 def test_the_shorter_sweep_is_taken_and_gives_the_same():
@@ -143,19 +143,19 @@ def test_the_shorter_sweep_is_taken_and_gives_the_same():
 def test_matrix_of_a_problem_without_parameters():
     turning = ODE(lambda t, u, p: np.array([u[1], -u[0]]), 2)
     run = solve(turning, [1.0, 0.0], None, Stepping((0.0, 1.0), "rk8vr", dt=0.05))
-    found = sensitivities(run)
+    rows = sensitivities(run)
     rotation = [[np.cos(1), np.sin(1)], [-np.sin(1), np.cos(1)]]
-    np.testing.assert_allclose(found.u0, rotation, rtol=0, atol=1e-12)
-    assert found.p.shape == (2, 0)
+    np.testing.assert_allclose(rows.u0, rotation, rtol=0, atol=1e-12)
+    assert rows.p.shape == (2, 0)
 
 
 def test_rows_of_the_matrices_are_the_gradients_of_components():
     run = trajectory("M singular", "beuler", False)
-    found = sensitivities(run)
+    rows = sensitivities(run)
     for i in range(3):
         gradient = adjoint(run, Terminal(lambda t, u, p, i=i: u[i]))
-        np.testing.assert_allclose(found.u0[i], gradient.u0, rtol=0, atol=1e-13)
-        np.testing.assert_allclose(found.p[i], gradient.p, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(rows.u0[i], gradient.u0, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(rows.p[i], gradient.p, rtol=0, atol=1e-13)
 
 
 # ---- wrong input ---------------------------------------------------------------------------------
@@ -209,9 +209,9 @@ def test_sensitivities_at_several_times_are_those_at_each():
     for times in (OBSERVATION_TIMES, list(OBSERVATION_TIMES), np.array(OBSERVATION_TIMES)):
         several = sensitivities(run, times)
         assert len(several) == len(times)
-        for t, found in zip(times, several, strict=True):
-            np.testing.assert_array_equal(found.p, sensitivities(run, t).p)
-            np.testing.assert_array_equal(found.u0, sensitivities(run, t).u0)
+        for t, item in zip(times, several, strict=True):
+            np.testing.assert_array_equal(item.p, sensitivities(run, t).p)
+            np.testing.assert_array_equal(item.u0, sensitivities(run, t).u0)
 
 
 def test_directions_may_be_rows(rng):
@@ -228,15 +228,15 @@ def test_directions_may_be_rows(rng):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("value", "message"),
     [
         ({}, "neither du0 nor dp was given"),
         ({"du0": np.eye(3), "dp": np.eye(3)[:2]}, "du0 has 3 rows, dp has 2"),
     ],
 )
-def test_rows_that_do_not_go_together_are_told(given, message):
+def test_rows_that_do_not_go_together_are_told(value, message):
     with pytest.raises(InputError, match=message):
-        tangent(trajectory("rhs", "rk4", adaptive=False), **given)
+        tangent(trajectory("rhs", "rk4", adaptive=False), **value)
 
 
 @pytest.mark.parametrize("engine", ["auto", "vectors", "arrays"])

@@ -8,7 +8,7 @@ from daeosens.derivatives import tangent_errors
 from daeosens.derivatives.tangent_errors import tangents_and_errors
 from daeosens.methods.registry import METHODS, find_method
 
-EMBEDDED = [name for name, each in METHODS.items() if each.adaptive and each.tableau is not None]
+EMBEDDED = [name for name, entry in METHODS.items() if entry.adaptive and entry.tableau is not None]
 
 
 def pendulum(*, compiled):
@@ -26,16 +26,16 @@ DIRECTIONS = [([1.0, 0.0], None), (None, [1.0, 0.0]), ([0.3, -0.2], [0.5, 0.7])]
 @pytest.mark.parametrize("method", EMBEDDED)
 def test_every_way_gives_the_same(method, monkeypatch):
     stepping = ds.Stepping((0.0, 2.0), method, dt=0.4)  # the same ones for all
-    found = []
+    numbers = []
     for compiled in (True, False):
         run = ds.solve(pendulum(compiled=compiled), [1.0, 0.2], [2.0, 0.4], stepping, (), "stages")
-        found.append(tangents_and_errors(run, DIRECTIONS))
+        numbers.append(tangents_and_errors(run, DIRECTIONS))
     monkeypatch.setattr(tangent_errors, "DENSE", 0)
-    found.append(tangents_and_errors(run, DIRECTIONS))  # by the maps of single steps
-    largest = abs(found[0][1]).max()
-    for values, errors in found[1:]:
-        np.testing.assert_allclose(values, found[0][0], rtol=0.0, atol=1e-9)
-        np.testing.assert_allclose(errors, found[0][1], rtol=0.0, atol=1e-5 * largest + 1e-14)
+    numbers.append(tangents_and_errors(run, DIRECTIONS))  # by the maps of single steps
+    largest = abs(numbers[0][1]).max()
+    for values, errors in numbers[1:]:
+        np.testing.assert_allclose(values, numbers[0][0], rtol=0.0, atol=1e-9)
+        np.testing.assert_allclose(errors, numbers[0][1], rtol=0.0, atol=1e-5 * largest + 1e-14)
 
 
 @pytest.mark.parametrize("method", EMBEDDED)

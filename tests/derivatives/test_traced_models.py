@@ -79,10 +79,10 @@ def test_derivatives_are_those_of_independent_programs(name, method, adaptive, c
     expected = tangent(in_numpy, du, dp, "vectors").u
     curved = {kind: hessian_product(in_numpy, COSTS[kind].objective, du, dp) for kind in CURVED}
     for engine in engines(method):
-        found = adjoint(run, [costs[kind] for kind in KINDS], engine)
+        sensitivity = adjoint(run, [costs[kind] for kind in KINDS], engine)
         moved = tangent(run, du, dp, engine)
         close(moved.u, expected)
-        for k, (kind, gradient) in enumerate(zip(KINDS, found, strict=True)):
+        for k, (kind, gradient) in enumerate(zip(KINDS, sensitivity, strict=True)):
             close(np.append(gradient.u0, gradient.p), exact[k])
             assert gradient.value == pytest.approx(values[k], rel=1e-12)
             forth = moved.derivative(costs[kind])

@@ -87,8 +87,8 @@ SCRAMBLED = {
 def test_derivatives_are_those_of_the_solution(form, moves, rng):
     """Against differences of order 6, and against each other."""
     problem, p, dp = SCRAMBLED[form], np.array([0.7, 1.3]), rng.normal(size=2)
-    given = StartMap(lambda p: np.array([0.2, p[0] * p[1] ** 2, 0.5])) if moves else [0.2, 1.1, 0.5]
-    start, w = ConsistentStart(given, 0.3, {}), problem.admit_state(rng.normal(size=3))
+    value = StartMap(lambda p: np.array([0.2, p[0] * p[1] ** 2, 0.5])) if moves else [0.2, 1.1, 0.5]
+    start, w = ConsistentStart(value, 0.3, {}), problem.admit_state(rng.normal(size=3))
     h, points, weights = 1e-3, (-3, -2, -1, 1, 2, 3), np.array([-1, 9, -45, 45, -9, 1]) / 60
     states = [start.at(problem, p + e * h * dp).array for e in points]
     along = start.tangent(problem, p, dp).array
@@ -152,8 +152,10 @@ def test_a_fit_with_crank_nicolson_finds_the_truth():
         return fit(CUBIC, data, parameters, stepping, times=TIMES, noise=noise)
 
     for noise in (Normal(0.01), Normal()):
-        found = fitted(control(u0, consistent=True), noise)
-        assert found.estimate["k"] == pytest.approx(1.3, abs=5e-4)  # what is left is of the steps
+        estimate = fitted(control(u0, consistent=True), noise)
+        assert estimate.estimate["k"] == pytest.approx(
+            1.3, abs=5e-4
+        )  # what is left is of the steps
 
 
 # ---- refusals ------------------------------------------------------------------------------------
@@ -181,12 +183,12 @@ def test_wrong_values_and_starts_without_a_solution_are_named():
 def test_without_algebraic_variables_nothing_changes():
     plain = ODE(lambda t, u, p: -p[0] * u, 1, ["k"])
     misfit = LeastSquares([1.0], [[0.5]])
-    found = []
+    values = []
     for consistent in (False, True):
         start = control(lambda p: p**2, consistent=consistent)
         functional = Reduced(plain, misfit, Stepping((0.0, 1.0), "cn", dt=0.1), start)
-        found.append([*functional.gradient([0.8]).array, *functional.hessian([0.8]).ravel()])
-    np.testing.assert_array_equal(*found)
+        values.append([*functional.gradient([0.8]).array, *functional.hessian([0.8]).ravel()])
+    np.testing.assert_array_equal(*values)
 
 
 # ---- several ranks -------------------------------------------------------------------------------
@@ -201,7 +203,7 @@ def test_answers_do_not_depend_on_the_number_of_ranks():
     )
     options = TIGHT | {"ksp_type": "preonly", "pc_type": "redundant"}
     values = {"a": Parameter(0.8), "b": Parameter(0.25)}
-    found = []
+    numbers = []
     for comm in (PETSc.COMM_WORLD, PETSc.COMM_SELF):
         problem = distributed(comm).modes["weak"]
         guess = problem.create_state()
@@ -218,8 +220,8 @@ def test_answers_do_not_depend_on_the_number_of_ranks():
         gradient = functional.gradient(x)
         derivative = functional.derivative(x, x)
         assert derivative == pytest.approx(gradient.dot(x), rel=1e-11)
-        found.append([functional.value(x), *gather(gradient), *state])
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-10)
+        numbers.append([functional.value(x), *gather(gradient), *state])
+    np.testing.assert_allclose(numbers[0], numbers[1], rtol=1e-10)
 
 
 def test_a_start_by_itself_does_not_know_its_time():
@@ -236,8 +238,8 @@ def test_rows_that_become_algebraic_with_the_parameters_are_looked_for_at_each_p
         mass=lambda p: np.diag([1.0, p[0]]),
     )
     start = ConsistentStart([1.0, 3.0], 0.0, {})
-    for tau, found in ((1.0, [1.0, 3.0]), (0.0, [1.0, 1.0]), (1.0, [1.0, 3.0])):
-        np.testing.assert_allclose(start.at(problem, np.array([tau])).array, found, rtol=1e-14)
+    for tau, value in ((1.0, [1.0, 3.0]), (0.0, [1.0, 1.0]), (1.0, [1.0, 3.0])):
+        np.testing.assert_allclose(start.at(problem, np.array([tau])).array, value, rtol=1e-14)
 
 
 # ---- whole starts --------------------------------------------------------------------------------
@@ -250,9 +252,9 @@ def test_initial_states_with_their_algebraic_variables(method):
     stepping = Stepping((0.0, 1.0), method, dt=0.1, options=TIGHT)
     free = InitialState([0.9, 0.3], [0.8], consistent=True)
     whole = Reduced(CUBIC, cost, stepping, free)
-    found = taylor(whole, hessian=True)
-    assert found.order > 1.9
-    assert found.hessian_order > 2.9
+    orders = taylor(whole, hessian=True)
+    assert orders.order > 1.9
+    assert orders.hessian_order > 2.9
     whole.check_second_order()
     named = ODE(
         lambda t, u, p: np.array([-u[1], u[1] - p[0] * u[0] + 0.1 * u[1] ** 3]),
@@ -281,10 +283,10 @@ def test_a_start_is_found_from_measurements_of_algebraic_variables():
     truth = solve(CUBIC, consistent_state(CUBIC, [1.2, 0.5], [0.8]), [0.8], stepping, TIMES)
     data = [truth.at(t).array[1] for t in TIMES]
     cost = LeastSquares(TIMES, data, observe=[1])
-    found = minimize(
+    result = minimize(
         Reduced(CUBIC, cost, stepping, InitialState([0.5, 0.5], [0.8], consistent=True))
     )
-    assert found.x.array[0] == pytest.approx(1.2, rel=1e-5)
+    assert result.x.array[0] == pytest.approx(1.2, rel=1e-5)
     with pytest.raises(InputError, match="consistent = 1\n  expected: True or False"):
         InitialState([1.0], consistent=1)
     with pytest.raises(InputError, match=r"without the time of the start(.|\n)*InitialState\("):
@@ -294,7 +296,7 @@ def test_a_start_is_found_from_measurements_of_algebraic_variables():
 @pytest.mark.mpi
 def test_initial_states_on_any_number_of_ranks():
     """Taylor and the answers of one rank; equations far from their variables."""
-    found = []
+    values = []
     for comm in (PETSc.COMM_WORLD, PETSc.COMM_SELF):
         problem = distributed(comm).modes["weak"]
         guess = problem.create_state()
@@ -310,6 +312,6 @@ def test_initial_states_on_any_number_of_ranks():
             problem, cost, stepping, InitialState(guess, [0.8, 0.25], consistent=True)
         )
         assert taylor(functional).order > 1.9
-        found.append(gather(functional.gradient(functional.start())))
-        assert not found[-1][N:].any()
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-9, atol=1e-12)
+        values.append(gather(functional.gradient(functional.start())))
+        assert not values[-1][N:].any()
+    np.testing.assert_allclose(values[0], values[1], rtol=1e-9, atol=1e-12)

@@ -25,18 +25,18 @@ def members(rng):
 @pytest.mark.mpi
 def test_each_member_is_as_if_solved_alone(comm, members):
     starts, sets = members
-    found = solve_batch(POPULATIONS, starts, sets, STEPPING, COST, [0.5, 1.5], comm=comm)
-    assert found.times.tolist() == [0.5, 1.5, 2.0]
-    assert found.states.shape == (5, 3, 2)
-    assert not found.failures
+    batch = solve_batch(POPULATIONS, starts, sets, STEPPING, COST, [0.5, 1.5], comm=comm)
+    assert batch.times.tolist() == [0.5, 1.5, 2.0]
+    assert batch.states.shape == (5, 3, 2)
+    assert not batch.failures
     for k, (u0, p) in enumerate(zip(starts, sets, strict=True)):
         alone = solve(POPULATIONS, u0, p, STEPPING, [0.5, 1.5])
         gradient = adjoint(alone, COST)
-        assert found.values[k] == gradient.value
-        assert found.gradients_u0[k].tolist() == gradient.u0.tolist()
-        assert found.gradients_p[k].tolist() == gradient.p.tolist()
-        for number, time in enumerate(found.times):
-            assert found.states[k, number].tolist() == alone.at(time).getArray().tolist()
+        assert batch.values[k] == gradient.value
+        assert batch.gradients_u0[k].tolist() == gradient.u0.tolist()
+        assert batch.gradients_p[k].tolist() == gradient.p.tolist()
+        for number, time in enumerate(batch.times):
+            assert batch.states[k, number].tolist() == alone.at(time).getArray().tolist()
 
 
 def test_one_start_or_one_set_serves_all(members):
@@ -66,15 +66,15 @@ def test_a_member_that_fails_does_not_stop_the_others(comm):
     blow_up = ODE(lambda _t, u, p: p[0] * u**2, 1, ["rate"])
     cost = Terminal(lambda _t, u, _p: u[0])
     stepping = Stepping((0.0, 2.0), "rk4", dt=0.01)
-    found = solve_batch(blow_up, [1.0], [[0.1], [2.0], [0.2]], stepping, cost, comm=comm)
-    assert list(found.failures) == [1]
-    assert "returned inf" in found.failures[1]
-    assert np.isnan(found.values).tolist() == [False, True, False]
-    assert np.isnan(found.gradients_p[1]).all()
-    assert np.isnan(found.states[1]).all()
-    assert found.values[0] == pytest.approx(1.0 / (1.0 - 0.2), rel=1e-8)
-    assert found.gradients_p[2, 0] == pytest.approx(2.0 / (1.0 - 0.4) ** 2, rel=1e-8)
-    assert repr(found) == "Ensemble(3 members, 1 times, n = 1, 1 failed)"
+    batch = solve_batch(blow_up, [1.0], [[0.1], [2.0], [0.2]], stepping, cost, comm=comm)
+    assert list(batch.failures) == [1]
+    assert "returned inf" in batch.failures[1]
+    assert np.isnan(batch.values).tolist() == [False, True, False]
+    assert np.isnan(batch.gradients_p[1]).all()
+    assert np.isnan(batch.states[1]).all()
+    assert batch.values[0] == pytest.approx(1.0 / (1.0 - 0.2), rel=1e-8)
+    assert batch.gradients_p[2, 0] == pytest.approx(2.0 / (1.0 - 0.4) ** 2, rel=1e-8)
+    assert repr(batch) == "Ensemble(3 members, 1 times, n = 1, 1 failed)"
 
 
 @pytest.mark.mpi
@@ -83,11 +83,11 @@ def test_members_have_their_own_events(comm):
     fall = ODE(lambda _t, u, p: np.array([u[1], -p[0] + 0.0 * u[0]]), 2, ["g"], events=[landing])
     heights, stepping = np.array([1.0, 2.0, 30.0]), Stepping((0.0, 1.0), "rk4", dt=0.05)
     starts = np.column_stack([heights, np.zeros(3)])
-    found = solve_batch(fall, starts, [10.0], stepping, EventTime("landing"), [0.3], comm=comm)
-    assert found.values[:2] == pytest.approx(np.sqrt(0.2 * heights[:2]), rel=1e-13)
+    batch = solve_batch(fall, starts, [10.0], stepping, EventTime("landing"), [0.3], comm=comm)
+    assert batch.values[:2] == pytest.approx(np.sqrt(0.2 * heights[:2]), rel=1e-13)
     exact = 0.5 * np.sqrt(0.2 / heights[:2])
-    assert found.gradients_u0[:2, 0] == pytest.approx(exact, rel=1e-12)
-    assert list(found.failures) == [2]  # it does not land
+    assert batch.gradients_u0[:2, 0] == pytest.approx(exact, rel=1e-12)
+    assert list(batch.failures) == [2]  # it does not land
     early = solve_batch(fall, starts, [10.0], stepping, t_eval=[0.3], comm=comm)
     assert np.isnan(early.states[:2, 1]).all()
     assert early.states[:, 0, 0] == pytest.approx(heights - 0.45, rel=1e-13)
@@ -126,13 +126,13 @@ def test_costs_that_are_none_are_named():
 
 def test_parameters_by_name_have_one_value_or_one_for_each_member():
     growth = [0.5, 0.6, 0.7]
-    found = solve_batch(
+    batch = solve_batch(
         POPULATIONS, [1.0, 1.0], {"death": 0.4, "growth": growth}, STEPPING, COST, [0.5, 1.5]
     )
     expected = solve_batch(
-        POPULATIONS, [1.0, 1.0], [[each, 0.4] for each in growth], STEPPING, COST, [0.5, 1.5]
+        POPULATIONS, [1.0, 1.0], [[item, 0.4] for item in growth], STEPPING, COST, [0.5, 1.5]
     )
-    np.testing.assert_array_equal(found.values, expected.values)
-    np.testing.assert_array_equal(found.gradients_p, expected.gradients_p)
+    np.testing.assert_array_equal(batch.values, expected.values)
+    np.testing.assert_array_equal(batch.gradients_p, expected.gradients_p)
     with pytest.raises(InputError, match=r"different numbers of members \(growth: 3, death: 2\)"):
         solve_batch(POPULATIONS, [1.0, 1.0], {"growth": growth, "death": [0.4, 0.5]}, STEPPING)

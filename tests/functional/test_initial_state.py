@@ -50,9 +50,9 @@ def test_derivatives_are_those_of_the_map(supplied, rng):
 
 
 def test_second_derivatives_that_are_given_are_taken(rng):
-    given = StartMap(initial_state, None, lambda p, w, dp: p * w + dp)
+    value = StartMap(initial_state, None, lambda p, w, dp: p * w + dp)
     lam, dp = rng.standard_normal((2, 3))
-    np.testing.assert_array_equal(given.curvature(PROBLEM, P0, state(lam), dp), P0 * lam + dp)
+    np.testing.assert_array_equal(value.curvature(PROBLEM, P0, state(lam), dp), P0 * lam + dp)
 
 
 @pytest.mark.mpi

@@ -107,22 +107,24 @@ def whole(method="rk4"):
 @pytest.mark.parametrize("make_problem", [ODE, trace])
 def test_two_experiments_are_one_system_of_twice_the_size(make_problem, method):
     both = joint(make_problem(rhs, size=2, parameters=NAMES), method)
-    one = whole(method)
+    number = whole(method)
     # other steps end at the observations of the other experiment: at the same times
     times = sorted({*TIMES[0], *TIMES[1]})
     for part in both.experiments:
         nothing = LeastSquares(times, np.zeros((len(times), 2)))
         part.objective = part.objective + 0.0 * nothing
     x, dx = both.start(), [0.4, -0.7]
-    assert both.value(x) == pytest.approx(one.value(x), rel=1e-13)
+    assert both.value(x) == pytest.approx(number.value(x), rel=1e-13)
     value, gradient = both.value_and_gradient(x)
     assert value == pytest.approx(both.value(x), rel=1e-14)
-    np.testing.assert_allclose(gather(gradient), gather(one.gradient(x)), rtol=1e-9)
+    np.testing.assert_allclose(gather(gradient), gather(number.gradient(x)), rtol=1e-9)
     assert both.derivative(x, dx) == pytest.approx(gather(gradient) @ dx, rel=1e-11)
-    np.testing.assert_allclose(both.hessian(x), one.hessian(x), rtol=1e-8)
+    np.testing.assert_allclose(both.hessian(x), number.hessian(x), rtol=1e-8)
     for product in ("hessian_product", "gauss_newton_product"):
         np.testing.assert_allclose(
-            gather(getattr(both, product)(x, dx)), gather(getattr(one, product)(x, dx)), rtol=1e-8
+            gather(getattr(both, product)(x, dx)),
+            gather(getattr(number, product)(x, dx)),
+            rtol=1e-8,
         )
 
 
@@ -152,16 +154,16 @@ def test_its_derivatives_are_exact():
 
 def test_every_minimiser_finds_the_same():
     both = joint(trace(rhs, size=2, parameters=NAMES))
-    found = [
+    values = [
         minimize(both, method=method, gradient_tolerance=1e-8)
         for method in ("brgn", "bnls", "bqnls")
     ]
-    for each in found:
-        assert each.converged
-        np.testing.assert_allclose(gather(each.x), gather(found[0].x), atol=1e-7)
-    regularized = Regularized(both, GaussianPrior(found[0].x))
+    for item in values:
+        assert item.converged
+        np.testing.assert_allclose(gather(item.x), gather(values[0].x), atol=1e-7)
+    regularized = Regularized(both, GaussianPrior(values[0].x))
     again = minimize(regularized, method="bnls", gradient_tolerance=1e-8)
-    np.testing.assert_allclose(gather(again.x), gather(found[0].x), atol=1e-7)
+    np.testing.assert_allclose(gather(again.x), gather(values[0].x), atol=1e-7)
 
 
 # ---- straight lines: the regression of all data --------------------------------------------------
@@ -211,11 +213,11 @@ def lines():
 @pytest.mark.parametrize("hessian", ["exact", "gauss_newton"])
 def test_uncertainty_is_that_of_the_regression_of_all_data(hessian):
     functional = lines()
-    found = minimize(functional, method="bnls", gradient_tolerance=1e-9)
+    result = minimize(functional, method="bnls", gradient_tolerance=1e-9)
     best = np.linalg.lstsq(DESIGN, RIGHT)[0]
     inverse = np.linalg.inv(DESIGN.T @ DESIGN)
-    np.testing.assert_allclose(gather(found.x), best, rtol=1e-9)
-    estimate = covariance(functional, found.x, hessian=hessian)
+    np.testing.assert_allclose(gather(result.x), best, rtol=1e-9)
+    estimate = covariance(functional, result.x, hessian=hessian)
     assert estimate.names == ("slope", "offset")
     np.testing.assert_allclose(estimate.matrix, inverse, rtol=1e-9)
     reach = stats.norm.ppf(0.975) * math.sqrt(inverse[0, 0])
@@ -232,9 +234,9 @@ def test_uncertainty_is_that_of_the_regression_of_all_data(hessian):
 @pytest.mark.mpi
 def test_many_starts_on_any_number_of_ranks(comm):
     points = starting_points(lines(), 4, seed=3, names=["slope", "offset"], normal={1: (0.0, 1.0)})
-    found = multistart(lambda _group: lines(), points, comm=comm, method="brgn")
+    optima = multistart(lambda _group: lines(), points, comm=comm, method="brgn")
     best = np.linalg.lstsq(DESIGN, RIGHT)[0]
-    np.testing.assert_allclose(found.best.x, best, atol=1e-5)
+    np.testing.assert_allclose(optima.best.x, best, atol=1e-5)
 
 
 # ---- distributed ---------------------------------------------------------------------------------
@@ -271,9 +273,9 @@ def test_answers_do_not_depend_on_the_number_of_ranks(field):
         np.testing.assert_allclose(gather(gradient), here[0], rtol=1e-9, atol=1e-12)
         answers.append([np.array([both.value(x)]), *here, gather(both.gauss_newton_product(x, dx))])
         if not field:
-            found = minimize(both, method="brgn", gradient_tolerance=1e-8)
-            assert found.converged
-            answers[-1].append(gather(found.x))
+            result = minimize(both, method="brgn", gradient_tolerance=1e-8)
+            assert result.converged
+            answers[-1].append(gather(result.x))
     for ours, alone in zip(*answers, strict=True):
         np.testing.assert_allclose(ours, alone, rtol=1e-7, atol=1e-11)
 
@@ -281,7 +283,7 @@ def test_answers_do_not_depend_on_the_number_of_ranks(field):
 # ---- what does not go together -------------------------------------------------------------------
 
 
-def one(values=None, initial=(1.0,), objective=None):
+def member(values=None, initial=(1.0,), objective=None):
     unknown = {"slope": Parameter(0.1), "offset": Parameter(0.0), "feed": 1.0}
     return Reduced(
         line(),
@@ -302,16 +304,16 @@ def one(values=None, initial=(1.0,), objective=None):
 )
 def test_unknowns_that_differ_are_refused(other, message):
     with pytest.raises(InputError, match=message):
-        Joint([one(), one(other)])
+        Joint([member(), member(other)])
 
 
 def test_what_is_no_experiment_is_refused():
     with pytest.raises(InputError, match=r"experiments = \[\]"):
         Joint([])
     with pytest.raises(InputError, match=r"experiments = <daeosens"):
-        Joint(one())
+        Joint(member())
     with pytest.raises(InputError, match=r"experiments\[1\] is LeastSquares"):
-        Joint([one(), LeastSquares([1.0], [1.0])])
+        Joint([member(), LeastSquares([1.0], [1.0])])
     state = Reduced(
         line(),
         LeastSquares([1.0], [1.0]),
@@ -319,12 +321,12 @@ def test_what_is_no_experiment_is_refused():
         InitialState([1.0], [1.0, 0.0, 1.0]),
     )
     with pytest.raises(InputError, match=r"have the free parameters .* and InitialState"):
-        Joint([one(), state])
+        Joint([member(), state])
 
 
 def test_what_it_cannot_do_is_told():
-    running = one(objective=Running(lambda t, u, p: u[0] ** 2))
-    both = Joint([one(), running])
+    running = member(objective=Running(lambda t, u, p: u[0] ** 2))
+    both = Joint([member(), running])
     with pytest.raises(UnsupportedError, match="a Running cost in a sum of squares"):
         both.check_squares()
     held = Constraint(Terminal(lambda t, u, p: u[0]), upper=1.0, name="held")
@@ -338,8 +340,8 @@ def test_experiments_of_different_ranks_are_refused():
     stepping = Stepping((0.0, 0.1), "rk4", dt=0.05)
     values = {"a": Parameter(1e-2), "r": Parameter(1.2)}
     parts = [
-        Reduced(each.problem, make_cost(each, (0.05,)), stepping, Parameters(values, each.u0))
-        for each in (case, own)
+        Reduced(value.problem, make_cost(value, (0.05,)), stepping, Parameters(values, value.u0))
+        for value in (case, own)
     ]
     with pytest.raises(InputError, match=r"experiments\[1\] is on 1 ranks, experiments\[0\] on"):
         Joint(parts)

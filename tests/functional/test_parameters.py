@@ -163,9 +163,9 @@ def test_what_the_caller_changes_later_is_not_what_was_described(distributed):
     case = make(comm, field=True)
     own = [case.p.copy(), case.u0.copy()]
     controls = FieldParameter(*own), InitialState(*reversed(own))
-    before = [read(each).copy() for each in own]
-    for each in own:
-        each.set(7.0)
+    before = [read(item).copy() for item in own]
+    for item in own:
+        item.set(7.0)
     x = controls[0].start(case.problem)
     np.testing.assert_array_equal(read(x), before[0])
     np.testing.assert_array_equal(read(controls[0].unpack(case.problem, x)[0]), before[1])
@@ -238,14 +238,14 @@ def blocks_model():
 def test_blocks_are_their_entries():
     model = blocks_model()
     rates = [0.5, 0.2]
-    given = {
+    values = {
         "A[0,1]": Parameter(0.3, upper=1.0),  # before its block, and counts
         "r": Parameter(np.array(rates), free=[True, False], lower=[0.1, 0.0], scale="log"),
         "A": [[-1.0, 0.1], [Parameter(0.2), -0.5]],
         "s": 2.0,
         "A[1,1]": Parameter(-0.7),
     }
-    control = Parameters(given, [1.0, 0.8])
+    control = Parameters(values, [1.0, 0.8])
     assert control.free_names == ("A[0,1]", "r[0]", "A[1,0]", "A[1,1]")
     misfit = LeastSquares([0.5, 1.0], [[1.0, 0.7], [0.9, 0.8]])
     stepping = Stepping((0.0, 1.0), "rk4", dt=0.1)

@@ -58,14 +58,14 @@ def functional(control="p", method="rk4", **keywords):
 def orders(reduced, x, dx):
     """Orders of the Taylor remainder without and with the gradient."""
     value, gradient = reduced.value_and_gradient(x)
-    zero, one = [], []
+    zero, values = [], []
     for eps in (4e-4, 2e-4, 1e-4):
         moved = x.copy()
         moved.axpy(eps, dx)
         change = reduced.value(moved) - value
         zero.append(abs(change))
-        one.append(abs(change - eps * gradient.dot(dx)))
-    return [np.log2(np.array(r[:-1]) / r[1:]).min() for r in (zero, one)]
+        values.append(abs(change - eps * gradient.dot(dx)))
+    return [np.log2(np.array(r[:-1]) / r[1:]).min() for r in (zero, values)]
 
 
 @pytest.mark.parametrize("control", CONTROLS)
@@ -75,9 +75,9 @@ def test_taylor_remainders_are_of_first_and_second_order(control, method, engine
     reduced = functional(control, method, engine=engine)
     x, dx = reduced.start(), reduced.start()
     dx.setArray(rng.normal(size=x.size))
-    zero, one = orders(reduced, x, dx)
+    zero, value = orders(reduced, x, dx)
     assert zero == pytest.approx(1.0, abs=0.1)
-    assert one > 1.9
+    assert value > 1.9
 
 
 @pytest.mark.parametrize(("name", "method"), CELLS, ids=map(" ".join, CELLS))
@@ -163,13 +163,13 @@ def test_failed_solve_is_a_solve_error_and_the_next_point_works():
 
 
 def described(**changes):
-    given = {
+    values = {
         "problem": DECAY.problem,
         "objective": LeastSquares([0.5], [0.4]),
         "stepping": Stepping((0.0, 1.0), "rk4", dt=0.1),
         "control": Parameters({"a": Parameter(0.6), "b": 1.5}, DECAY.u0),
     }
-    return Reduced(**{**given, **changes})
+    return Reduced(**{**values, **changes})
 
 
 def test_a_description_that_fits_is_accepted_without_a_run():
@@ -182,11 +182,13 @@ def test_observations_at_the_end_up_to_rounding_are_at_the_end(method):
     times, data = np.arange(0.1, 0.31, 0.1), [0.9, 0.8, 0.7]
     assert times[-1] > 0.3
     stepping = Stepping((0.0, 0.3), method, dt=0.1)
-    found = described(objective=LeastSquares(times, data), stepping=stepping)
+    description = described(objective=LeastSquares(times, data), stepping=stepping)
     exact = described(objective=LeastSquares([0.1, 0.2, 0.3], data), stepping=stepping)
-    assert found.trajectory([0.6]).n_steps == 3
-    assert found.value([0.6]) == pytest.approx(exact.value([0.6]), rel=1e-14)
-    np.testing.assert_allclose(found.gradient([0.6]).array, exact.gradient([0.6]).array, rtol=1e-13)
+    assert description.trajectory([0.6]).n_steps == 3
+    assert description.value([0.6]) == pytest.approx(exact.value([0.6]), rel=1e-14)
+    np.testing.assert_allclose(
+        description.gradient([0.6]).array, exact.gradient([0.6]).array, rtol=1e-13
+    )
 
 
 @pytest.mark.parametrize(

@@ -58,39 +58,39 @@ def fitted(noise=None, control=None, **extra):
 
 @pytest.mark.parametrize("hessian", ["exact", "gauss_newton"])
 def test_an_estimated_noise_level_gives_the_textbook_regression(hessian):
-    found = fitted(hessian=hessian)
-    assert found.converged
-    assert found.estimate["rate"] == pytest.approx(BEST[0], abs=1e-9)
-    assert found.estimate["amount"] == pytest.approx(math.exp(BEST[1]), rel=1e-9)
+    estimate = fitted(hessian=hessian)
+    assert estimate.converged
+    assert estimate.estimate["rate"] == pytest.approx(BEST[0], abs=1e-9)
+    assert estimate.estimate["amount"] == pytest.approx(math.exp(BEST[1]), rel=1e-9)
     variance = SQUARES[0] / (N - 2)
-    assert found.degrees_of_freedom == pytest.approx(N - 2)
-    np.testing.assert_allclose(found.sigma, [math.sqrt(variance)], rtol=1e-9)
-    np.testing.assert_allclose(found.covariance.scaled, variance * INVERSE, rtol=1e-7)
+    assert estimate.degrees_of_freedom == pytest.approx(N - 2)
+    np.testing.assert_allclose(estimate.sigma, [math.sqrt(variance)], rtol=1e-9)
+    np.testing.assert_allclose(estimate.covariance.scaled, variance * INVERSE, rtol=1e-7)
     reach = stats.t.ppf(0.975, N - 2) * np.sqrt(variance * np.diag(INVERSE))
-    assert found.intervals()["rate"] == pytest.approx((BEST[0] - reach[0], BEST[0] + reach[0]))
+    assert estimate.intervals()["rate"] == pytest.approx((BEST[0] - reach[0], BEST[0] + reach[0]))
     ends = np.exp([BEST[1] - reach[1], BEST[1] + reach[1]])
-    assert found.intervals()["amount"] == pytest.approx(tuple(ends))
-    assert found.correlation[0, 1] == pytest.approx(
+    assert estimate.intervals()["amount"] == pytest.approx(tuple(ends))
+    assert estimate.correlation[0, 1] == pytest.approx(
         INVERSE[0, 1] / math.sqrt(INVERSE[0, 0] * INVERSE[1, 1])
     )
     residuals = (np.log(DATA) - DESIGN @ BEST) / math.sqrt(variance)
-    np.testing.assert_allclose(found.residuals[:, 0], residuals, rtol=1e-7)
-    assert math.isnan(found.p_value)
-    assert found.objective == pytest.approx(N * math.log(math.sqrt(SQUARES[0] / N)) + N / 2)
+    np.testing.assert_allclose(estimate.residuals[:, 0], residuals, rtol=1e-7)
+    assert math.isnan(estimate.p_value)
+    assert estimate.objective == pytest.approx(N * math.log(math.sqrt(SQUARES[0] / N)) + N / 2)
 
 
 @pytest.mark.parametrize("hessian", ["exact", "gauss_newton"])
 @pytest.mark.parametrize("noise", [LogNormal(), LogNormal(SIGMA)])
 def test_newton_methods_find_the_same(noise, hessian):
-    found = fitted(noise, method="bnls", hessian=hessian, starts=1)
-    np.testing.assert_allclose(found.covariance.x, BEST, atol=1e-8)
-    assert found.result.iterations <= 7
+    estimate = fitted(noise, method="bnls", hessian=hessian, starts=1)
+    np.testing.assert_allclose(estimate.covariance.x, BEST, atol=1e-8)
+    assert estimate.result.iterations <= 7
 
 
 def test_prediction_bands_are_the_textbook_ones():
-    found = fitted()
+    estimate = fitted()
     times = np.array([0.0, 1.0, 4.0])  # beyond the data too
-    bands = found.prediction(times)
+    bands = estimate.prediction(times)
     rows = np.column_stack([-times, np.ones(3)])
     variance = SQUARES[0] / (N - 2)
     error = np.sqrt(variance * np.einsum("ki,ij,kj->k", rows, INVERSE, rows))
@@ -107,51 +107,51 @@ def test_prediction_bands_are_the_textbook_ones():
 
 
 def test_profiles_over_the_noise_level_are_students_intervals():
-    found = fitted()
-    profiles = found.profile(tolerance=1e-5)
+    estimate = fitted()
+    profiles = estimate.profile(tolerance=1e-5)
     for name in ("rate", "amount"):
-        assert profiles[name].interval == pytest.approx(found.intervals()[name], rel=1e-4)
+        assert profiles[name].interval == pytest.approx(estimate.intervals()[name], rel=1e-4)
         assert not profiles[name].quadratic_is_poor
 
 
 def test_a_given_noise_level_gives_normal_intervals_and_a_p_value():
-    found = fitted(LogNormal(SIGMA))
-    np.testing.assert_allclose(found.covariance.scaled, SIGMA**2 * INVERSE, rtol=1e-7)
-    assert found.covariance.degrees_of_freedom == math.inf
+    estimate = fitted(LogNormal(SIGMA))
+    np.testing.assert_allclose(estimate.covariance.scaled, SIGMA**2 * INVERSE, rtol=1e-7)
+    assert estimate.covariance.degrees_of_freedom == math.inf
     chi_square = SQUARES[0] / SIGMA**2
-    assert found.chi_square == pytest.approx(chi_square)
-    assert found.objective == pytest.approx(0.5 * chi_square)
-    assert found.p_value == pytest.approx(stats.chi2.sf(chi_square, N - 2))
-    assert f"chi-square {chi_square:.4g} for 5 degrees of freedom" in repr(found)
+    assert estimate.chi_square == pytest.approx(chi_square)
+    assert estimate.objective == pytest.approx(0.5 * chi_square)
+    assert estimate.p_value == pytest.approx(stats.chi2.sf(chi_square, N - 2))
+    assert f"chi-square {chi_square:.4g} for 5 degrees of freedom" in repr(estimate)
 
 
 def test_levels_that_differ_weigh_the_data():
     levels = SIGMA * (1.0 + np.arange(N))[:, None]
-    found = fitted(LogNormal(levels))
+    estimate = fitted(LogNormal(levels))
     weighted = DESIGN / levels
     covariance = np.linalg.inv(weighted.T @ weighted)
-    np.testing.assert_allclose(found.covariance.scaled, covariance, rtol=1e-7)
+    np.testing.assert_allclose(estimate.covariance.scaled, covariance, rtol=1e-7)
     with pytest.raises(InputError, match="the noise level differs between times"):
-        found.prediction([1.0])
-    assert found.prediction([1.0], noise=0.1).noise.tolist() == [[0.1]]
+        estimate.prediction([1.0])
+    assert estimate.prediction([1.0], noise=0.1).noise.tolist() == [[0.1]]
 
 
 def test_priors_enter_estimate_covariance_and_effective_parameters():
     prior = Prior([0.9], 0.05, names=["rate"])
-    found = fitted(LogNormal(SIGMA), priors=[prior])
+    estimate = fitted(LogNormal(SIGMA), priors=[prior])
     weight = np.diag([1 / 0.05**2, 0.0])
     covariance = np.linalg.inv(DESIGN.T @ DESIGN / SIGMA**2 + weight)
     best = covariance @ (DESIGN.T @ np.log(DATA) / SIGMA**2 + weight @ [0.9, 0.0])
-    np.testing.assert_allclose(found.covariance.x, best, rtol=1e-7)
-    np.testing.assert_allclose(found.covariance.scaled, covariance, rtol=1e-7)
+    np.testing.assert_allclose(estimate.covariance.x, best, rtol=1e-7)
+    np.testing.assert_allclose(estimate.covariance.scaled, covariance, rtol=1e-7)
     effective = np.trace(covariance @ DESIGN.T @ DESIGN) / SIGMA**2
     assert 1 < effective < 2
-    assert found.degrees_of_freedom == pytest.approx(N - effective)
+    assert estimate.degrees_of_freedom == pytest.approx(N - effective)
 
 
 def test_priors_and_an_estimated_level_go_together():
     priors = [Prior([0.9], 0.05, names=["rate"]), Prior([1.0], 2.0, names=["amount"], scale="log")]
-    found = fitted(priors=priors)
+    estimate = fitted(priors=priors)
 
     def likelihood(z):
         rest = np.log(DATA) - DESIGN @ z[:2]
@@ -159,14 +159,14 @@ def test_priors_and_an_estimated_level_go_together():
         return N * z[2] + 0.5 * (rest @ rest) * math.exp(-2 * z[2]) + 0.5 * penalty
 
     joint = optimize.minimize(likelihood, [0.7, 1.0, -2.0], tol=1e-12)
-    np.testing.assert_allclose(found.covariance.x, joint.x[:2], atol=1e-5)
-    assert found.objective == pytest.approx(joint.fun, abs=1e-8)
-    factor = N / found.degrees_of_freedom
-    assert found.sigma[0] == pytest.approx(math.exp(joint.x[2]) * math.sqrt(factor), rel=1e-5)
+    np.testing.assert_allclose(estimate.covariance.x, joint.x[:2], atol=1e-5)
+    assert estimate.objective == pytest.approx(joint.fun, abs=1e-8)
+    factor = N / estimate.degrees_of_freedom
+    assert estimate.sigma[0] == pytest.approx(math.exp(joint.x[2]) * math.sqrt(factor), rel=1e-5)
     weight = np.diag([1 / 0.05**2, 1 / 4.0])
-    approximate = np.linalg.inv(DESIGN.T @ DESIGN / found.sigma[0] ** 2 + weight)
+    approximate = np.linalg.inv(DESIGN.T @ DESIGN / estimate.sigma[0] ** 2 + weight)
     np.testing.assert_allclose(
-        np.sqrt(np.diag(found.covariance.scaled)), np.sqrt(np.diag(approximate)), rtol=0.2
+        np.sqrt(np.diag(estimate.covariance.scaled)), np.sqrt(np.diag(approximate)), rtol=0.2
     )
 
 
@@ -187,7 +187,7 @@ def both(t, u, p):
 @pytest.mark.parametrize("prior", [None, (-3.0, 0.5)])
 def test_each_column_has_its_own_level(prior):
     data = two_columns()
-    found = fit(
+    fitted = fit(
         decay(),
         data,
         decay_control(),
@@ -210,10 +210,10 @@ def test_each_column_has_its_own_level(prior):
     start = [RATE, math.log(AMOUNT), math.log(0.02), math.log(10.0)]
     joint = optimize.minimize(likelihood, start, method="Nelder-Mead", tol=1e-12)
     joint = optimize.minimize(likelihood, joint.x, tol=1e-12)
-    np.testing.assert_allclose(found.covariance.x, joint.x[:2], atol=1e-6)
-    levels = found.functional.column_levels(found.result.x)
+    np.testing.assert_allclose(fitted.covariance.x, joint.x[:2], atol=1e-6)
+    levels = fitted.functional.column_levels(fitted.result.x)
     np.testing.assert_allclose(levels, np.exp(joint.x[2:]), rtol=1e-4)
-    assert found.objective == pytest.approx(joint.fun, abs=1e-8)
+    assert fitted.objective == pytest.approx(joint.fun, abs=1e-8)
     # the covariance is the block of the joint one, for the corrected level
     hessian = np.array(
         [
@@ -225,9 +225,9 @@ def test_each_column_has_its_own_level(prior):
         ]
     )
     block = np.linalg.inv(hessian)[:2, :2] * 2 * N / (2 * N - 2)
-    np.testing.assert_allclose(found.covariance.scaled, block, rtol=2e-3)
-    assert "(first)" in repr(found)
-    assert "(second)" in repr(found)
+    np.testing.assert_allclose(fitted.covariance.scaled, block, rtol=2e-3)
+    assert "(first)" in repr(fitted)
+    assert "(second)" in repr(fitted)
 
 
 def _second_difference(function, x, i, j, h):
@@ -240,15 +240,15 @@ def _second_difference(function, x, i, j, h):
     return (at(1, 1) - at(1, -1) - at(-1, 1) + at(-1, -1)) / (4 * h * h)
 
 
-@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize("item", [False, True])
 @pytest.mark.parametrize("level_prior", [None, (0.0, 0.3)])
-def test_derivatives_of_the_likelihood_are_exact(each, level_prior):
+def test_derivatives_of_the_likelihood_are_exact(item, level_prior):
     data = measurements(two_columns())
     misfit = LeastSquares(data.times, data.values, 1.0, both)
     functional = EstimatedNoise(
         [Reduced(decay(), misfit, DECAY_STEPPING, decay_control(0.4, 2.0))],
         priors=[Prior([0.5], 0.3, names=["rate"])],
-        each_column=each,
+        each_column=item,
         level_prior=level_prior,
     )
     assert min(taylor(functional)) > 1.95
@@ -287,7 +287,7 @@ def test_derivatives_of_the_likelihood_are_exact(each, level_prior):
 )
 def test_observations_are_taken_into_the_scale_of_the_noise(watch):
     factor = 2.0 if callable(watch["observe"]) else 1.0
-    found = fit(
+    fitted = fit(
         decay(),
         factor * DATA,
         decay_control(),
@@ -297,8 +297,8 @@ def test_observations_are_taken_into_the_scale_of_the_noise(watch):
         **TIGHT,
         **watch,
     )
-    np.testing.assert_allclose(found.covariance.scaled, SIGMA**2 * INVERSE, rtol=1e-6)
-    bands = found.prediction([1.0])
+    np.testing.assert_allclose(fitted.covariance.scaled, SIGMA**2 * INVERSE, rtol=1e-6)
+    bands = fitted.prediction([1.0])
     assert bands.value[0, 0] == pytest.approx(factor * math.exp(BEST[1] - BEST[0]))
 
 
@@ -328,52 +328,52 @@ def two_rates():
 
 def test_rates_that_only_act_together_are_named_and_the_estimate_is_kept():
     problem, control = two_rates()
-    found = fit(problem, DATA, control, DECAY_STEPPING, times=TIMES, noise=LogNormal(SIGMA))
-    assert found.estimate["burning"] + found.estimate["leaking"] == pytest.approx(
+    fitted = fit(problem, DATA, control, DECAY_STEPPING, times=TIMES, noise=LogNormal(SIGMA))
+    assert fitted.estimate["burning"] + fitted.estimate["leaking"] == pytest.approx(
         TIMES @ (math.log(AMOUNT) - np.log(DATA)) / (TIMES @ TIMES), rel=1e-6
     )
     with pytest.raises(UnsupportedError, match=r"0\.71 burning - 0\.71 leaking"):
-        _ = found.covariance
-    for ask in (found.intervals, found.profile, lambda: found.prediction([1.0])):
+        _ = fitted.covariance
+    for ask in (fitted.intervals, fitted.profile, lambda: fitted.prediction([1.0])):
         with pytest.raises(UnsupportedError, match="the data do not determine burning, leaking"):
             ask()
-    assert "the data do not determine burning, leaking" in repr(found)
-    assert found.degrees_of_freedom == N - 2
+    assert "the data do not determine burning, leaking" in repr(fitted)
+    assert fitted.degrees_of_freedom == N - 2
 
 
 def test_a_prior_makes_them_known():
     problem, control = two_rates()
     prior = Prior([0.2], 0.05, names=["leaking"])
-    found = fit(
+    fitted = fit(
         problem, DATA, control, DECAY_STEPPING, times=TIMES, noise=LogNormal(SIGMA), priors=prior
     )
-    assert found.covariance.error("leaking") == pytest.approx(0.05, rel=1e-6)
+    assert fitted.covariance.error("leaking") == pytest.approx(0.05, rel=1e-6)
 
 
 def test_data_without_noise_leave_no_level_to_estimate():
     exact = AMOUNT * np.exp(-RATE * TIMES)
-    found = fit(
+    fitted = fit(
         decay(), exact, decay_control(RATE, AMOUNT), DECAY_STEPPING, times=TIMES, noise=LogNormal()
     )
     with pytest.raises(UnsupportedError, match="the model meets the data exactly"):
-        _ = found.covariance
+        _ = fitted.covariance
 
 
 def test_a_parameter_on_its_bound_is_held_there():
     control = decay_control(0.5, 2.0, lower=0.0, upper=0.6)
-    found = fitted(LogNormal(SIGMA), control)
-    assert found.estimate["rate"] == 0.6
-    assert found.covariance.on_bound == ("rate",)
-    assert found.covariance.scaled[1, 1] == pytest.approx(SIGMA**2 / N)
-    assert found.degrees_of_freedom == pytest.approx(N - 1)
-    assert "rate             0.6          -   on its bound, held there" in repr(found)
+    estimate = fitted(LogNormal(SIGMA), control)
+    assert estimate.estimate["rate"] == 0.6
+    assert estimate.covariance.on_bound == ("rate",)
+    assert estimate.covariance.scaled[1, 1] == pytest.approx(SIGMA**2 / N)
+    assert estimate.degrees_of_freedom == pytest.approx(N - 1)
+    assert "rate             0.6          -   on its bound, held there" in repr(estimate)
 
 
 def test_an_output_of_the_model_has_its_own_band():
-    found = fitted(LogNormal(SIGMA))
-    half_life = found.prediction([0.0], lambda t, u, p: np.array([np.log(2.0) / p[0]]))
+    estimate = fitted(LogNormal(SIGMA))
+    half_life = estimate.prediction([0.0], lambda t, u, p: np.array([np.log(2.0) / p[0]]))
     assert half_life.value[0, 0] == pytest.approx(math.log(2.0) / BEST[0])
-    error = math.log(2.0) / BEST[0] ** 2 * found.covariance.error("rate")
+    error = math.log(2.0) / BEST[0] ** 2 * estimate.covariance.error("rate")
     assert half_life.standard_error[0, 0] == pytest.approx(error)
     assert not half_life.noise.any()
 
@@ -418,22 +418,22 @@ def test_multistart_finds_the_frequency_on_any_number_of_ranks(comm, shared_tmp_
         )
 
     alone = fit(problem, data, control, stepping, times=times, observe=[0])
-    found = run(comm, folder=shared_tmp_path)
-    assert found.estimate["frequency"] == pytest.approx(2.0, abs=0.02)
-    assert alone.objective > found.objective + 5
-    assert found.sigma[0] < 0.1 < alone.sigma[0]
+    trajectory = run(comm, folder=shared_tmp_path)
+    assert trajectory.estimate["frequency"] == pytest.approx(2.0, abs=0.02)
+    assert alone.objective > trajectory.objective + 5
+    assert trajectory.sigma[0] < 0.1 < alone.sigma[0]
     serial = run(MPI.COMM_SELF)
     assert [attempt.value for attempt in serial.starts.attempts] == [
-        attempt.value for attempt in found.starts.attempts
+        attempt.value for attempt in trajectory.starts.attempts
     ]
     comm.Barrier()
     again = run(comm, folder=shared_tmp_path)
     assert again.starts.resumed == 5
-    assert again.objective == found.objective
+    assert again.objective == trajectory.objective
     assert "5 starts" in repr(again)
     assert alone.iterations == alone.result.iterations
-    assert found.starts.best.iterations > 0
-    assert found.iterations == found.starts.best.iterations + found.result.iterations
+    assert trajectory.starts.best.iterations > 0
+    assert trajectory.iterations == trajectory.starts.best.iterations + trajectory.result.iterations
 
 
 def test_starts_spread_over_priors_of_either_scale():
@@ -448,10 +448,10 @@ def test_starts_spread_over_priors_of_either_scale():
         (Prior([0.7], 0.2, names=["rate"]), Prior([3.0], 1.0, names=["amount"])),
         (Prior([-0.3], 0.3, names=["rate"], scale="log"), Prior([1.0, 1.0], 0.5, scale="log")),
     ):
-        found = fitted(
+        estimate = fitted(
             LogNormal(SIGMA), control, priors=[first, second], starts=5, gradient_tolerance=1e-2
         )
-        points = np.array([attempt.start for attempt in found.starts.attempts])
+        points = np.array([attempt.start for attempt in estimate.starts.attempts])
         assert points.shape == (5, 2)
         assert 0.1 < points[:, 0].min() < points[:, 0].max() < 6.0
         assert -1.0 < points[:, 1].min() < points[:, 1].max() < 3.0
@@ -475,10 +475,10 @@ def test_data_come_from_files_tables_mappings_and_arrays(tmp_path):
         (DATA, {"times": TIMES, "columns": ["mass"]}),
     ]
     for data, extra in kinds:
-        found = measurements(data, extra.get("times"), extra.get("columns"))
-        np.testing.assert_array_equal(found.times, TIMES)
-        np.testing.assert_array_equal(found.values[:, 0], DATA)
-        assert found.names == ("mass",)
+        table = measurements(data, extra.get("times"), extra.get("columns"))
+        np.testing.assert_array_equal(table.times, TIMES)
+        np.testing.assert_array_equal(table.values[:, 0], DATA)
+        assert table.names == ("mass",)
     assert measurements(DATA, TIMES).names == ("data[0]",)
 
 
@@ -630,10 +630,10 @@ def test_missing_second_derivatives_are_named_before_the_first_solve():
     arguments = (DATA, decay_control(), DECAY_STEPPING)
     with pytest.raises(UnsupportedError, match="second derivatives of callback 'rhs' are needed"):
         fit(problem, *arguments, times=TIMES, noise=LogNormal(SIGMA))
-    found = fit(
+    fitted = fit(
         problem, *arguments, times=TIMES, noise=LogNormal(SIGMA), hessian="gauss_newton", **TIGHT
     )
-    np.testing.assert_allclose(found.covariance.scaled, SIGMA**2 * INVERSE, rtol=1e-6)
+    np.testing.assert_allclose(fitted.covariance.scaled, SIGMA**2 * INVERSE, rtol=1e-6)
 
 
 def test_a_model_that_does_not_stay_positive_is_told_with_log_normal_noise():
@@ -652,7 +652,7 @@ def test_fields_are_referred_to_laplace():
 
 def test_an_implicit_problem_is_fitted_too():
     problem = DAE(lambda t, u, udot, p: udot + p[0] * u, size=1, parameters=["rate", "amount"])
-    found = fit(
+    fitted = fit(
         problem,
         DATA,
         decay_control(),
@@ -660,7 +660,7 @@ def test_an_implicit_problem_is_fitted_too():
         times=TIMES,
         noise=LogNormal(SIGMA),
     )
-    assert found.estimate["rate"] == pytest.approx(BEST[0], abs=1e-4)
+    assert fitted.estimate["rate"] == pytest.approx(BEST[0], abs=1e-4)
 
 
 # ---- words ---------------------------------------------------------------------------------------
@@ -676,10 +676,10 @@ def test_the_summary_says_it_all():
 
 
 def test_a_fit_that_stopped_early_says_so():
-    found = fitted(LogNormal(SIGMA), max_iterations=1, method="lmvm")
-    assert not found.converged
-    assert "NOT converged (max_iterations reached)" in repr(found)
-    assert "NOT at a minimum" in repr(found)
+    estimate = fitted(LogNormal(SIGMA), max_iterations=1, method="lmvm")
+    assert not estimate.converged
+    assert "NOT converged (max_iterations reached)" in repr(estimate)
+    assert "NOT at a minimum" in repr(estimate)
 
 
 def test_names_and_data_in_the_wrong_place_are_named():

@@ -50,7 +50,9 @@ def test_several_experiments_are_refined_together():
         ds.Experiment({"time": [1.0, 2.0], "mass": [0.3, 0.4]}, COARSE, [0.1]),
     ]
     coarse = ds.fit(decay(), experiments, unknown(), noise=ds.inverse.Normal(0.05))
-    finer = [ds.Experiment(one.data, FINE, one.initial_state) for one in experiments]
+    finer = [
+        ds.Experiment(experiment.data, FINE, experiment.initial_state) for experiment in experiments
+    ]
     fine = ds.fit(decay(), finer, unknown(), noise=ds.inverse.Normal(0.05))
     moved = gather(coarse.result.x) - gather(fine.result.x)
     np.testing.assert_allclose(coarse.discretization.shift, moved, atol=0.1 * max(abs(moved)))
@@ -58,9 +60,9 @@ def test_several_experiments_are_refined_together():
 
 def test_more_than_the_statistical_error_is_a_warning():
     with pytest.warns(DiscretizationWarning, match="rate by .* more than the statistical error"):
-        found = ds.fit(decay(), DATA, unknown(), COARSE, noise=ds.inverse.Normal(1e-4))
-    assert found.discretization.largest > 1.0
-    assert "more than the statistical error" in repr(found)
+        fitted = ds.fit(decay(), DATA, unknown(), COARSE, noise=ds.inverse.Normal(1e-4))
+    assert fitted.discretization.largest > 1.0
+    assert "more than the statistical error" in repr(fitted)
 
 
 def test_a_run_with_halved_steps_that_fails_leaves_the_fit_as_it_is(monkeypatch):
@@ -68,9 +70,9 @@ def test_a_run_with_halved_steps_that_fails_leaves_the_fit_as_it_is(monkeypatch)
         raise SolveError("no such run")
 
     monkeypatch.setattr(ds.functional.Joint, "refined", fail)
-    found = ds.fit(decay(), DATA, unknown(), FINE, noise=ds.inverse.Normal(0.05))
-    assert "no such run" in str(found.discretization)
-    assert "discretisation" not in repr(found)
+    fitted = ds.fit(decay(), DATA, unknown(), FINE, noise=ds.inverse.Normal(0.05))
+    assert "no such run" in str(fitted.discretization)
+    assert "discretisation" not in repr(fitted)
 
 
 def reduced(stepping):
@@ -82,16 +84,16 @@ def test_a_minimum_says_how_far_its_value_and_gradient_are_off(joint):
     coarse, fine = reduced(COARSE), reduced(FINE)
     if joint:
         coarse, fine = ds.functional.Joint([coarse, coarse]), ds.functional.Joint([fine, fine])
-    found = ds.minimize(coarse, method="bnls", discretization=True)
-    error = found.discretization
+    result = ds.minimize(coarse, method="bnls", discretization=True)
+    error = result.discretization
     # at a minimum of squares it is of second order in the error of the states
-    assert 1 / 3 < error.value / (found.value - fine.value(found.x)) < 3
+    assert 1 / 3 < error.value / (result.value - fine.value(result.x)) < 3
     np.testing.assert_allclose(
         gather(error.gradient),
-        gather(coarse.gradient(found.x)) - gather(fine.gradient(found.x)),
+        gather(coarse.gradient(result.x)) - gather(fine.gradient(result.x)),
         rtol=0.3,
     )
-    assert "discretisation" in repr(found)
+    assert "discretisation" in repr(result)
     assert ds.minimize(coarse, method="bnls").discretization is None
 
 

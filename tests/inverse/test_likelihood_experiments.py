@@ -81,63 +81,65 @@ def fitted(noise=None, parameters=None, **extra):
 
 @pytest.mark.parametrize("hessian", ["exact", "gauss_newton"])
 def test_an_unknown_level_gives_the_regression_of_all_data(hessian):
-    found = fitted(hessian=hessian)
-    assert found.converged
+    estimate = fitted(hessian=hessian)
+    assert estimate.converged
     variance = SQUARES[0] / (N - 2)
-    assert found.estimate == pytest.approx(
+    assert estimate.estimate == pytest.approx(
         {"slope": BEST[0], "offset": BEST[1], "feed": 0.0}, rel=1e-7
     )
-    assert found.degrees_of_freedom == pytest.approx(N - 2)
-    np.testing.assert_allclose(found.sigma, [math.sqrt(variance)], rtol=1e-8)
-    np.testing.assert_allclose(found.covariance.matrix, variance * INVERSE, rtol=1e-6)
+    assert estimate.degrees_of_freedom == pytest.approx(N - 2)
+    np.testing.assert_allclose(estimate.sigma, [math.sqrt(variance)], rtol=1e-8)
+    np.testing.assert_allclose(estimate.covariance.matrix, variance * INVERSE, rtol=1e-6)
     rest = (RIGHT - DESIGN @ BEST) / math.sqrt(variance)
-    np.testing.assert_allclose(found.residuals[:, 0], rest, rtol=1e-5, atol=1e-7)
-    np.testing.assert_array_equal(found.data.times, np.concatenate([t for *_, t in LINES]))
-    assert f"fit: {N} observations in 3 experiments, 2 parameters, converged" in repr(found)
+    np.testing.assert_allclose(estimate.residuals[:, 0], rest, rtol=1e-5, atol=1e-7)
+    np.testing.assert_array_equal(estimate.data.times, np.concatenate([t for *_, t in LINES]))
+    assert f"fit: {N} observations in 3 experiments, 2 parameters, converged" in repr(estimate)
     reach = stats.t.ppf(0.975, N - 2) * math.sqrt(variance * INVERSE[0, 0])
     ends = (BEST[0] - reach, BEST[0] + reach)
-    assert found.intervals()["slope"] == pytest.approx(ends, rel=1e-6)
-    profiles = found.profile(["slope"], tolerance=1e-5)
+    assert estimate.intervals()["slope"] == pytest.approx(ends, rel=1e-6)
+    profiles = estimate.profile(["slope"], tolerance=1e-5)
     assert profiles["slope"].interval == pytest.approx(ends, rel=1e-4)
 
 
 def test_each_experiment_is_predicted_with_its_own_start_and_feed():
-    found = fitted()
+    estimate = fitted()
     variance = SQUARES[0] / (N - 2)
     times = np.array([0.5, 6.0])  # beyond the data too
     for k, (feed, level, _) in enumerate(LINES):
-        bands = found.prediction(times, experiment=k)
+        bands = estimate.prediction(times, experiment=k)
         rows = np.column_stack([feed * times, np.ones(2)])
         np.testing.assert_allclose(bands.value[:, 0], level + rows @ BEST, rtol=1e-7)
         error = np.sqrt(variance * np.einsum("ki,ij,kj->k", rows, INVERSE, rows))
         np.testing.assert_allclose(bands.standard_error[:, 0], error, rtol=1e-6)
-        state = found.prediction(times, lambda t, u, p: u, experiment=k)
+        state = estimate.prediction(times, lambda t, u, p: u, experiment=k)
         np.testing.assert_allclose(state.value[:, 0], level + feed * BEST[0] * times, rtol=1e-7)
     with pytest.raises(InputError, match=r"experiment = 3(.|\n)*from 0 to 2"):
-        found.prediction(times, experiment=3)
+        estimate.prediction(times, experiment=3)
 
 
 @pytest.mark.parametrize("kind", ["number", "each time"])
 def test_given_levels_weigh_the_rows_of_all_experiments(kind):
     levels = np.full(N, 0.2) if kind == "number" else 0.1 + 0.02 * np.arange(N)
     prior = Prior([0.7], 0.05, names=["slope"])
-    found = fitted(Normal(0.2 if kind == "number" else levels[:, None]), priors=prior)
+    estimate = fitted(Normal(0.2 if kind == "number" else levels[:, None]), priors=prior)
     design = np.vstack([DESIGN / levels[:, None], [1.0 / 0.05, 0.0]])
     right = np.append(RIGHT / levels, 0.7 / 0.05)
     best = np.linalg.lstsq(design, right)[0]
-    np.testing.assert_allclose(found.covariance.x, best, rtol=1e-7)
-    np.testing.assert_allclose(found.covariance.matrix, np.linalg.inv(design.T @ design), rtol=1e-7)
+    np.testing.assert_allclose(estimate.covariance.x, best, rtol=1e-7)
+    np.testing.assert_allclose(
+        estimate.covariance.matrix, np.linalg.inv(design.T @ design), rtol=1e-7
+    )
     rest = (RIGHT - DESIGN @ best) / levels
-    assert found.chi_square == pytest.approx(rest @ rest, rel=1e-6)
-    degrees = N - 2 + found.covariance.matrix[0, 0] / 0.05**2
-    assert found.p_value == pytest.approx(stats.chi2.sf(rest @ rest, degrees), rel=1e-6)
+    assert estimate.chi_square == pytest.approx(rest @ rest, rel=1e-6)
+    degrees = N - 2 + estimate.covariance.matrix[0, 0] / 0.05**2
+    assert estimate.p_value == pytest.approx(stats.chi2.sf(rest @ rest, degrees), rel=1e-6)
 
 
 @pytest.mark.mpi
 def test_many_starts_on_any_number_of_ranks(comm):
-    found = fitted(parameters=unknown(lower=-3.0, upper=3.0), starts=4, comm=comm)
-    assert found.starts is not None
-    np.testing.assert_allclose(found.covariance.x, BEST, atol=1e-6)
+    estimate = fitted(parameters=unknown(lower=-3.0, upper=3.0), starts=4, comm=comm)
+    assert estimate.starts is not None
+    np.testing.assert_allclose(estimate.covariance.x, BEST, atol=1e-6)
 
 
 # ---- one experiment in parts ---------------------------------------------------------------------
@@ -160,9 +162,9 @@ def in_parts():
 
 
 @pytest.mark.parametrize("level_prior", [None, (-1.0, 0.5)])
-@pytest.mark.parametrize("each", [False, True])
-def test_an_experiment_in_parts_is_the_same_fit(each, level_prior):
-    noise = LogNormal(each_column=each, prior=level_prior)
+@pytest.mark.parametrize("item", [False, True])
+def test_an_experiment_in_parts_is_the_same_fit(item, level_prior):
+    noise = LogNormal(each_column=item, prior=level_prior)
     options = {
         "observe": twice,
         "noise": noise,
@@ -194,9 +196,9 @@ def test_nearly_exact_data_go_with_experiments():
     curve = np.exp(-0.5 * TIMES) * (1.0 + 1e-9 * np.cos(9.0 * TIMES))
     stepping = Stepping((0.0, 2.0), "rk4", dt=0.1)
     parts = [Experiment(curve[first::2], stepping, times=TIMES[first::2]) for first in (0, 1)]
-    found = fit(decay(), parts, decay_control(), hessian="gauss_newton")
-    assert found.converged
-    assert found.estimate["rate"] == pytest.approx(0.5, abs=1e-5)
+    fitted = fit(decay(), parts, decay_control(), hessian="gauss_newton")
+    assert fitted.converged
+    assert fitted.estimate["rate"] == pytest.approx(0.5, abs=1e-5)
 
 
 def test_blocks_and_starts_of_a_traced_model_differ_between_experiments():
@@ -208,25 +210,27 @@ def test_blocks_and_starts_of_a_traced_model_differ_between_experiments():
     wide = Parameters({"A": Parameter(truth), "feed": [0.0, 0.0]}, [0.0, 0.0])
     measured = []
     for k, (feed, start) in enumerate(zip(feeds, starts, strict=True)):
-        one = Experiment(np.zeros((10, 2)), stepping, start, {"feed": feed}, times)
-        functional = likelihood(model, [one], wide, noise=Normal(1.0))
+        value = Experiment(np.zeros((10, 2)), stepping, start, {"feed": feed}, times)
+        functional = likelihood(model, [value], wide, noise=Normal(1.0))
         exact = -gather(functional.experiments[0].residual(functional.start())).reshape(10, 2)
         noise = 0.002 * np.random.default_rng(k).standard_normal((10, 2))
         measured.append(Experiment(noise - exact, stepping, start, {"feed": feed}, times))
     rates = Parameters({"A": Parameter(0.5 * truth), "feed": [0.0, 0.0]}, [0.0, 0.0])
-    found = fit(model, measured, rates)
-    estimate = model.unpack(np.array(list(found.estimate.values()))).A
+    fitted = fit(model, measured, rates)
+    estimate = model.unpack(np.array(list(fitted.estimate.values()))).A
     np.testing.assert_allclose(estimate, truth, atol=0.02)
-    errors = (found.covariance.estimate - truth.ravel()) / np.sqrt(np.diag(found.covariance.matrix))
+    errors = (fitted.covariance.estimate - truth.ravel()) / np.sqrt(
+        np.diag(fitted.covariance.matrix)
+    )
     assert np.abs(errors).max() < 4.0
 
 
 # ---- what does not go together -------------------------------------------------------------------
 
 
-def one(**change):
-    given = {"time": [0.5, 1.0, 1.5], "length": [1.0, 2.0, 3.0]}
-    options = {"data": given, "stepping": Stepping((0.0, 2.0), "rk4", dt=0.5), **change}
+def experiment(**change):
+    values = {"time": [0.5, 1.0, 1.5], "length": [1.0, 2.0, 3.0]}
+    options = {"data": values, "stepping": Stepping((0.0, 2.0), "rk4", dt=0.5), **change}
     return Experiment(**options)
 
 
@@ -235,40 +239,40 @@ def one(**change):
     [
         (
             lambda: [
-                one(name="a", parameters={"feed": Parameter(1.0)}),
-                one(name="a", parameters={"feed": Parameter(2.0)}),
+                experiment(name="a", parameters={"feed": Parameter(1.0)}),
+                experiment(name="a", parameters={"feed": Parameter(2.0)}),
             ],
             {},
             r'experiments\[1\]: parameters\["feed"\] = (.|\n)*another experiment of the name "a"',
         ),
         (
-            lambda: [one(parameters={"fed": 1.0})],
+            lambda: [experiment(parameters={"fed": 1.0})],
             {},
             r'\[0\]: parameters\["fed"\] is not one of the problem(.|\n)*"feed"',
         ),
         (
-            lambda: [one(), one(data={"time": [1.0], "mass": [1.0]})],
+            lambda: [experiment(), experiment(data={"time": [1.0], "mass": [1.0]})],
             {},
             r"experiments\[1\] has the columns mass(.|\n)*length, as experiments\[0\]",
         ),
         (
-            lambda: [one(), one(data={"time": [0.5, 1.0], "length": [1.0, np.inf]})],
+            lambda: [experiment(), experiment(data={"time": [0.5, 1.0], "length": [1.0, np.inf]})],
             {},
             r'experiments\[1\]: column "length" is inf at index \[1\]',
         ),
-        (lambda: [one(), {"time": [1.0]}], {}, r"experiments\[1\] is dict"),
-        (lambda: [one()], {"stepping": DECAY_STEPPING}, "stepping= beside experiments"),
-        (lambda: [one()], {"times": "time"}, "times= beside experiments"),
-        (lambda: one(stepping=0.1), {}, "stepping is float"),
-        (lambda: one(parameters=[1.0]), {}, "parameters is list"),
+        (lambda: [experiment(), {"time": [1.0]}], {}, r"experiments\[1\] is dict"),
+        (lambda: [experiment()], {"stepping": DECAY_STEPPING}, "stepping= beside experiments"),
+        (lambda: [experiment()], {"times": "time"}, "times= beside experiments"),
+        (lambda: experiment(stepping=0.1), {}, "stepping is float"),
+        (lambda: experiment(parameters=[1.0]), {}, "parameters is list"),
         (lambda: {"time": [1.0], "length": [1.0]}, {}, "stepping is NoneType"),
         (
-            lambda: [one(), one()],
+            lambda: [experiment(), experiment()],
             {"noise": Normal(np.ones((5, 1)))},
             r"sigma has shape \(5, 1\)(.|\n)*\(6, 1\)",
         ),
         (
-            lambda: [one(data={"time": [1.0], "length": [1.0]})] * 2,
+            lambda: [experiment(data={"time": [1.0], "length": [1.0]})] * 2,
             {},
             "2 observations for 2 free parameters and a noise level",
         ),
@@ -281,6 +285,6 @@ def test_what_does_not_go_together_is_refused(make, extra, message):
 
 @pytest.mark.mpi(min_size=2)
 def test_experiments_that_differ_between_ranks_are_refused(comm):
-    parts = [one(), one(parameters={"feed": 0.1 * comm.rank})]
+    parts = [experiment(), experiment(parameters={"feed": 0.1 * comm.rank})]
     with pytest.raises(InputError, match=r"experiments.*feed"):
         fit(line(), parts, unknown(), observe=offset, comm=comm)

@@ -56,12 +56,12 @@ def regression(times, values):
 def test_replicates_in_any_order_are_the_regression_of_all_of_them():
     times = np.tile(TIMES, 3)
     values = np.exp(-0.5 * times + 0.1 * RNG.standard_normal(12))
-    found = fit(decay(), {"h": times, "mass": values}, rates(), STEPPING, noise=LogNormal())
+    fitted = fit(decay(), {"h": times, "mass": values}, rates(), STEPPING, noise=LogNormal())
     rate, error = regression(times, values)
-    assert found.estimate["rate"] == pytest.approx(rate, rel=1e-6)
-    assert found.covariance.error("rate") == pytest.approx(error, rel=1e-6)
-    np.testing.assert_array_equal(found.data.times, np.repeat(TIMES, 3))
-    np.testing.assert_array_equal(found.data.values[:, 0], values[found.data.order])
+    assert fitted.estimate["rate"] == pytest.approx(rate, rel=1e-6)
+    assert fitted.covariance.error("rate") == pytest.approx(error, rel=1e-6)
+    np.testing.assert_array_equal(fitted.data.times, np.repeat(TIMES, 3))
+    np.testing.assert_array_equal(fitted.data.values[:, 0], values[fitted.data.order])
 
 
 def test_levels_of_rows_go_with_their_rows_where_times_are_sorted():
@@ -79,10 +79,10 @@ def test_an_empty_cell_of_a_single_column_counts_for_nothing(missing):
     values = np.exp(-0.5 * TIMES + 0.1 * np.array([1.0, -1.0, 0.5, 0.2]))
     kept = np.arange(4) != missing
     holed = np.where(kept, values, np.nan)
-    found = fit(decay(), {"h": TIMES, "mass": holed}, rates(), STEPPING, noise=LogNormal())
-    assert found.estimate["rate"] == pytest.approx(regression(TIMES[kept], values[kept])[0])
-    assert found.degrees_of_freedom == pytest.approx(2.0)
-    assert np.isnan(found.residuals[missing, 0])
+    fitted = fit(decay(), {"h": TIMES, "mass": holed}, rates(), STEPPING, noise=LogNormal())
+    assert fitted.estimate["rate"] == pytest.approx(regression(TIMES[kept], values[kept])[0])
+    assert fitted.degrees_of_freedom == pytest.approx(2.0)
+    assert np.isnan(fitted.residuals[missing, 0])
 
 
 def test_replicates_may_have_holes_of_their_own():
@@ -92,12 +92,12 @@ def test_replicates_may_have_holes_of_their_own():
     times = np.repeat(TIMES, 2)
     values = np.exp(-0.5 * times[:, None] + 0.1 * RNG.standard_normal((8, 2))) * [1.0, 2.0]
     values[0::2, 0] = values[1::2, 1] = np.nan
-    found = fit(pair, values, start, STEPPING, times=times, noise=LogNormal())
+    fitted = fit(pair, values, start, STEPPING, times=times, noise=LogNormal())
     seen = ~np.isnan(values)
     logs = np.log(values / [1.0, 2.0])[seen]
     moments = np.broadcast_to(times[:, None], (8, 2))[seen]
     rate = -(moments @ logs) / (moments @ moments)
-    assert found.estimate["rate"] == pytest.approx(rate, rel=1e-6)
+    assert fitted.estimate["rate"] == pytest.approx(rate, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -110,9 +110,9 @@ def test_replicates_may_have_holes_of_their_own():
 )
 def test_tables_of_other_libraries_are_read_by_column(table):
     columns = {"h": TIMES, "mass": np.exp(-0.5 * TIMES) * [1.1, 0.9, 1.0, 1.05]}
-    found = fit(decay(), table(columns), rates(), STEPPING, noise=LogNormal())
-    assert found.data.names == ("mass",)
-    assert found.estimate["rate"] == pytest.approx(regression(TIMES, columns["mass"])[0])
+    fitted = fit(decay(), table(columns), rates(), STEPPING, noise=LogNormal())
+    assert fitted.data.names == ("mass",)
+    assert fitted.estimate["rate"] == pytest.approx(regression(TIMES, columns["mass"])[0])
 
 
 # ---- names of unknowns ---------------------------------------------------------------------------
@@ -148,10 +148,10 @@ def test_states_are_known_by_their_names(kind):
     unknown = Parameters({name: Parameter(0.6, scale="log") for name in CONSTANTS}, [1.0, 0.0, 0.0])
     by_name = LeastSquares(TIMES, values[:, [2, 0]], 0.01, observe=["C", "A"])
     by_number = LeastSquares(TIMES, values[:, [2, 0]], 0.01, observe=[2, 0])
-    functionals = [Reduced(problem, each, stepping, unknown) for each in (by_name, by_number)]
+    functionals = [Reduced(problem, value, stepping, unknown) for value in (by_name, by_number)]
     assert functionals[0].value([0.1, 0.2]) == functionals[1].value([0.1, 0.2]) > 1.0
-    one = LeastSquares(TIMES, values[:, 1], 0.01, observe="B")
-    assert Reduced(problem, one, stepping, unknown).value([math.log(0.9), math.log(0.4)]) < 1e-12
+    misfit = LeastSquares(TIMES, values[:, 1], 0.01, observe="B")
+    assert Reduced(problem, misfit, stepping, unknown).value([math.log(0.9), math.log(0.4)]) < 1e-12
     with pytest.raises(InputError, match=r'there is no unknown "D"(.|\n)*"A", "B", "C"'):
         Reduced(problem, LeastSquares([1.0], [1.0], observe="D"), stepping, unknown)
     with pytest.raises(InputError, match=r'u0: 2 problems\n.*"C" is missing\n.*unknown "D"'):
@@ -173,12 +173,12 @@ def test_columns_with_the_names_of_unknowns_are_these():
         name: column * (1.0 if name == "min" else np.array([1.02, 0.98, 1.01, 0.99]))
         for name, column in table.items()
     }
-    found = fit(MADE["ODE"](), noisy, unknown, STEPPING, noise=LogNormal())
-    assert found.converged
-    assert found.estimate == pytest.approx({"first": 0.9, "second": 0.4}, rel=0.05)
-    bands = found.prediction([2.0])
+    fitted = fit(MADE["ODE"](), noisy, unknown, STEPPING, noise=LogNormal())
+    assert fitted.converged
+    assert fitted.estimate == pytest.approx({"first": 0.9, "second": 0.4}, rel=0.05)
+    bands = fitted.prediction([2.0])
     np.testing.assert_allclose(bands.value[0], [table["C"][2], table["A"][2]], rtol=0.05)
-    assert min(taylor(found.functional, [-0.2, -0.8], hessian=True)) > 2.9
+    assert min(taylor(fitted.functional, [-0.2, -0.8], hessian=True)) > 2.9
 
 
 def growth():
@@ -215,8 +215,8 @@ TABLES = {
 def test_named_columns_meet_the_unknowns_of_their_names(kind, observe, tmp_path):
     """Truth: the numbers that the columns were made with."""
     table = TABLES[kind](CULTURE, tmp_path)
-    found = fit(growth(), table, GROWTH, STEPPING, observe=observe, noise=Normal(0.01))
-    assert found.estimate == pytest.approx(TRUE_GROWTH, rel=1e-5)
+    fitted = fit(growth(), table, GROWTH, STEPPING, observe=observe, noise=Normal(0.01))
+    assert fitted.estimate == pytest.approx(TRUE_GROWTH, rel=1e-5)
 
 
 @pytest.mark.parametrize("observe", [None, ["S", "X"]])
@@ -229,8 +229,8 @@ def test_experiments_arrays_with_names_and_costs_go_by_names_too(observe):
         fit(growth(), experiments, GROWTH, **known),
         fit(growth(), values, GROWTH, STEPPING, times=TIMES, columns=["X", "S"], **known),
     ]
-    for found in founds:
-        assert found.estimate == pytest.approx(TRUE_GROWTH, rel=1e-5)
+    for computed in founds:
+        assert computed.estimate == pytest.approx(TRUE_GROWTH, rel=1e-5)
     frame = pd.DataFrame(CULTURE)[["X", "S"]]
     parts = [
         Reduced(growth(), LeastSquares(TIMES, data, 0.01, observe=seen), STEPPING, GROWTH)
@@ -246,8 +246,8 @@ def test_one_stepping_serves_experiments_without_their_own():
     own = Experiment(short, Stepping((0.0, 1.0), "rk4", dt=0.05))
     known = {"noise": Normal(0.01)}
     for experiments in ([Experiment(CULTURE), Experiment(CULTURE)], [Experiment(CULTURE), own]):
-        found = fit(growth(), experiments, GROWTH, STEPPING, **known)
-        assert found.estimate == pytest.approx(TRUE_GROWTH, rel=1e-5)
+        fitted = fit(growth(), experiments, GROWTH, STEPPING, **known)
+        assert fitted.estimate == pytest.approx(TRUE_GROWTH, rel=1e-5)
     with pytest.raises(InputError, match=r"experiments\[1\] has no stepping"):
         fit(growth(), [own, Experiment(short)], GROWTH)
     with pytest.raises(InputError, match=r"stepping= beside experiments"):
@@ -282,8 +282,8 @@ def test_columns_that_would_meet_other_unknowns_are_refused(names, observe, mess
 def test_columns_in_the_order_of_the_unknowns_may_have_names_of_their_own(names):
     columns = (CULTURE["time"], CULTURE["S"], CULTURE["X"])
     table = dict(zip(["time", *names], columns, strict=True))
-    found = fit(growth(), table, GROWTH, STEPPING, noise=Normal(0.01))
-    assert found.estimate == pytest.approx(TRUE_GROWTH, rel=1e-5)
+    fitted = fit(growth(), table, GROWTH, STEPPING, noise=Normal(0.01))
+    assert fitted.estimate == pytest.approx(TRUE_GROWTH, rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -300,8 +300,8 @@ def test_a_column_of_times_that_is_not_the_first_is_named(kind, clock, tmp_path)
     with pytest.raises(InputError, match=r'"mass", out of mass, (.|\n)*try: times="') as refused:
         fit(nameless, table, start, STEPPING)
     assert f'times="{clock}"' in str(refused.value)
-    found = fit(nameless, table, start, STEPPING, times=clock, noise=Normal(0.01))
-    assert found.estimate["rate"] == pytest.approx(0.5, rel=1e-5)
+    fitted = fit(nameless, table, start, STEPPING, times=clock, noise=Normal(0.01))
+    assert fitted.estimate["rate"] == pytest.approx(0.5, rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -319,8 +319,8 @@ def test_measurements_are_not_taken_for_times(table, more, message):
 @pytest.mark.parametrize("names", [("age", "T"), ("t", "day length"), ("age", "minimum")])
 def test_other_names_are_no_times(names):
     table = dict(zip(names, (TIMES, np.exp(-0.5 * TIMES)), strict=True))
-    found = fit(decay(), table, rates(), STEPPING, noise=Normal(0.01))
-    assert found.estimate["rate"] == pytest.approx(0.5, rel=1e-5)
+    fitted = fit(decay(), table, rates(), STEPPING, noise=Normal(0.01))
+    assert fitted.estimate["rate"] == pytest.approx(0.5, rel=1e-5)
 
 
 def test_events_find_unknowns_by_the_names_of_the_problem():
@@ -373,10 +373,10 @@ def shared():
 
 
 def test_patients_have_volumes_of_their_own():
-    found = fit(body(), patients(), shared(), observe=concentration, noise=LogNormal())
-    assert found.converged
-    assert [*found.estimate] == ["CL", "V (a)", "V (b)", "V (c)"]
-    assert "V (b)" in repr(found)
+    fitted = fit(body(), patients(), shared(), observe=concentration, noise=LogNormal())
+    assert fitted.converged
+    assert [*fitted.estimate] == ["CL", "V (a)", "V (b)", "V (c)"]
+    assert "V (b)" in repr(fitted)
 
     def model(x):
         volumes = np.exp(x[1:])[:, None]
@@ -388,8 +388,8 @@ def test_patients_have_volumes_of_their_own():
         steps = 1e-6 * np.eye(4)
         jacobian = np.array([(model(x + h) - model(x - h)).ravel() / 2e-6 for h in steps]).T
         x = x + np.linalg.lstsq(jacobian, (data - model(x)).ravel())[0]
-    np.testing.assert_allclose(np.log([*found.estimate.values()]), x, atol=1e-5)
-    later = found.prediction([3.0], experiment=1)
+    np.testing.assert_allclose(np.log([*fitted.estimate.values()]), x, atol=1e-5)
+    later = fitted.prediction([3.0], experiment=1)
     np.testing.assert_allclose(np.log(later.value[0, 0]), np.interp(3.0, HOURS, model(x)[1]), 1e-4)
 
 
@@ -424,10 +424,10 @@ def test_own_parameters_are_dual_in_both_orders(style):
     assert size > 2
     x = gather(x) + 0.1 * rng.normal(size=size)
     dx, other = rng.normal(size=(2, size))
-    for each in (functional, *functional.experiments):
-        gradient = gather(each.gradient(x))
-        assert each.derivative(x, dx) == pytest.approx(gradient @ dx, rel=1e-12)
-        product, swapped = (gather(each.hessian_product(x, v)) for v in (dx, other))
+    for value in (functional, *functional.experiments):
+        gradient = gather(value.gradient(x))
+        assert value.derivative(x, dx) == pytest.approx(gradient @ dx, rel=1e-12)
+        product, swapped = (gather(value.hessian_product(x, v)) for v in (dx, other))
         assert product @ other == pytest.approx(swapped @ dx, rel=1e-12)
     for k, experiment in enumerate(functional.experiments):
         # what belongs to another patient counts for nothing
@@ -443,19 +443,19 @@ def test_a_prior_of_an_own_parameter_is_that_of_each_patient_or_of_one():
         priors = [Prior([20.0], 2.0, names=[name]) for name in names]
         return likelihood(body(), patients(), shared(), priors=priors, **options).value(x)
 
-    each = [0.5 * ((volume - 20.0) / 2.0) ** 2 for volume in (22.0, 23.0, 24.0)]
-    assert value("V") - value() == pytest.approx(sum(each))
-    assert value("V (b)") - value() == pytest.approx(each[1])
+    values = [0.5 * ((volume - 20.0) / 2.0) ** 2 for volume in (22.0, 23.0, 24.0)]
+    assert value("V") - value() == pytest.approx(sum(values))
+    assert value("V (b)") - value() == pytest.approx(values[1])
     assert value("CL") - value() == pytest.approx(0.5 * (17.0 / 2.0) ** 2)
     with pytest.raises(InputError, match=r'prior names parameter "V \(d\)"'):
         value("V (d)")
 
 
 def test_experiments_of_one_name_share_their_own_parameters():
-    found = fit(
+    fitted = fit(
         body(), patients(["a", "b", "a"]), shared(), observe=concentration, noise=LogNormal()
     )
-    assert [*found.estimate] == ["CL", "V (a)", "V (b)"]
+    assert [*fitted.estimate] == ["CL", "V (a)", "V (b)"]
 
 
 def test_a_number_in_an_experiment_takes_the_place_of_what_others_fit():
@@ -490,8 +490,8 @@ def test_columns_of_words_are_named_and_need_not_be_observed(kind, tmp_path):
     arguments = (problem, cohort(kind, tmp_path), control, Stepping((0.0, 3.0), "rk4", dt=0.1))
     with pytest.raises(InputError, match=r'column "sex" holds words, as \'f\'(.|\n)*columns='):
         fit(*arguments, noise=Normal(0.1))
-    found = fit(*arguments, columns=["y"], noise=Normal(0.1))
-    assert found.data.count == 2
+    fitted = fit(*arguments, columns=["y"], noise=Normal(0.1))
+    assert fitted.data.count == 2
 
 
 # ---- trial points that make the equations stiff --------------------------------------------------
@@ -530,8 +530,8 @@ def test_minimisers_limit_their_trials_and_nothing_afterwards(monkeypatch):
         asked.append(limited)
 
     monkeypatch.setattr(functional, "limit_steps", limit_steps)
-    found = minimize(functional, method="lmvm")
-    assert found.converged
+    result = minimize(functional, method="lmvm")
+    assert result.converged
     assert asked[0]
     assert asked[1:-1].count(False) == 0
     assert not asked[-1]

@@ -20,17 +20,17 @@ def test_data_with_hardly_any_noise_are_fitted_from_anywhere(start, level, metho
     data = np.array([gather(run.at(t)) for t in times])
     data = data + level * np.random.default_rng(1).standard_normal(data.shape)
     rates = Parameters({"rate": Parameter(start, scale="log")}, [1.0])
-    found = fit(problem, data, rates, stepping, times=times, method=method)
-    assert found.converged
-    assert found.estimate["rate"] == pytest.approx(1.3, abs=max(4.0 * level, 1e-11))
+    fitted = fit(problem, data, rates, stepping, times=times, method=method)
+    assert fitted.converged
+    assert fitted.estimate["rate"] == pytest.approx(1.3, abs=max(4.0 * level, 1e-11))
     if level == 0.0:
         at_rounding = "residuals are at rounding: no noise can be estimated"
-        assert found.result.gradient_norm < 1e-6 or found.result.message == at_rounding
+        assert fitted.result.gradient_norm < 1e-6 or fitted.result.message == at_rounding
         with pytest.raises(UnsupportedError, match="meets the data exactly"):
-            _ = found.covariance
+            _ = fitted.covariance
     else:
-        assert 0.5 * level < found.sigma[0] < 2.0 * level
-        assert found.covariance.error("rate") < 4.0 * level
+        assert 0.5 * level < fitted.sigma[0] < 2.0 * level
+        assert fitted.covariance.error("rate") < 4.0 * level
 
 
 def test_hardly_noisy_data_within_bounds():
@@ -39,6 +39,6 @@ def test_hardly_noisy_data_within_bounds():
     run = solve(problem, [1.0], [1.3, 0.2], stepping, times)
     data = np.array([gather(run.at(t)) for t in times])
     entries = {"rate": Parameter(0.3, lower=0.1, upper=3.0), "feed": Parameter(0.5, lower=0.0)}
-    found = fit(problem, data, Parameters(entries, [1.0]), stepping, times=times)
-    assert found.converged
-    assert found.estimate == pytest.approx({"rate": 1.3, "feed": 0.2}, abs=1e-10)
+    fitted = fit(problem, data, Parameters(entries, [1.0]), stepping, times=times)
+    assert fitted.converged
+    assert fitted.estimate == pytest.approx({"rate": 1.3, "feed": 0.2}, abs=1e-10)

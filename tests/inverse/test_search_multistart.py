@@ -35,17 +35,17 @@ STARTS = starting_points(wells(), 13)
 SETTINGS = {"method": "blmvm", "gradient_tolerance": 1e-10}
 
 
-def facts(found):
+def facts(result):
     return [
         (
-            each.index,
-            each.start.tolist(),
-            each.x.tolist(),
-            each.value,
-            each.message,
-            each.iterations,
+            attempt.index,
+            attempt.start.tolist(),
+            attempt.x.tolist(),
+            attempt.value,
+            attempt.message,
+            attempt.iterations,
         )
-        for each in found.attempts
+        for attempt in result.attempts
     ]
 
 
@@ -61,7 +61,7 @@ class Counting:
 
     @property
     def calls(self):
-        return sum(each.calls for each in self.built)
+        return sum(item.calls for item in self.built)
 
 
 # ---- starts --------------------------------------------------------------------------------------
@@ -114,32 +114,32 @@ def test_bad_numbers_of_starts_are_refused(count, change, message):
 
 @pytest.mark.mpi
 def test_the_best_of_many_minima_is_found_the_same_on_any_number_of_ranks(comm):
-    found = multistart(lambda _comm: wells(), STARTS, comm=comm, **SETTINGS)
-    assert found.best.value == pytest.approx(BEST, rel=1e-12)
-    np.testing.assert_allclose(found.best.x, LOWEST, rtol=1e-9)
-    assert all(each.converged for each in found.attempts)
-    values = [each.value for each in found.ranked]
+    optima = multistart(lambda _comm: wells(), STARTS, comm=comm, **SETTINGS)
+    assert optima.best.value == pytest.approx(BEST, rel=1e-12)
+    np.testing.assert_allclose(optima.best.x, LOWEST, rtol=1e-9)
+    assert all(attempt.converged for attempt in optima.attempts)
+    values = [item.value for item in optima.ranked]
     assert values == sorted(values)
-    assert found.attempts[0].value > BEST + 0.5  # the usual start misses it
+    assert optima.attempts[0].value > BEST + 0.5  # the usual start misses it
     alone = multistart(lambda _comm: wells(), STARTS, comm=MPI.COMM_SELF, **SETTINGS)
-    assert facts(found) == facts(alone)
-    assert found.n_at_best() == sum(value < BEST + 0.01 for value in values)
+    assert facts(optima) == facts(alone)
+    assert optima.n_at_best() == sum(value < BEST + 0.01 for value in values)
 
 
 @pytest.mark.mpi
 def test_groups_of_ranks_share_a_start(comm):
-    found = multistart(wells, STARTS[:4], comm=comm, ranks_per_start=comm.size, **SETTINGS)
+    optima = multistart(wells, STARTS[:4], comm=comm, ranks_per_start=comm.size, **SETTINGS)
     alone = multistart(lambda _comm: wells(), STARTS[:4], comm=MPI.COMM_SELF, **SETTINGS)
-    for one, other in zip(found.attempts, alone.attempts, strict=True):
-        np.testing.assert_allclose(one.x, other.x, rtol=1e-8)
+    for item, other in zip(optima.attempts, alone.attempts, strict=True):
+        np.testing.assert_allclose(item.x, other.x, rtol=1e-8)
 
 
 @pytest.mark.mpi
 def test_finished_starts_are_not_done_again(comm, shared_tmp_path):
     folder = shared_tmp_path / "attempts"
     first = Counting()
-    found = multistart(first, STARTS, comm=comm, folder=folder, **SETTINGS)
-    assert found.resumed == 0
+    optima = multistart(first, STARTS, comm=comm, folder=folder, **SETTINGS)
+    assert optima.resumed == 0
     comm.Barrier()
     if comm.rank == 0:
         for index in (2, 7):
@@ -149,8 +149,8 @@ def test_finished_starts_are_not_done_again(comm, shared_tmp_path):
     again = multistart(second, STARTS, comm=comm, folder=folder, **SETTINGS)
     assert again.resumed == len(STARTS) - 2
     assert "11 read from before" in repr(again)
-    assert facts(again) == facts(found)
-    redone = sum(found.attempts[index].evaluations for index in (2, 7))
+    assert facts(again) == facts(optima)
+    redone = sum(optima.attempts[index].evaluations for index in (2, 7))
     assert comm.allreduce(second.calls) == redone + 1
     third = Counting()
     multistart(third, STARTS, comm=comm, folder=folder, **SETTINGS)
@@ -161,27 +161,27 @@ def test_failed_starts_are_recorded_with_their_reason(tmp_path):
     def make(_comm):
         return wells(domain=lambda x: x[0] < 1.0)
 
-    found = multistart(make, STARTS, comm=MPI.COMM_SELF, folder=tmp_path, **SETTINGS)
-    failed = [each for each in found.attempts if not math.isfinite(each.value)]
-    assert [each.index for each in failed] == np.flatnonzero(STARTS[:, 0] >= 1.0).tolist()
+    optima = multistart(make, STARTS, comm=MPI.COMM_SELF, folder=tmp_path, **SETTINGS)
+    failed = [attempt for attempt in optima.attempts if not math.isfinite(attempt.value)]
+    assert [item.index for item in failed] == np.flatnonzero(STARTS[:, 0] >= 1.0).tolist()
     assert len(failed) == 3
-    assert all("no solution at" in each.message for each in failed)
-    assert "3 failed, 0 not converged" in repr(found)
-    assert found.ranked[-1] in failed
+    assert all("no solution at" in item.message for item in failed)
+    assert "3 failed, 0 not converged" in repr(optima)
+    assert optima.ranked[-1] in failed
     again = multistart(make, STARTS, comm=MPI.COMM_SELF, folder=tmp_path, **SETTINGS)
-    assert facts(again) == facts(found)
-    hopeless = STARTS[[each.index for each in failed]]
-    found = multistart(make, hopeless, comm=MPI.COMM_SELF, **SETTINGS)
-    assert "3 starts, 3 failed, 0 not converged" in repr(found)
+    assert facts(again) == facts(optima)
+    hopeless = STARTS[[item.index for item in failed]]
+    optima = multistart(make, hopeless, comm=MPI.COMM_SELF, **SETTINGS)
+    assert "3 starts, 3 failed, 0 not converged" in repr(optima)
     with pytest.raises(SolveError, match=r"all 3 starts failed; the first: .*no solution"):
-        _ = found.best
+        _ = optima.best
 
 
 def test_attempts_that_end_early_are_told():
-    found = multistart(
+    optima = multistart(
         lambda _comm: wells(), STARTS, comm=MPI.COMM_SELF, method="blmvm", max_iterations=2
     )
-    lines = repr(found).splitlines()
+    lines = repr(optima).splitlines()
     assert lines[1].endswith("max_iterations reached")
     assert "... 3 more" in lines[11]
     assert "13 not converged" in lines[12]

@@ -30,25 +30,27 @@ def guess(b1, b2, scale="linear"):
     "start", [(1, 1), (100.0, 0.75), (100.0, 30.0), (1000.0, 20.0), (10.0, 0.01)]
 )
 def test_boxbod_is_right_from_any_start(saturating, start, method, scale):
-    found = fit(saturating, DEMAND, guess(*start, scale), STEPPING, method=method)
-    assert found.converged
+    fitted = fit(saturating, DEMAND, guess(*start, scale), STEPPING, method=method)
+    assert fitted.converged
     # a gradient below 1e-6, of parameters known to 12 and 0.1, leaves some 1e-6 standard errors
-    np.testing.assert_array_less(abs(list(found.estimate.values()) - CERTIFIED), 2e-6 * ERRORS)
-    np.testing.assert_allclose([found.covariance.error(name) for name in ("b1", "b2")], ERRORS, 0.2)
+    np.testing.assert_array_less(abs(list(fitted.estimate.values()) - CERTIFIED), 2e-6 * ERRORS)
+    np.testing.assert_allclose(
+        [fitted.covariance.error(name) for name in ("b1", "b2")], ERRORS, 0.2
+    )
 
 
 def test_a_plateau_is_told(saturating):
-    found = fit(saturating, DEMAND, guess(100.0, 0.75), STEPPING, method="lmvm")
-    assert any("on a plateau first, without gradient in b2" in note for note in found.result.notes)
-    assert found.result.evaluations > 20  # those of both
-    assert "note: it ended on a plateau first, without gradient in b2" in repr(found)
-    assert not found.undetermined
+    fitted = fit(saturating, DEMAND, guess(100.0, 0.75), STEPPING, method="lmvm")
+    assert any("on a plateau first, without gradient in b2" in note for note in fitted.result.notes)
+    assert fitted.result.evaluations > 20  # those of both
+    assert "note: it ended on a plateau first, without gradient in b2" in repr(fitted)
+    assert not fitted.undetermined
 
 
 def test_a_fit_that_may_not_go_on_does_not(saturating):
-    found = fit(saturating, DEMAND, guess(100.0, 30.0), STEPPING, max_iterations=1)
-    assert found.result.reason == "DIVERGED_MAXITS"
-    assert found.iterations == 1
+    fitted = fit(saturating, DEMAND, guess(100.0, 30.0), STEPPING, max_iterations=1)
+    assert fitted.result.reason == "DIVERGED_MAXITS"
+    assert fitted.iterations == 1
 
 
 def test_an_effect_near_zero_is_no_plateau():
@@ -58,14 +60,14 @@ def test_an_effect_near_zero_is_no_plateau():
     noise = 0.01 * np.random.default_rng(1).normal(size=10)
     control = Parameters({"slope": Parameter(1.0), "bend": Parameter(1e-3)}, [0.0])
     data = {"time": times, "y": times + noise}
-    found = fit(line, data, control, Stepping((0.0, 1.0), "rk4", dt=0.1))
+    fitted = fit(line, data, control, Stepping((0.0, 1.0), "rk4", dt=0.1))
     design = np.column_stack([times, times**2 / 2])
     expected = np.linalg.lstsq(design, times + noise, rcond=None)[0]
-    np.testing.assert_allclose(gather(found.result.x), expected, atol=1e-9)
-    assert not found.result.notes
-    assert abs(expected[1]) < found.covariance.error("bend")
-    assert found.undetermined == ("bend",)
-    assert "hardly determined by the data: bend" in repr(found)
+    np.testing.assert_allclose(gather(fitted.result.x), expected, atol=1e-9)
+    assert not fitted.result.notes
+    assert abs(expected[1]) < fitted.covariance.error("bend")
+    assert fitted.undetermined == ("bend",)
+    assert "hardly determined by the data: bend" in repr(fitted)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_linear_regression_has_the_textbook_covariance(rng):
         lambda x: design @ x - data, lambda x: design, best, PETSc.COMM_WORLD
     )
     variance = squares[0] / 37
-    found = covariance(
+    uncertainty = covariance(
         functional,
         functional.start(),
         hessian="gauss_newton",
@@ -48,16 +48,16 @@ def test_linear_regression_has_the_textbook_covariance(rng):
         degrees_of_freedom=37,
     )
     exact = variance * np.linalg.inv(design.T @ design)
-    np.testing.assert_allclose(found.matrix, exact, rtol=1e-10)
+    np.testing.assert_allclose(uncertainty.matrix, exact, rtol=1e-10)
     errors = np.sqrt(np.diag(exact))
     np.testing.assert_allclose(
-        found.correlation, exact / np.outer(errors, errors), rtol=1e-10, atol=1e-14
+        uncertainty.correlation, exact / np.outer(errors, errors), rtol=1e-10, atol=1e-14
     )
     reach = stats.t.ppf(0.975, 37) * errors
-    intervals = found.intervals()
+    intervals = uncertainty.intervals()
     np.testing.assert_allclose(intervals.lower, best - reach, rtol=1e-10)
     np.testing.assert_allclose(intervals.upper, best + reach, rtol=1e-10)
-    assert found.distance < 1e-10
+    assert uncertainty.distance < 1e-10
 
 
 @pytest.mark.mpi
@@ -75,51 +75,51 @@ def test_every_way_to_the_hessian_gives_the_same(able, rng):
     setattr(only, able, getattr(full, source))
     kind = "gauss_newton" if able.startswith("gauss") else "exact"
     np.testing.assert_allclose(curvature(only, full.start(), kind), matrix, rtol=1e-14)
-    found = covariance(only, full.start(), hessian=kind)
-    np.testing.assert_allclose(found.matrix, np.linalg.inv(matrix), rtol=1e-12)
+    uncertainty = covariance(only, full.start(), hessian=kind)
+    np.testing.assert_allclose(uncertainty.matrix, np.linalg.inv(matrix), rtol=1e-12)
 
 
 def test_the_known_variance_of_one_number():
-    found = covariance_from_hessian([[4.0]], [3.0], ["rate"])
-    assert found.error("rate") == 0.5
+    covariance = covariance_from_hessian([[4.0]], [3.0], ["rate"])
+    assert covariance.error("rate") == 0.5
     z = 1.959963984540054
-    assert found.intervals()["rate"] == pytest.approx((3.0 - z / 2, 3.0 + z / 2), rel=1e-14)
-    assert found.intervals(0.5)["rate"][1] == pytest.approx(3.0 + 0.5 * 0.6744897501960817)
+    assert covariance.intervals()["rate"] == pytest.approx((3.0 - z / 2, 3.0 + z / 2), rel=1e-14)
+    assert covariance.intervals(0.5)["rate"][1] == pytest.approx(3.0 + 0.5 * 0.6744897501960817)
 
 
 def test_logarithms_have_log_normal_intervals_and_delta_errors():
     matrix = np.array([[25.0, 5.0], [5.0, 4.0]])
     x = [math.log(2.0), 3.0]
-    found = covariance(
+    uncertainty = covariance(
         quadratic(matrix, x, control=control("log", "linear")),
         quadratic(matrix, x).start(),
     )
     inverse = np.linalg.inv(matrix)
-    np.testing.assert_allclose(found.estimate, [2.0, 3.0])
-    np.testing.assert_allclose(found.matrix, inverse * [[4.0, 2.0], [2.0, 1.0]], rtol=1e-13)
-    low, high = found.intervals()["growth"]
-    spread = found.quantile() * math.sqrt(inverse[0, 0])
+    np.testing.assert_allclose(uncertainty.estimate, [2.0, 3.0])
+    np.testing.assert_allclose(uncertainty.matrix, inverse * [[4.0, 2.0], [2.0, 1.0]], rtol=1e-13)
+    low, high = uncertainty.intervals()["growth"]
+    spread = uncertainty.quantile() * math.sqrt(inverse[0, 0])
     assert low == pytest.approx(2.0 * math.exp(-spread))
     assert high == pytest.approx(2.0 * math.exp(spread))
     assert low > 0
     # the correlation is the one of (log growth, loss)
-    assert found.correlation[0, 1] == pytest.approx(-5.0 / 10.0)
+    assert uncertainty.correlation[0, 1] == pytest.approx(-5.0 / 10.0)
 
 
 def test_badly_scaled_units_do_not_look_unidentifiable(rng):
     matrix = spd(rng)
     units = np.array([1e-9, 1.0, 1e8])
-    found = covariance_from_hessian(matrix * np.outer(units, units), np.zeros(3), NAMES)
+    covariance = covariance_from_hessian(matrix * np.outer(units, units), np.zeros(3), NAMES)
     np.testing.assert_allclose(
-        found.matrix, np.linalg.inv(matrix) / np.outer(units, units), rtol=1e-9
+        covariance.matrix, np.linalg.inv(matrix) / np.outer(units, units), rtol=1e-9
     )
 
 
 def test_distance_to_the_minimum_is_in_standard_errors():
     functional = quadratic([[4.0, 0.0], [0.0, 1.0]], [0.0, 0.0])
-    found = covariance(functional, functional.vector([0.5, 0.0]))
-    assert found.distance == pytest.approx(1.0)  # a standard error is 1/2
-    assert "NOT at a minimum: it lies 1 standard errors away" in repr(found)
+    uncertainty = covariance(functional, functional.vector([0.5, 0.0]))
+    assert uncertainty.distance == pytest.approx(1.0)  # a standard error is 1/2
+    assert "NOT at a minimum: it lies 1 standard errors away" in repr(uncertainty)
 
 
 # ---- bounds --------------------------------------------------------------------------------------
@@ -132,18 +132,18 @@ def test_a_parameter_on_its_bound_is_held_there(side, rng):
     functional = quadratic(
         matrix, [1.0, 2.0, 3.0], bounds=bounds, control=control("linear", "linear", "log")
     )
-    found = covariance(functional, functional.start())
-    assert found.on_bound == ("loss",)
+    uncertainty = covariance(functional, functional.start())
+    assert uncertainty.on_bound == ("loss",)
     others = [0, 2]
     np.testing.assert_allclose(
-        found.scaled[np.ix_(others, others)],
+        uncertainty.scaled[np.ix_(others, others)],
         np.linalg.inv(matrix[np.ix_(others, others)]),
         rtol=1e-12,
     )
-    assert not found.scaled[1].any()
-    assert np.isnan(found.intervals()["loss"]).all()
-    assert np.isnan(found.correlation[1]).all()
-    assert "on its bound, held there" in repr(found)
+    assert not uncertainty.scaled[1].any()
+    assert np.isnan(uncertainty.intervals()["loss"]).all()
+    assert np.isnan(uncertainty.correlation[1]).all()
+    assert "on its bound, held there" in repr(uncertainty)
 
 
 def test_a_small_parameter_is_not_on_a_bound_of_zero():
@@ -153,9 +153,9 @@ def test_a_small_parameter_is_not_on_a_bound_of_zero():
 
 def test_all_parameters_on_bounds_leave_nothing():
     functional = quadratic([[1.0]], [0.0], bounds=(0.0, 1.0))
-    found = covariance(functional, functional.start())
-    assert found.on_bound == ("x[0]",)
-    assert found.scaled.tolist() == [[0.0]]
+    uncertainty = covariance(functional, functional.start())
+    assert uncertainty.on_bound == ("x[0]",)
+    assert uncertainty.scaled.tolist() == [[0.0]]
 
 
 # ---- refusals ------------------------------------------------------------------------------------
@@ -217,8 +217,8 @@ def test_an_array_will_do_for_the_estimate():
 
 def test_nearly_flat_is_judged_by_the_tolerance():
     matrix = np.array([[1.0, 1.0 - 1e-8], [1.0 - 1e-8, 1.0]])
-    found = covariance_from_hessian(matrix, [0.0, 0.0], NAMES[:2])
-    assert found.error("growth") == pytest.approx(math.sqrt(0.5e8), rel=1e-6)
+    covariance = covariance_from_hessian(matrix, [0.0, 0.0], NAMES[:2])
+    assert covariance.error("growth") == pytest.approx(math.sqrt(0.5e8), rel=1e-6)
     with pytest.raises(UnsupportedError, match="growth, loss"):
         covariance_from_hessian(matrix, [0.0, 0.0], NAMES[:2], tolerance=1e-7)
 
@@ -252,11 +252,11 @@ def test_bad_numbers_are_refused(change, message):
 
 
 def test_bad_questions_are_refused():
-    found = covariance_from_hessian([[1.0]], [0.0], ["growth"])
+    covariance = covariance_from_hessian([[1.0]], [0.0], ["growth"])
     with pytest.raises(InputError, match=r'no parameter "grwth"(.|\n)*try: "growth"'):
-        found.error("grwth")
+        covariance.error("grwth")
     with pytest.raises(InputError, match=r"level = 95"):
-        found.intervals(95.0)
+        covariance.intervals(95.0)
     with pytest.raises(InputError, match="the Hessian is nan at index"):
         covariance_from_hessian([[math.nan]], [0.0], ["growth"])
 
@@ -265,14 +265,14 @@ def test_bad_questions_are_refused():
 
 
 def test_the_table_shows_what_is_known():
-    found = covariance_from_hessian(
+    covariance = covariance_from_hessian(
         np.diag([100.0, 4.0]), [0.0, 5.0], NAMES[:2], ["log", "linear"], degrees_of_freedom=10
     )
-    lines = repr(found).splitlines()
+    lines = repr(covariance).splitlines()
     assert lines[1].split() == ["growth", "1", "0.1", "[0.80026,", "1.2496]", "(log)"]
     assert lines[2].split() == ["loss", "5", "0.5", "[3.8859,", "6.1141]"]
     assert lines[3] == "exact Hessian, Student's t, 10 degrees of freedom"
-    assert repr(found.intervals(0.9)).splitlines()[0].endswith("90 % interval")
+    assert repr(covariance.intervals(0.9)).splitlines()[0].endswith("90 % interval")
 
 
 def test_hessian_of_a_formula_is_symmetrised():

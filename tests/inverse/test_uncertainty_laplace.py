@@ -196,40 +196,40 @@ def test_a_solver_that_fails_is_an_error():
 
 def test_posterior_of_a_linear_problem_is_exact(case):
     prior, precision, covariance, x = case
-    found = laplace(misfit(), vector(x), prior)
-    assert found.complete  # seven data, seven modes
-    assert len(found.eigenvalues) == DATA
+    posterior = laplace(misfit(), vector(x), prior)
+    assert posterior.complete  # seven data, seven modes
+    assert len(posterior.eigenvalues) == DATA
     root = np.linalg.inv(np.linalg.cholesky(precision))
     exact = np.linalg.eigvalsh(root @ H @ root.T)[::-1][:DATA]
-    np.testing.assert_allclose(found.eigenvalues, exact, rtol=1e-10)
-    np.testing.assert_allclose(gather(found.variance()), np.diag(covariance), atol=1e-10)
-    assert found.trace() == pytest.approx(np.trace(covariance), abs=1e-10)
+    np.testing.assert_allclose(posterior.eigenvalues, exact, rtol=1e-10)
+    np.testing.assert_allclose(gather(posterior.variance()), np.diag(covariance), atol=1e-10)
+    assert posterior.trace() == pytest.approx(np.trace(covariance), abs=1e-10)
     v = np.cos(np.arange(N))
     np.testing.assert_allclose(
-        gather(found.covariance_product(vector(v))), covariance @ v, atol=1e-10
+        gather(posterior.covariance_product(vector(v))), covariance @ v, atol=1e-10
     )
-    factor = np.array([gather(found.shape(vector(e))) for e in np.eye(N)]).T
+    factor = np.array([gather(posterior.shape(vector(e))) for e in np.eye(N)]).T
     np.testing.assert_allclose(factor @ factor.T, covariance, atol=1e-10)
-    noise = gather(white_noise(found.x, 2))
-    np.testing.assert_allclose(gather(found.sample(2)), x + factor @ noise, atol=1e-10)
+    noise = gather(white_noise(posterior.x, 2))
+    np.testing.assert_allclose(gather(posterior.sample(2)), x + factor @ noise, atol=1e-10)
     divergence = 0.5 * (
         np.trace(precision @ covariance)
         - N
         + (x - MEAN) @ precision @ (x - MEAN)
         - np.linalg.slogdet(precision @ covariance)[1]
     )
-    assert found.information_gain() == pytest.approx(divergence, rel=1e-10)
-    assert "7 modes, no others" in repr(found)
+    assert posterior.information_gain() == pytest.approx(divergence, rel=1e-10)
+    assert "7 modes, no others" in repr(posterior)
 
 
 def test_modes_are_orthonormal_in_the_prior(case):
     prior, precision, _, x = case
-    found = laplace(misfit(), vector(x), prior, rank=4, oversampling=2, seed=9)
-    modes = np.array([gather(mode) for mode in found.modes])
+    posterior = laplace(misfit(), vector(x), prior, rank=4, oversampling=2, seed=9)
+    modes = np.array([gather(mode) for mode in posterior.modes])
     np.testing.assert_allclose(modes @ precision @ modes.T, np.eye(4), atol=1e-10)
-    assert not found.complete
-    assert found.products == 12
-    assert "the others are left out" in repr(found)
+    assert not posterior.complete
+    assert posterior.products == 12
+    assert "the others are left out" in repr(posterior)
 
 
 def test_the_map_point_is_found_with_the_prior(case):
@@ -268,23 +268,23 @@ def decaying(rate, hessian=None):
 def test_the_rank_grows_until_eigenvalues_are_small(rate, modes):
     functional, values = decaying(rate)
     prior = GaussianPrior(vector(0.0))
-    found = laplace(functional, vector(0.0), prior, hessian="exact", oversampling=3)
-    assert len(found.eigenvalues) == modes
-    assert found.eigenvalues[-1] < 0.1
+    posterior = laplace(functional, vector(0.0), prior, hessian="exact", oversampling=3)
+    assert len(posterior.eigenvalues) == modes
+    assert posterior.eigenvalues[-1] < 0.1
     assert modes == 10 or values[modes // 2 - 1] >= 0.1
     above = values > 0.1
-    np.testing.assert_allclose(found.eigenvalues[: above.sum()], values[above], rtol=1e-3)
+    np.testing.assert_allclose(posterior.eigenvalues[: above.sum()], values[above], rtol=1e-3)
 
 
 def test_without_information_the_posterior_is_the_prior():
     functional, _ = decaying(0.5, np.zeros((N, N)))
     prior = GaussianPrior(vector(0.0), weight=4.0)
-    found = laplace(functional, vector(0.0), prior, hessian="exact")
-    assert found.complete
-    assert not found.modes
-    assert found.trace() == pytest.approx(N / 4.0)
-    assert found.information_gain() == 0.0
-    assert "0 modes" in repr(found)
+    posterior = laplace(functional, vector(0.0), prior, hessian="exact")
+    assert posterior.complete
+    assert not posterior.modes
+    assert posterior.trace() == pytest.approx(N / 4.0)
+    assert posterior.information_gain() == 0.0
+    assert "0 modes" in repr(posterior)
 
 
 def test_a_saddle_is_refused():
@@ -332,14 +332,14 @@ def test_posterior_of_an_initial_state_agrees_with_dense_algebra(comm, hessian):
     # the ring of the problem and the chain of the prior have the same number of points and layout
     assert precision.getLocalSize()[0] == x.getLocalSize()
     prior = GaussianPrior(x, precision, 2.0)
-    found = laplace(misfit, x, prior, hessian=hessian, cutoff=1e-12)
+    posterior = laplace(misfit, x, prior, hessian=hessian, cutoff=1e-12)
     chosen = misfit.gauss_newton_product if hessian == "gauss_newton" else misfit.hessian_product
     units = [scatter(row, x.duplicate()) for row in np.eye(N)]
     dense = np.array([gather(chosen(x, unit)) for unit in units])
     covariance = np.linalg.inv(0.5 * (dense + dense.T) + 2.0 * A @ A)
-    np.testing.assert_allclose(gather(found.variance()), np.diag(covariance), rtol=1e-8)
-    assert found.trace() == pytest.approx(np.trace(covariance), rel=1e-8)
-    assert found.trace() < 0.9 * prior.trace()
+    np.testing.assert_allclose(gather(posterior.variance()), np.diag(covariance), rtol=1e-8)
+    assert posterior.trace() == pytest.approx(np.trace(covariance), rel=1e-8)
+    assert posterior.trace() < 0.9 * prior.trace()
 
 
 def test_the_prior_must_be_gaussian():

@@ -38,31 +38,33 @@ def relative_error():
 
 @pytest.mark.parametrize("observe", [None, [0], lambda t, u, p: u])
 def test_bands_of_an_exponential(model, estimate, observe):
-    found = predict(model, estimate, TIMES, observe=observe, noise=0.1)
-    np.testing.assert_allclose(found.value[:, 0], EXACT, rtol=1e-10)
-    np.testing.assert_allclose(found.standard_error[:, 0], EXACT * relative_error(), rtol=1e-8)
-    lower, upper = found.confidence
-    np.testing.assert_allclose(upper - lower, 2 * 1.959963984540054 * found.standard_error)
-    low, high = found.prediction
+    prediction = predict(model, estimate, TIMES, observe=observe, noise=0.1)
+    np.testing.assert_allclose(prediction.value[:, 0], EXACT, rtol=1e-10)
+    np.testing.assert_allclose(prediction.standard_error[:, 0], EXACT * relative_error(), rtol=1e-8)
+    lower, upper = prediction.confidence
+    np.testing.assert_allclose(upper - lower, 2 * 1.959963984540054 * prediction.standard_error)
+    low, high = prediction.prediction
     np.testing.assert_allclose(
-        (high - low) / (2 * found.quantile), np.hypot(found.standard_error, 0.1)
+        (high - low) / (2 * prediction.quantile), np.hypot(prediction.standard_error, 0.1)
     )
     assert (low < lower).all()
     assert (high > upper).all()
 
 
 def test_log_normal_bands_stay_positive(model, estimate):
-    found = predict(model, estimate, TIMES, noise=[0.3], scale="log", level=0.99)
-    np.testing.assert_allclose(found.standard_error[:, 0], relative_error(), rtol=1e-8)
-    lower, upper = found.prediction
+    prediction = predict(model, estimate, TIMES, noise=[0.3], scale="log", level=0.99)
+    np.testing.assert_allclose(prediction.standard_error[:, 0], relative_error(), rtol=1e-8)
+    lower, upper = prediction.prediction
     assert (lower > 0).all()
-    np.testing.assert_allclose(np.sqrt(lower * upper), found.value, rtol=1e-12)
+    np.testing.assert_allclose(np.sqrt(lower * upper), prediction.value, rtol=1e-12)
 
 
 def test_outputs_may_depend_on_the_parameters(model, estimate):
-    found = predict(model, estimate, [0.0], observe=lambda t, u, p: np.array([p[0] ** 2, u[0]]))
-    assert found.value[0, 0] == RATE**2
-    assert found.standard_error[0, 0] == pytest.approx(2 * RATE * estimate.error("rate"))
+    prediction = predict(
+        model, estimate, [0.0], observe=lambda t, u, p: np.array([p[0] ** 2, u[0]])
+    )
+    assert prediction.value[0, 0] == RATE**2
+    assert prediction.standard_error[0, 0] == pytest.approx(2 * RATE * estimate.error("rate"))
 
 
 def test_held_parameters_add_nothing(model):
@@ -85,8 +87,8 @@ def test_bands_of_a_distributed_state(comm):
     estimate = covariance_from_hessian(
         np.diag(errors**-2), np.concatenate(whole), [f"u{i}" for i in range(size)]
     )
-    found = predict(model, estimate, [0.0, 0.05])
-    np.testing.assert_allclose(found.standard_error[0], errors, rtol=1e-12)
+    prediction = predict(model, estimate, [0.0, 0.05])
+    np.testing.assert_allclose(prediction.standard_error[0], errors, rtol=1e-12)
     matrix = averaging(make_ring(comm, dm=True))
     averaged = predict(model, estimate, [0.0], observe=matrix)
     rows = [[matrix.getValues([i], range(size))[0] for i in range(*matrix.getOwnershipRange())]]

@@ -30,9 +30,9 @@ def profiled(functional, *names, **extra):
 @pytest.mark.parametrize("bounds", [None, (-50.0, 50.0)])
 def test_profile_of_a_quadratic_is_the_normal_interval(bounds):
     functional = quadratic(MATRIX, MINIMUM, bounds=bounds, comm=PETSc.COMM_WORLD)
-    found = profiled(functional)
+    profile = profiled(functional)
     inverse = np.linalg.inv(MATRIX)
-    for i, entry in enumerate(found.entries):
+    for i, entry in enumerate(profile.entries):
         error = math.sqrt(inverse[i, i])
         assert entry.status == ("crossed", "crossed")
         np.testing.assert_allclose(
@@ -45,7 +45,7 @@ def test_profile_of_a_quadratic_is_the_normal_interval(bounds):
         np.testing.assert_allclose(entry.path, path, atol=1e-3)
         assert entry.mismatch < 1e-3
         assert not entry.quadratic_is_poor
-    assert "quadratic good" in repr(found)
+    assert "quadratic good" in repr(profile)
 
 
 def test_whitening_makes_a_quadratic_cheap():
@@ -254,7 +254,7 @@ def test_bad_arguments_are_refused_before_any_evaluation(names, change, message)
 
 
 def test_profiles_are_found_by_name():
-    found = profiled(quadratic(MATRIX, MINIMUM), "x[1]")
-    assert found["x[1]"].name == "x[1]"
+    profile = profiled(quadratic(MATRIX, MINIMUM), "x[1]")
+    assert profile["x[1]"].name == "x[1]"
     with pytest.raises(InputError, match=r'no profile of "x\[2\]"'):
-        found["x[2]"]
+        profile["x[2]"]

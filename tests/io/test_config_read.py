@@ -91,12 +91,12 @@ def test_defaults_fill_what_is_left_out(read):
 
 
 def test_all_problems_come_at_once(read):
-    found = problems(
+    complaints = problems(
         read,
         'steps = true\nnane = "x"\nscale = "car"\n'
         '[stepping]\nt_spam = [0, 1]\ndt = -1\nmethod = "cm"',
     )
-    assert found == [
+    assert complaints == [
         'stepping.method = "cm": expected one of "cn", "beuler", 4; did you mean "cn"?',
         "stepping.dt = -1: expected a number > 0",
         'stepping.t_spam: unknown key; did you mean "t_span"?',
@@ -151,9 +151,9 @@ def test_all_problems_come_at_once(read):
 )
 def test_each_problem_says_key_value_expectation_and_remedy(read, tmp_path, line, expected):
     (tmp_path / "pelts.csv").touch()
-    found = problems(read, f"{GOOD}{line}\n{SPAN}")
-    assert len(found) == 1
-    assert expected in found[0]
+    complaints = problems(read, f"{GOOD}{line}\n{SPAN}")
+    assert len(complaints) == 1
+    assert expected in complaints[0]
 
 
 def test_missing_keys_and_sections_are_named(read):
@@ -202,9 +202,9 @@ def test_conditions_between_keys_carry_the_section(read):
 
 
 def test_long_values_are_cut(read):
-    found = problems(read, f"{GOOD}name = {list(range(99))}\n{SPAN}")
-    assert found[0].startswith("name = [0, 1, 2,")
-    assert "...: expected" in found[0]
+    complaints = problems(read, f"{GOOD}name = {list(range(99))}\n{SPAN}")
+    assert complaints[0].startswith("name = [0, 1, 2,")
+    assert "...: expected" in complaints[0]
 
 
 def test_syntax_error_names_the_line(read):

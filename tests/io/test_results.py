@@ -363,14 +363,14 @@ def test_summary_can_be_written_by_one_rank_alone(comm, shared_tmp_path):
 
 
 def test_plain_values_are_what_json_knows():
-    given = {
+    values = {
         "a": np.float64(1.5),
         2: (np.int64(3), True),
         "p": Path("x/y"),
         "n": None,
         "i": -np.inf,
     }
-    assert plain(given) == {"a": 1.5, "2": [3, True], "p": "x/y", "n": None, "i": "-inf"}
+    assert plain(values) == {"a": 1.5, "2": [3, True], "p": "x/y", "n": None, "i": "-inf"}
 
 
 def test_missing_package_is_told_as_such(monkeypatch):

@@ -24,7 +24,7 @@ def numbers(element: ET.Element) -> list[int]:
 
 def read_attributes(path: Path) -> dict[tuple[float, str], np.ndarray]:
     """Read as an XDMF reader does: follow the items, take the slabs, check every stated size."""
-    found = {}
+    outcome = {}
     for grid in ET.parse(path).getroot().iterfind(".//Grid[@GridType='Uniform']"):
         time = float(grid.find("Time").get("Value"))
         points = tuple(map(int, grid.find("Topology").get("Dimensions").split()))
@@ -41,8 +41,8 @@ def read_attributes(path: Path) -> dict[tuple[float, str], np.ndarray]:
                 values = values[tuple(map(slice, start, start + count * stride, stride))]
                 assert item.get("Dimensions").split() == [str(n) for n in points]
             assert values.size == np.prod(points)
-            found[time, attribute.get("Name")] = values.squeeze()
-    return found
+            outcome[time, attribute.get("Name")] = values.squeeze()
+    return outcome
 
 
 def test_series_of_components_is_read_back(tmp_path):
@@ -52,11 +52,11 @@ def test_series_of_components_is_read_back(tmp_path):
     write_array(hdf5, "flat", VALUES[..., 0])
     snapshots = [Snapshot(0.0, {"u": "u/0"}), Snapshot(1.5, {"u": "u/1", "flat": "flat"})]
     path = write_xdmf(tmp_path / "fields.xdmf", hdf5, GRID, snapshots, ("a", "b"))
-    found = read_attributes(path)
-    assert set(found) == {(0, "u_a"), (0, "u_b"), (1.5, "u_a"), (1.5, "u_b"), (1.5, "flat")}
-    np.testing.assert_array_equal(found[0, "u_b"], VALUES[..., 1])
-    np.testing.assert_array_equal(found[1.5, "u_a"], 10 * VALUES[..., 0])
-    np.testing.assert_array_equal(found[1.5, "flat"], VALUES[..., 0])
+    attributes = read_attributes(path)
+    assert set(attributes) == {(0, "u_a"), (0, "u_b"), (1.5, "u_a"), (1.5, "u_b"), (1.5, "flat")}
+    np.testing.assert_array_equal(attributes[0, "u_b"], VALUES[..., 1])
+    np.testing.assert_array_equal(attributes[1.5, "u_a"], 10 * VALUES[..., 0])
+    np.testing.assert_array_equal(attributes[1.5, "flat"], VALUES[..., 0])
 
 
 def test_points_lie_where_the_grid_says(tmp_path):
@@ -80,8 +80,8 @@ def test_field_of_several_ranks_is_read_from_a_moved_folder(comm, shared_tmp_pat
     )
     if comm.rank == 0:
         moved = shutil.move(results.folder, shared_tmp_path / "elsewhere")
-        found = read_attributes(Path(moved) / "f.xdmf")
-        np.testing.assert_array_equal(found[0, "u_b"], VALUES[..., 1])
+        attributes = read_attributes(Path(moved) / "f.xdmf")
+        np.testing.assert_array_equal(attributes[0, "u_b"], VALUES[..., 1])
     comm.Barrier()
 
 

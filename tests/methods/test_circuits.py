@@ -90,14 +90,14 @@ def test_transistor_amplifier(traced_amplifier, method):
 
 def test_derivatives_of_the_amplifier_are_exact(traced_amplifier):
     """At steps of 0.2 ms; traced and by NumPy callbacks alike."""
-    given = {name: Parameter(value, scale="log") for name, value in AMPLIFIER_P.items()}
-    stepping, found = Stepping((0.0, 4e-3), "esdirk4", dt=2e-4), []
+    by_name = {name: Parameter(value, scale="log") for name, value in AMPLIFIER_P.items()}
+    stepping, values = Stepping((0.0, 4e-3), "esdirk4", dt=2e-4), []
     output = Terminal(lambda t, u, p: u[7] ** 2)
     for problem in (traced_amplifier, ODE(amplifier, 8, [*AMPLIFIER_P], mass=capacitances())):
-        control = Parameters(given, AMPLIFIER_START, consistent=True)
+        control = Parameters(by_name, AMPLIFIER_START, consistent=True)
         functional = Reduced(problem, output, stepping, control)
-        found.append(functional.gradient(functional.start()))
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-7)
+        values.append(functional.gradient(functional.start()))
+    np.testing.assert_allclose(values[0], values[1], rtol=1e-7)
     orders = taylor(functional, epsilons=[2e-3 * 0.5**k for k in range(4)], hessian=True)
     assert orders.order > 1.95, orders
     assert orders.hessian_order > 2.9, orders
@@ -123,17 +123,17 @@ def ring(t, u, p):
     def diode(voltage):
         return factor * (np.exp(exponent * voltage) - 1)
 
-    one, two = diode(u[2] - u[4] - u[6] - high), diode(-u[3] + u[5] - u[6] - high)
+    value, two = diode(u[2] - u[4] - u[6] - high), diode(-u[3] + u[5] - u[6] - high)
     three, four = diode(u[3] + u[4] + u[6] + high), diode(-u[2] - u[5] + u[6] + high)
     return np.array(
         [
             (u[7] - 0.5 * u[9] + 0.5 * u[10] + u[13] - u[0] / 25e3) / 1.6e-8,
             (u[8] - 0.5 * u[11] + 0.5 * u[12] + u[14] - u[1] / 25e3) / 1.6e-8,
-            (u[9] - one + four) / small,
+            (u[9] - value + four) / small,
             (-u[10] + two - three) / small,
-            (u[11] + one - three) / small,
+            (u[11] + value - three) / small,
             (-u[12] - two + four) / small,
-            (-u[6] / 50 + one + two - three - four) / 1e-8,
+            (-u[6] / 50 + value + two - three - four) / 1e-8,
             -u[0] / 4.45,
             -u[1] / 4.45,
             (0.5 * u[0] - u[2] - 17.3 * u[9]) / 5e-4,

@@ -31,33 +31,33 @@ def as_residual(index):
     )
 
 
-def found(problem, start=START):
+def index_of(problem, start=START):
     u = PETSc.Vec().createWithArray(np.array(start, float), comm=SELF)
     return structural_index(problem, 0.0, u, np.zeros(0))
 
 
 @pytest.mark.parametrize("index", [1, 2, 3])
 def test_index_of_a_pendulum(index):
-    assert found(as_mass(index)) == index
-    assert found(as_residual(index)) == index
+    assert index_of(as_mass(index)) == index
+    assert index_of(as_residual(index)) == index
     mixed = np.block([[np.random.default_rng(3).normal(size=(4, 4)), np.zeros((4, 1))]])
-    assert found(as_mass(index, np.vstack([mixed, np.zeros(5)]))) == min(index, 2)
+    assert index_of(as_mass(index, np.vstack([mixed, np.zeros(5)]))) == min(index, 2)
 
 
 def test_what_is_of_index_one_is_not_taken_for_more():
-    assert found(ODE(lambda t, u, p: -u, 2, mass=np.diag([1.0, 2.0])), [1.0, 1.0]) == 0
+    assert index_of(ODE(lambda t, u, p: -u, 2, mass=np.diag([1.0, 2.0])), [1.0, 1.0]) == 0
     # the derivative of the square is zero at this start only
     by_chance = ODE(lambda t, u, p: np.array([u[1], u[0] - u[1] ** 2]), 2, mass=np.diag([1.0, 0]))
-    assert found(by_chance, [0.0, 0.0]) == 1
+    assert index_of(by_chance, [0.0, 0.0]) == 1
     # 0 = u0 - u1 holds no variable without a rate, but their difference has none
     ones = np.zeros((3, 3))
     ones[:2, :2] = 1.0
     sum_only = ODE(lambda t, u, p: np.array([-u[0], u[2] - u[1], u[0] - u[1]]), 3, mass=ones)
-    assert found(sum_only, [1.0, 1.0, 0.0]) == 1
+    assert index_of(sum_only, [1.0, 1.0, 0.0]) == 1
     # near the start the root has no value
     rooted = ODE(lambda t, u, p: np.array([np.sqrt(u[1]), u[0]]), 2, mass=np.diag([0.0, 1.0]))
     with np.errstate(invalid="ignore"):
-        assert found(rooted, [0.0, 1e-9]) == 1
+        assert index_of(rooted, [0.0, 1e-9]) == 1
 
 
 @pytest.mark.parametrize(

@@ -174,15 +174,15 @@ def functional_of(problem, back, method, dt=0.2):
     def start(p):
         return back @ np.array([0.9 + 0.1 * p[0], 0.4 * p[1], 0.0, 0.0])
 
-    given = {"a": Parameter(P0[0]), "b": Parameter(P0[1])}
-    control = Parameters(given, start, consistent=True)
+    values = {"a": Parameter(P0[0]), "b": Parameter(P0[1])}
+    control = Parameters(values, start, consistent=True)
     return Reduced(problem, costs(back), Stepping((0.0, T_END), method, dt=dt), control)
 
 
 @pytest.mark.parametrize("events", [False, True], ids=["smooth", "event"])
 @pytest.mark.parametrize("method", METHODS)
 def test_runs_and_derivatives_are_those_in_the_plain_unknowns(method, events):
-    found = []
+    values = []
     for problem, back in zip(problems(events=events), (np.eye(4), BACK), strict=True):
         functional = functional_of(problem, back, method)
         x = functional.start()
@@ -191,8 +191,8 @@ def test_runs_and_derivatives_are_those_in_the_plain_unknowns(method, events):
         assert duality(run, costs(back)) < 1e-12
         product = functional.hessian_product(x, np.array([1.0, -0.6]))
         states = run.u @ np.linalg.inv(back).T
-        found.append((states, functional.value(x), functional.gradient(x), product))
-    for ours, theirs in zip(found[1], found[0], strict=True):
+        values.append((states, functional.value(x), functional.gradient(x), product))
+    for ours, theirs in zip(values[1], values[0], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-9)
 
 
@@ -211,8 +211,8 @@ def test_hessians_along_the_start_are_symmetric():
     cost = Terminal(lambda t, u, p: u @ u)
     x, y = RNG.standard_normal((2, 4))
     along_x, along_y = (hessian_product(run, cost, du0=d, dp=d[:2]) for d in (x, y))
-    one, other = along_x.u0 @ y + along_x.p @ y[:2], along_y.u0 @ x + along_y.p @ x[:2]
-    assert abs(one - other) < 1e-12 * abs(one)
+    value, other = along_x.u0 @ y + along_x.p @ y[:2], along_y.u0 @ x + along_y.p @ x[:2]
+    assert abs(value - other) < 1e-12 * abs(value)
 
 
 @pytest.mark.parametrize(("method", "order"), [(name, TABLEAUX[name].order) for name in METHODS])
@@ -317,7 +317,7 @@ def distributed(comm):
 @pytest.mark.mpi
 @pytest.mark.parametrize("method", ["esdirk4", "esdirk5"])
 def test_answers_do_not_depend_on_the_number_of_ranks(method):
-    p, found = np.array([0.5, 0.3]), []
+    p, values = np.array([0.5, 0.3]), []
     for comm in (PETSc.COMM_WORLD, PETSc.COMM_SELF):
         problem = distributed(comm)
         guess = problem.create_state()
@@ -332,15 +332,15 @@ def test_answers_do_not_depend_on_the_number_of_ranks(method):
         )
         assert duality(run, cost) < 1e-12
         gradient = adjoint(run, cost)
-        found.append(np.concatenate([gather(u0), gather(run.final), *gradient.gather()]))
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-9, atol=1e-11)
+        values.append(np.concatenate([gather(u0), gather(run.final), *gradient.gather()]))
+    np.testing.assert_allclose(values[0], values[1], rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("method", ["esdirk4", "cn"])
 def test_second_order_on_any_number_of_ranks(method):
     """Symmetric, of third order in a Taylor expansion, and the same as on one rank."""
-    p, stepping, found = np.array([0.5, 0.3]), Stepping((0.0, 1.2), method, dt=0.1), []
+    p, stepping, values = np.array([0.5, 0.3]), Stepping((0.0, 1.2), method, dt=0.1), []
     cost = Terminal(
         lambda t, u, p: (gather(u) ** 4).sum(),
         gradient_u=lambda t, u, p, out: write(out, 4 * u.array_r**3),
@@ -376,8 +376,8 @@ def test_second_order_on_any_number_of_ranks(method):
             product = hessian_product(run, cost, du, dp)
             along[name] = gather(du), dp, gather(product.u0_vec), gather(product.p_vec)
 
-        def bilinear(one, other, along=along):
-            (du, dp, *_), (_, _, by_u, by_p) = along[one], along[other]
+        def bilinear(item, other, along=along):
+            (du, dp, *_), (_, _, by_u, by_p) = along[item], along[other]
             return du @ by_u + dp @ by_p
 
         assert bilinear("v", "w") == pytest.approx(bilinear("w", "v"), rel=1e-10)
@@ -388,5 +388,5 @@ def test_second_order_on_any_number_of_ranks(method):
             rest.append(value(moved) - value(p) - first - 0.5 * size**2 * bilinear("v", "v"))
         orders = np.log2(np.abs(np.divide(rest[:-1], rest[1:])))
         assert orders[-1] == pytest.approx(3.0, abs=0.15)
-        found.append(np.concatenate([*along["v"][2:], *along["w"][2:]]))
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-8, atol=1e-10)
+        values.append(np.concatenate([*along["v"][2:], *along["w"][2:]]))
+    np.testing.assert_allclose(values[0], values[1], rtol=1e-8, atol=1e-10)

@@ -48,8 +48,8 @@ def test_points_satisfy_the_equations_of_the_stages(name, method):
     states = np.array([read(state) for _, state, _ in points])
     slopes = np.array([rhs(t, u, P0) for (t, _, _), u in zip(points, states, strict=True)])
     rates = slopes @ kept_rows(mass)
-    found = [read(rate) for rate in equations.rates(points)]
-    np.testing.assert_allclose(found, rates, rtol=1e-13, atol=1e-14)
+    values = [read(rate) for rate in equations.rates(points)]
+    np.testing.assert_allclose(values, rates, rtol=1e-13, atol=1e-14)
     for i in range(1, len(points)):
         added = H * (scheme.a[i, :i] @ rates[:i] + scheme.gamma * slopes[i])
         np.testing.assert_allclose(mass @ (states[i] - states[0]), added, rtol=0, atol=1e-12)
@@ -73,8 +73,8 @@ def test_tangents_satisfy_the_linearised_equations(name, method, rng):
         ends = (vec(problem, du), du_next)
         return equations.tangents(H, points, slot, ends, dp_vec, (0.0, 0.0), ())
 
-    found = tangent_sweep()
-    states = [read(stage.state).copy() for stage in found]
+    tangent = tangent_sweep()
+    states = [read(stage.state).copy() for stage in tangent]
     slopes = np.array(
         [
             rhs_u(t, read(u), P0) @ d_state + rhs_p(t, read(u), P0) @ dp
@@ -84,9 +84,9 @@ def test_tangents_satisfy_the_linearised_equations(name, method, rng):
     for i in range(1, len(points)):
         added = H * (scheme.a[i, :i] @ (slopes[:i] @ rows) + scheme.gamma * slopes[i])
         np.testing.assert_allclose(mass @ (states[i] - du), added, rtol=0, atol=1e-12)
-    again = tangent_sweep(found[-1].state)
+    again = tangent_sweep(tangent[-1].state)
     np.testing.assert_array_equal(read(again[-1].state), states[-1])
-    np.testing.assert_allclose(read(again[-1].rate), read(found[-1].rate), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(read(again[-1].rate), read(tangent[-1].rate), rtol=0, atol=1e-12)
 
 
 @each_method
@@ -123,12 +123,12 @@ def test_what_is_pulled_back_from_a_stage(rng):
         write(adjoint, rng.standard_normal(3))
     mu = problem.create_parameters()
     lam = vec(problem, np.ones(3))
-    given = (vec(problem, w), vec(problem, running), (lam, mu), adjoints)
-    equations.pull_back(H, points[0], equations.slopes(points[0], by_u=False), *given)
+    values = (vec(problem, w), vec(problem, running), (lam, mu), adjoints)
+    equations.pull_back(H, points[0], equations.slopes(points[0], by_u=False), *values)
     assert read(lam).tolist() == [1.0, 1.0, 1.0]
     by_p = H * rhs_p(t, read(u), P0).T @ w
     np.testing.assert_allclose(read(mu), by_p, rtol=1e-13, atol=1e-15)
-    equations.pull_back(H, points[0], equations.slopes(points[0], by_u=True), *given)
+    equations.pull_back(H, points[0], equations.slopes(points[0], by_u=True), *values)
     passed = sum(read(adjoint) for adjoint in adjoints[1:])
     expected = H * rhs_u(t, read(u), P0).T @ w + running + mass.T @ passed
     np.testing.assert_allclose(read(lam), expected, rtol=1e-12)

@@ -80,9 +80,9 @@ def test_kept_stages_are_those_of_the_tableau_and_change_nothing(name, method):
     again = solve(form.analytic, U0, P0, stepping)
     assert not again.stages
     assert abs(evaluate(kept, RUNNING) - evaluate(again, RUNNING)) < 1e-13
-    for one, other in ((adjoint(kept, SUM), adjoint(again, SUM)),):
-        np.testing.assert_allclose(one.p, other.p, rtol=1e-12)
-        np.testing.assert_allclose(one.u0, other.u0, rtol=1e-12, atol=1e-14)
+    for value, other in ((adjoint(kept, SUM), adjoint(again, SUM)),):
+        np.testing.assert_allclose(value.p, other.p, rtol=1e-12)
+        np.testing.assert_allclose(value.u0, other.u0, rtol=1e-12, atol=1e-14)
 
 
 def test_stages_that_are_not_found_again_name_the_remedy():
@@ -111,8 +111,8 @@ def test_stages_found_again_are_right_to_rounding_unless_told_otherwise(method):
     errors = []
     for options in ({}, {"snes_rtol": 1e-3}):
         finder = StageSolver(form, TABLEAUX[method], options)
-        found = finder.find(run.step(0))
-        pairs = zip(found[1:-1], kept[1:-1], strict=True)
+        minimisers = finder.find(run.step(0))
+        pairs = zip(minimisers[1:-1], kept[1:-1], strict=True)
         errors.append(max(np.abs(read(ours) / read(theirs) - 1).max() for ours, theirs in pairs))
     assert errors[0] < 1e-13 < 1e-9 < errors[1]
 
@@ -203,13 +203,13 @@ def test_errors_follow_the_tolerance_for_van_der_pol(method, exact):
 @each_method
 def test_answers_scale_with_the_start_of_any_size(method, make, mass):
     """A mass tells which variables are algebraic, and not a rate beside which others vanish."""
-    given = {} if mass is None else {"mass": mass}
-    decay, found = make(lambda t, u, p: -p[0] * u, 1, ["rate"], **given), []
+    value = {} if mass is None else {"mass": mass}
+    decay, values = make(lambda t, u, p: -p[0] * u, 1, ["rate"], **value), []
     for size in (1.0, 1e-20, 1e16, 1e20, 1e100):
         run = solve(decay, [size], [1.0], Stepping((0.0, 1.0), method, dt=0.1))
-        found.append([*run.u[:, 0] / size, adjoint(run, FIRST).p[0] / size])
-    np.testing.assert_allclose(found, [found[0]] * 5, rtol=1e-12)
-    assert abs(found[0][-2] - np.exp(-1)) < 1e-5
+        values.append([*run.u[:, 0] / size, adjoint(run, FIRST).p[0] / size])
+    np.testing.assert_allclose(values, [values[0]] * 5, rtol=1e-12)
+    assert abs(values[0][-2] - np.exp(-1)) < 1e-5
 
 
 @each_method
@@ -237,12 +237,12 @@ def test_jacobian_products_give_the_same_derivatives(name, mass):
     problem = ODE(rhs, 3, NAMES, mass=mass, jacobian=products, jacobian_p=rhs_p)
     stepping = late("esdirk4")
     u0 = consistent_state(form.analytic, U0, P0, t=LATE[0]).array
-    ours, theirs = (solve(each, u0, P0, stepping) for each in (problem, form.analytic))
+    ours, theirs = (solve(value, u0, P0, stepping) for value in (problem, form.analytic))
     assert ours.effort.linear_iterations > theirs.effort.linear_iterations
     np.testing.assert_allclose(ours.u, theirs.u, rtol=1e-11)
-    one, other = (adjoint(run, SUM) for run in (ours, theirs))
-    np.testing.assert_allclose(one.p, other.p, rtol=1e-10)
-    np.testing.assert_allclose(one.u0, other.u0, rtol=1e-10, atol=1e-12)
+    values, other = (adjoint(run, SUM) for run in (ours, theirs))
+    np.testing.assert_allclose(values.p, other.p, rtol=1e-10)
+    np.testing.assert_allclose(values.u0, other.u0, rtol=1e-10, atol=1e-12)
 
 
 def test_a_coloured_jacobian_gives_the_same_steps():

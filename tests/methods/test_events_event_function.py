@@ -59,24 +59,24 @@ CALLBACKS = {
 }
 
 
-def use(problem, where, part, when=lambda t, u, p: t * u[0] * p[0], reset=forms.rhs, **given):
+def use(problem, where, part, when=lambda t, u, p: t * u[0] * p[0], reset=forms.rhs, **replaced):
     """Lower an event of which one derivative is given, and use that one."""
     keyword = TERMINAL[part] if where == "changes" else f"{where}_{part}"
-    given = {keyword: given["given"]} if given else {}
+    value = {keyword: replaced["supplied"]} if replaced else {}
     if where == "changes":
-        event = Event(0.5, name="kick", changes={"b": Terminal(when, **given)})
+        event = Event(0.5, name="kick", changes={"b": Terminal(when, **value)})
         ((_, scalar),) = lower_changes(problem, event)
         OF_SCALAR[part](scalar)
     elif where == "reset":
-        OF_MAP[part](lower_reset(problem, Event(0.5, reset, name="kick", **given)))
+        OF_MAP[part](lower_reset(problem, Event(0.5, reset, name="kick", **value)))
     else:
-        OF_SCALAR[part](lower_event(problem, Event(when, name="kick", **given)).when)
+        OF_SCALAR[part](lower_event(problem, Event(when, name="kick", **value)).when)
 
 
 @pytest.mark.parametrize("name", CALLBACKS)
 def test_what_a_derivative_returns_is_told_by_event_and_keyword(name):
     with pytest.raises(InputError) as raised:
-        use(PROBLEM, *CALLBACKS[name], given=lambda *arguments: np.zeros(7))
+        use(PROBLEM, *CALLBACKS[name], supplied=lambda *arguments: np.zeros(7))
     message = str(raised.value)
     assert message.startswith(f"callback 'event \"kick\" {name}' returned ")
     assert (
@@ -126,7 +126,7 @@ def test_missing_derivatives_in_time_name_the_word_that_would_do(where, part):
 @pytest.mark.parametrize("name", CALLBACKS)
 def test_words_that_are_none_are_named(name):
     with pytest.raises(InputError) as raised:
-        use(PROBLEM, *CALLBACKS[name], given="none")
+        use(PROBLEM, *CALLBACKS[name], supplied="none")
     assert f"event \"kick\" {name} = 'none'" in str(raised.value)
 
 

@@ -34,8 +34,8 @@ def test_stages_are_those_of_the_formulas(kind):
     u = vec(U0)
     stages.recompute(Step(T, H, u, u, P0))
     for ours, expected in ((stages.states, 0), (stages.rates, 1)):
-        for found, values in zip(ours, formulas(kind)[expected], strict=True):
-            np.testing.assert_allclose(found.array, values, rtol=1e-13, atol=1e-14)
+        for item, values in zip(ours, formulas(kind)[expected], strict=True):
+            np.testing.assert_allclose(item.array, values, rtol=1e-13, atol=1e-14)
 
 
 def test_kept_stages_are_taken_as_they_are_and_their_rates_where_they_are_wanted():
@@ -57,11 +57,11 @@ def test_weights_and_transposes(rng):
     lam, adjoints = rng.standard_normal(3), rng.standard_normal((len(table.b), 3))
     weight, adjoint, mu = vec(0 * U0), vec(0 * U0), vec(P0, PROBLEM.create_parameters)
     for i in range(len(table.b)):
-        weigh(table, i, vec(lam), [vec(each) for each in adjoints], weight)
+        weigh(table, i, vec(lam), [vec(computed) for computed in adjoints], weight)
         expected = table.b[i] * lam + table.a[:, i] @ adjoints
         np.testing.assert_allclose(weight.array, expected, rtol=1e-13, atol=1e-15)
     point = (T, vec(U0), P0)
-    matrices = [each.create(*point) for each in (PROBLEM.rhs_u, PROBLEM.rhs_p)]
+    matrices = [value.create(*point) for value in (PROBLEM.rhs_u, PROBLEM.rhs_p)]
     for derivative, matrix in zip((PROBLEM.rhs_u, PROBLEM.rhs_p), matrices, strict=True):
         derivative.fill(*point, matrix)
     work = PROBLEM.create_parameters()

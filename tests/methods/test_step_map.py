@@ -280,5 +280,5 @@ def test_products_are_solved_for_by_gmres_as_tightly_as_by_factors(rng):
                 free.tangent(**direction)[0], exact.tangent(**direction)[0], rtol=0, atol=1e-11
             )
         lams = [rng.normal(size=3)]
-        for one, other in zip(free.adjoint(lams, [()]), exact.adjoint(lams, [()]), strict=True):
-            np.testing.assert_allclose(one[0], other[0], rtol=0, atol=1e-11)
+        for item, other in zip(free.adjoint(lams, [()]), exact.adjoint(lams, [()]), strict=True):
+            np.testing.assert_allclose(item[0], other[0], rtol=0, atol=1e-11)

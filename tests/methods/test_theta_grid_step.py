@@ -68,7 +68,7 @@ def lowered(run, costs):
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda each: f"{each.method}-{each.adaptive}")
+@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda item: f"{item.method}-{item.adaptive}")
 @pytest.mark.parametrize("shape", [(23, 11), (9, 7, 5)])
 def test_numbers_are_those_of_the_step_map(shape, stepping):
     grid, model = make(shape, "zero" if len(shape) == 3 else "periodic")
@@ -97,7 +97,7 @@ def test_states_on_the_way_are_seen():
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda each: f"{each.method}-{each.adaptive}")
+@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda item: f"{item.method}-{item.adaptive}")
 @pytest.mark.parametrize("start", ["parameters", "state"])
 def test_remainders_are_of_second_order_and_adjoints_dual_to_tangents(start, stepping):
     """Of parameters that the initial state follows too, and of the initial state."""
@@ -149,7 +149,7 @@ def test_gradients_are_those_of_an_independent_program(method):
     u0 = random_field(grid, 3)
     options = {"ksp_rtol": 1e-14, "snes_rtol": 1e-14, "snes_stol": 1e-15}
     run = solve(model, u0, P, Stepping((0.2, 0.83), method, dt=0.1, options=options), [0.45])
-    found = adjoint(run, misfit(grid))
+    gradient = adjoint(run, misfit(grid))
     data = [random_field(grid, seed).array for seed in range(3)]
     observed = {
         t: lambda t, u, p, d=d: 0.5 * (((u - d) / 0.3) ** 2).sum()
@@ -158,8 +158,8 @@ def test_gradients_are_those_of_an_independent_program(method):
     case = forms.CostCase("misfit", misfit(grid), observed=observed)
     log = (run.times, run.step_sizes)
     by_u0, by_p = frozen.gradients(form, method, log, [case], u0.array.copy(), P)
-    np.testing.assert_allclose(found.u0, by_u0[0], rtol=0.0, atol=1e-12 * abs(by_u0).max())
-    np.testing.assert_allclose(found.p, by_p[0], rtol=0.0, atol=1e-12 * abs(by_p).max())
+    np.testing.assert_allclose(gradient.u0, by_u0[0], rtol=0.0, atol=1e-12 * abs(by_u0).max())
+    np.testing.assert_allclose(gradient.p, by_p[0], rtol=0.0, atol=1e-12 * abs(by_p).max())
 
 
 @pytest.mark.parametrize("method", ["beuler", "cn", "theta:0.7"])

@@ -88,9 +88,9 @@ def test_products_give_the_derivatives_that_matrices_give_where_the_mass_changes
         jacobian_udot=parts[1],
         jacobian_p=form.residual_p,
     )
-    found = []
+    values = []
     for problem in (form.analytic, by_products):
         run = solve(problem, U0, P0, make_stepping("cn"), OBSERVATION_TIMES)
         gradient = adjoint(run, cost)
-        found.append(np.concatenate([run.u[-1], gradient.u0, gradient.p]))
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-11)
+        values.append(np.concatenate([run.u[-1], gradient.u0, gradient.p]))
+    np.testing.assert_allclose(values[1], values[0], rtol=1e-11)

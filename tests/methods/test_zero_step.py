@@ -54,12 +54,12 @@ def mass(p):
 
 def residual(t, u, udot, p):
     """The coefficients of the rates depend on time and state."""
-    given = sides(t, u, p)
+    value = sides(t, u, p)
     return np.array(
         [
-            2.0 * udot[0] * (1 + 0.1 * u[0] + 0.2 * t) + 0.5 * udot[1] - given[0],
-            0.1 * udot[0] + udot[1] * (1 + 0.1 * t) - given[1],
-            -given[2],
+            2.0 * udot[0] * (1 + 0.1 * u[0] + 0.2 * t) + 0.5 * udot[1] - value[0],
+            0.1 * udot[0] + udot[1] * (1 + 0.1 * t) - value[1],
+            -value[2],
         ]
     )
 
@@ -110,7 +110,8 @@ def slopes(functional):
     along = x.duplicate()
     write(along, [0.3, 0.2, 1.0])
     return [
-        read(each).copy() for each in (functional.gradient(x), functional.hessian_product(x, along))
+        read(value).copy()
+        for value in (functional.gradient(x), functional.hessian_product(x, along))
     ]
 
 
@@ -123,9 +124,9 @@ ALONG = Running(lambda t, u, p: (u[0] + u[2]) ** 2 * (1 + t))
 def test_derivatives_of_events_at_the_ends_are_those_from_the_inside(form, method, lag, inwards):
     """The limit of those beside, one-sided differences, and Taylor's third order."""
     functional = dosed(form, AT_END + ALONG, method, 2.0, "lag")
-    found, near = (slopes(functional(lag + away)) for away in (0.0, inwards * 1e-8))
-    np.testing.assert_allclose(near[0], found[0], rtol=1e-6)
-    np.testing.assert_allclose(near[1], found[1], rtol=1e-6, atol=1e-6)
+    values, near = (slopes(functional(lag + away)) for away in (0.0, inwards * 1e-8))
+    np.testing.assert_allclose(near[0], values[0], rtol=1e-6)
+    np.testing.assert_allclose(near[1], values[1], rtol=1e-6, atol=1e-6)
     at = functional(lag)
     unit = at.start()
     write(unit, [0.0, 1.0, 0.0])
@@ -136,7 +137,7 @@ def test_derivatives_of_events_at_the_ends_are_those_from_the_inside(form, metho
         return there.value(there.start())
 
     rests = [
-        abs(value(e) - value(0.0) - inwards * e * found[0][1] - e * e / 2 * bend)
+        abs(value(e) - value(0.0) - inwards * e * values[0][1] - e * e / 2 * bend)
         for e in (8e-3, 4e-3)
     ]
     assert np.log2(rests[0] / rests[1]) > 2.95
@@ -155,10 +156,10 @@ def test_sweeps_are_dual_where_the_state_decides_on_the_last_moment(form, method
     assert [(crossing.name, crossing.t) for crossing in run.crossings] == [("dose", 2.0)]
     cost = AT_END + ALONG
     assert duality(run, cost) < 1e-12
-    one, two = ([0.3, -0.2, 0.0], [0.2, 0.1, -0.3]), ([0.1, 0.4, 0.0], [-0.3, 0.2, 0.5])
-    first, second = (hessian_product(run, cost, *each) for each in (one, two))
+    values, two = ([0.3, -0.2, 0.0], [0.2, 0.1, -0.3]), ([0.1, 0.4, 0.0], [-0.3, 0.2, 0.5])
+    first, second = (hessian_product(run, cost, *value) for value in (values, two))
     left = first.u0 @ two[0] + first.p @ two[1]
-    right = second.u0 @ one[0] + second.p @ one[1]
+    right = second.u0 @ values[0] + second.p @ values[1]
     assert left == pytest.approx(right, rel=1e-11)
 
 
@@ -173,10 +174,10 @@ def test_observations_beside_an_event_that_moves(method, lag):
         side="after",
     )
     functional = dosed("M singular", cost, method, 2.0, "lag")
-    found, near = (slopes(functional(lag - away)) for away in (0.0, 1e-8))
+    values, near = (slopes(functional(lag - away)) for away in (0.0, 1e-8))
     error = {"cn": 1e-4, "beuler": 6e-3, "esdirk4": 1e-6}[method]
-    assert abs(near[0] - found[0]).max() < error * abs(found[0]).max()
-    assert abs(near[1] - found[1]).max() < 4 * error * abs(found[1]).max()
+    assert abs(near[0] - values[0]).max() < error * abs(values[0]).max()
+    assert abs(near[1] - values[1]).max() < 4 * error * abs(values[1]).max()
 
 
 def test_the_midpoint_rule_has_no_state_beside_an_event_with_algebraic_variables():
@@ -192,10 +193,10 @@ def test_the_midpoint_rule_has_no_state_beside_an_event_with_algebraic_variables
 def doses(problem):
     """Two doses that commute, at times that are parameters."""
 
-    def given(which, amount):
+    def dose(which, amount):
         return Event(which, lambda t, u, p: u + amount * (np.arange(len(u)) == 0), name=which)
 
-    return add_events(problem, [given("one", 0.7), given("two", 1.1)])
+    return add_events(problem, [dose("one", 0.7), dose("two", 1.1)])
 
 
 def full(t, u, p, bend=1.0):
@@ -226,15 +227,15 @@ def test_eliminating_mass_and_algebraic_variables_changes_nothing(method, times)
     def start(size):
         return lambda p: np.array([1.0 + 0.3 * p[0], 0 * p[0]])[:size]
 
-    found = []
+    numbers = []
     for problem in map(doses, problems):
         values = dict(zip(names, (0.6, *times), strict=True))
         entries = {name: Parameter(value) for name, value in values.items()}
         control = Parameters(entries, start(problem.size), consistent=problem.size == 2)
         functional = Reduced(problem, cost, stepping, control)
-        found.append([functional.value(functional.start()), *np.ravel(slopes(functional))])
-    np.testing.assert_allclose(found[1], found[2], rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(found[0], found[2], rtol=1e-9, atol=1e-11)
+        numbers.append([functional.value(functional.start()), *np.ravel(slopes(functional))])
+    np.testing.assert_allclose(numbers[1], numbers[2], rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(numbers[0], numbers[2], rtol=1e-9, atol=1e-11)
 
 
 def test_the_last_time_may_be_a_breakpoint():
@@ -251,8 +252,8 @@ def test_the_last_time_may_be_a_breakpoint():
             for lag in (2.0, 2.0 - 1e-9)
         ]
         cost = Terminal(lambda t, u, p: u[0])
-        found, near = (adjoint(run, cost).p[0] for run in runs)
-        assert found == pytest.approx(near, rel=1e-6)
+        values, near = (adjoint(run, cost).p[0] for run in runs)
+        assert values == pytest.approx(near, rel=1e-6)
         assert duality(runs[0], cost) < 1e-12
 
 
@@ -277,7 +278,7 @@ def test_answers_do_not_depend_on_the_number_of_ranks(method, end):
         hessian_product=squares,
     )
     options = TIGHT | {"ksp_type": "preonly", "pc_type": "redundant"}
-    found = []
+    values = []
     for comm in (PETSc.COMM_WORLD, PETSc.COMM_SELF):
         weak = distributed(comm).modes["weak"]
         scaled = [
@@ -300,8 +301,8 @@ def test_answers_do_not_depend_on_the_number_of_ranks(method, end):
         assert len(run.crossings) == (1 if end == 0.25 else 2)
         assert duality(run, cost) < 1e-12
         gradient = adjoint(run, cost)
-        found.append(np.concatenate(gradient.gather()))
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-10, atol=1e-12)
+        values.append(np.concatenate(gradient.gather()))
+    np.testing.assert_allclose(values[0], values[1], rtol=1e-10, atol=1e-12)
 
 
 # ---- refusals ------------------------------------------------------------------------------------
@@ -353,9 +354,9 @@ def test_rates_of_residuals_with_nearly_singular_matrices_are_those_of_masses(n,
         ),
     )
     start = np.linalg.eigh(mass)[1][:, -1]
-    found = []
+    values = []
     for problem in problems:
         dosed = add_events(problem, [Event("lag", lambda t, u, p: 1.1 * u, name="dose")])
         run = solve(dosed, start, [0.5, 1.0], Stepping((0.0, 1.0), "beuler", dt=0.1))
-        found.append(adjoint(run, Terminal(lambda t, u, p: u[0] ** 2 + u[-1])).p)
-    assert abs(found[1] - found[0]).max() < 1e-14 * np.linalg.cond(mass) * abs(found[0]).max()
+        values.append(adjoint(run, Terminal(lambda t, u, p: u[0] ** 2 + u[-1])).p)
+    assert abs(values[1] - values[0]).max() < 1e-14 * np.linalg.cond(mass) * abs(values[0]).max()

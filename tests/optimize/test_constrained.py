@@ -78,7 +78,7 @@ class Problem:
         return Twice(self.formula, self.start, bounds=self.bounds, **extra)
 
 
-def one(function, name="c", **sides):
+def constraint_on(function, name="c", **sides):
     return [Constraint(function, name=name, **sides)]
 
 
@@ -89,21 +89,21 @@ HOCK_SCHITTKOWSKI = {
     6: Problem(
         lambda x: (1 - x[0]) ** 2,
         [-1.2, 1],
-        one(lambda x: 10 * (x[1] - x[0] ** 2), equals=0),
+        constraint_on(lambda x: 10 * (x[1] - x[0] ** 2), equals=0),
         [1, 1],
         [0],
     ),
     7: Problem(
         lambda x: np.log(1 + x[0] ** 2) - x[1],
         [2, 2],
-        one(lambda x: (1 + x[0] ** 2) ** 2 + x[1] ** 2, equals=4),
+        constraint_on(lambda x: (1 + x[0] ** 2) ** 2 + x[1] ** 2, equals=4),
         [0, math.sqrt(3)],
         [0.5 / math.sqrt(3)],
     ),
     10: Problem(
         lambda x: x[0] - x[1],
         [-10, 10],
-        one(lambda x: -3 * x[0] ** 2 + 2 * x[0] * x[1] - x[1] ** 2 + 1, lower=0),
+        constraint_on(lambda x: -3 * x[0] ** 2 + 2 * x[0] * x[1] - x[1] ** 2 + 1, lower=0),
         [0, 1],
         [-0.5],
     ),
@@ -120,7 +120,7 @@ HOCK_SCHITTKOWSKI = {
     21: Problem(
         lambda x: 0.01 * x[0] ** 2 + x[1] ** 2 - 100,
         [2, -1],
-        one(lambda x: 10 * x[0] - x[1], lower=10),
+        constraint_on(lambda x: 10 * x[0] - x[1], lower=10),
         [2, 0],
         [0],
         bounds=([2, -50], [50, 50]),
@@ -131,7 +131,7 @@ HOCK_SCHITTKOWSKI = {
             + 2 * x[0] * x[1] + 2 * x[0] * x[2]
         ),
         [0.5, 0.5, 0.5],
-        one(lambda x: x[0] + x[1] + 2 * x[2], upper=3),
+        constraint_on(lambda x: x[0] + x[1] + 2 * x[2], upper=3),
         [4 / 3, 7 / 9, 4 / 9],
         [2 / 9],
         bounds=(0.0, math.inf),
@@ -139,7 +139,7 @@ HOCK_SCHITTKOWSKI = {
     39: Problem(
         lambda x: -x[0],
         [2, 2, 2, 2],
-        one(
+        constraint_on(
             lambda x: np.array([x[1] - x[0] ** 3 - x[2] ** 2, x[0] ** 2 - x[1] - x[3] ** 2]),
             equals=0,
         ),
@@ -149,7 +149,7 @@ HOCK_SCHITTKOWSKI = {
     40: Problem(
         lambda x: -x[0] * x[1] * x[2] * x[3],
         [0.8] * 4,
-        one(
+        constraint_on(
             lambda x: np.array(
                 [x[0] ** 3 + x[1] ** 2 - 1, x[0] ** 2 * x[3] - x[2], x[3] ** 2 - x[1]]
             ),
@@ -164,7 +164,7 @@ HOCK_SCHITTKOWSKI = {
             - 5 * x[0] - 5 * x[1] - 21 * x[2] + 7 * x[3]
         ),
         [0, 0, 0, 0],
-        one(
+        constraint_on(
             lambda x: np.array([
                 (x**2).sum() + x[0] - x[1] + x[2] - x[3],
                 x[0] ** 2 + 2 * x[1] ** 2 + x[2] ** 2 + 2 * x[3] ** 2 - x[0] - x[3],
@@ -628,20 +628,20 @@ def test_failure_at_the_start_is_an_error(method):
     with pytest.raises(
         SolveError, match=r"cannot be evaluated at the start: no solution at -1\.20"
     ):
-        minimize(functional, method=method, constraints=one(lambda x: x[0], upper=1.0))
+        minimize(functional, method=method, constraints=constraint_on(lambda x: x[0], upper=1.0))
 
 
 def test_failure_inside_the_bounds_is_an_error_for_ipopt():
     functional = Twice(rosenbrock, [-1.2, 1], bounds=(-1.2, 2.0), domain=lambda x: x[0] == -1.2)
     with pytest.raises(SolveError, match="at the start moved inside its bounds: no solution"):
-        minimize(functional, method="ipopt", constraints=one(lambda x: x[0], upper=1.0))
+        minimize(functional, method="ipopt", constraints=constraint_on(lambda x: x[0], upper=1.0))
 
 
 def test_value_that_is_not_finite_is_a_failed_solve():
     with np.errstate(invalid="ignore"):
         functional = Twice(lambda x: (x - np.log(x)).sum(), [0.3, 5.0])
         result = minimize(
-            functional, method="almm", constraints=one(lambda x: x[0] * x[1], lower=2.0)
+            functional, method="almm", constraints=constraint_on(lambda x: x[0] * x[1], lower=2.0)
         )
     assert result.converged
     np.testing.assert_allclose(result.x.getArray(), math.sqrt(2.0), atol=1e-6)
@@ -653,14 +653,16 @@ def test_line_search_that_cannot_come_back_says_so():
         minimize(
             functional,
             method="almm",
-            constraints=one(lambda x: x[0] + x[1], equals=1.0),
+            constraints=constraint_on(lambda x: x[0] + x[1], equals=1.0),
             options={"tao_almm_subsolver_tao_ls_type": "unit"},
         )
 
 
 def test_problem_without_a_minimum_ends():
     functional = Twice(lambda x: -(x[0] ** 4) + x[1], [1.0, 1.0])
-    result = minimize(functional, method="almm", constraints=one(lambda x: x[1], lower=0.0))
+    result = minimize(
+        functional, method="almm", constraints=constraint_on(lambda x: x[1], lower=0.0)
+    )
     assert not result.converged
     assert "no minimum" in result.message or "no step leads on" in result.message
 
@@ -691,7 +693,7 @@ def test_exceptions_come_out_as_raised(method, when, where):
     if where == "formula":
         functional.formula = faulty(functional.formula)
     else:
-        constraints = one(faulty(lambda x: x.sum()), equals=12.0)
+        constraints = constraint_on(faulty(lambda x: x.sum()), equals=12.0)
     with pytest.raises(PrivateError) as caught:
         minimize(functional, method=method, constraints=constraints)
     assert caught.value.args == (when,)

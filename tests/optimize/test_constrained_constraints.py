@@ -88,10 +88,10 @@ def test_what_cannot_be_constrained_is_refused(what, arguments, message):
 
 
 def test_constraints_get_names_and_keep_all_else():
-    given = Constraint(
+    value = Constraint(
         len, [0, 1], 5.0, parameters="rate", jacobian=max, hessian=min, scale=[1.0, 2.0]
     )
-    first, second = named([given, Constraint(len, equals=[1, 2], name="mine")])
+    first, second = named([value, Constraint(len, equals=[1, 2], name="mine")])
     assert (first.name, second.name) == ("constraint 1", "mine")
     assert (first.parameters, first.jacobian, first.hessian) == (("rate",), max, min)
     lower, upper, scale = sides(first, 2)
@@ -239,14 +239,14 @@ def test_discrepancy_principle_hits_times_the_objective_does_not_know(method):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("scale", ["linear", "log"])
-@pytest.mark.parametrize("given", ["nothing", "rows", "a row"])
-def test_named_parameters_in_their_own_units(method, scale, given):
+@pytest.mark.parametrize("value", ["nothing", "rows", "a row"])
+def test_named_parameters_in_their_own_units(method, scale, value):
     """The product of two parameters is fixed; which multiplier belongs to it is known."""
     functional = decay(Prior([1.0, 0.0], sigma=1.0), rate=Parameter(0.5, scale=scale))
     extra = {}
-    if given != "nothing":
+    if value != "nothing":
         extra = {
-            "jacobian": lambda p: [[p[1], p[0]]] if given == "rows" else [p[1], p[0]],
+            "jacobian": lambda p: [[p[1], p[0]]] if value == "rows" else [p[1], p[0]],
             "hessian": lambda p, v: v[0] * np.array([[0.0, 1.0], [1.0, 0.0]]),
         }
     constraint = Constraint(
@@ -388,7 +388,7 @@ def difference(x):
 @pytest.mark.mpi
 @pytest.mark.parametrize("field", [False, True], ids=["state", "field"])
 def test_distributed_variables(field):
-    found = []
+    values = []
     for comm in (PETSc.COMM_WORLD, PETSc.COMM_SELF):
         functional, constraints = state_on_the_ring(comm, field=field)
         result = minimize(functional, method="almm", constraints=constraints)
@@ -397,8 +397,8 @@ def test_distributed_variables(field):
         assert functional.count.forward < 400
         assert result.constraints["end"].value[0] == pytest.approx(0.55, abs=1e-6)
         assert result.multipliers["end"][0] < -0.01
-        found.append((gather(result.x), result.value, result.multipliers))
-    (x, value, spread), (x_alone, value_alone, alone) = found
+        values.append((gather(result.x), result.value, result.multipliers))
+    (x, value, spread), (x_alone, value_alone, alone) = values
     np.testing.assert_allclose(x, x_alone, atol=1e-6)
     assert value == pytest.approx(value_alone, rel=1e-8)
     for name in alone:

@@ -86,15 +86,15 @@ def test_ctrl_c_keeps_the_last_iterate(method):
     whole = minimize(reduced(Hand(0)), method=method)
     hand = Hand(5 * RUN + 17)
     functional = reduced(hand)
-    found = minimize(functional, method=method)
-    assert found.interrupted
-    assert not found.converged
-    assert "interrupted" in repr(found)
-    assert 0 < found.iterations < whole.iterations
-    assert found.value == whole.history.value[found.iterations]
+    result = minimize(functional, method=method)
+    assert result.interrupted
+    assert not result.converged
+    assert "interrupted" in repr(result)
+    assert 0 < result.iterations < whole.iterations
+    assert result.value == whole.history.value[result.iterations]
     # nothing is left behind
-    assert functional.value(found.x) == found.value
-    again = minimize(functional, found.x, method=method)
+    assert functional.value(result.x) == result.value
+    again = minimize(functional, result.x, method=method)
     np.testing.assert_allclose(gather(again.x), gather(whole.x), rtol=1e-6)
 
 
@@ -114,23 +114,23 @@ def test_a_fit_that_is_interrupted_has_the_best_point(starts):
         [1.0],
     )
     hand = Hand((6 if starts == 1 else 25) * RUN)
-    found = fit(decay(hand), DATA, bounded, STEPPING, starts=starts)
+    fitted = fit(decay(hand), DATA, bounded, STEPPING, starts=starts)
     assert hand.left < 0
-    assert found.result.interrupted
-    assert "NOT converged (interrupted" in repr(found)
+    assert fitted.result.interrupted
+    assert "NOT converged (interrupted" in repr(fitted)
     if starts > 1:
-        assert found.starts.interrupted
-        assert found.result.value == found.starts.best.value
-        assert len(found.starts.attempts) < starts or not found.starts.attempts[-1].converged
+        assert fitted.starts.interrupted
+        assert fitted.result.value == fitted.starts.best.value
+        assert len(fitted.starts.attempts) < starts or not fitted.starts.attempts[-1].converged
 
 
 @pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("rank", [0, 1])
 def test_ctrl_c_on_one_rank_stops_all_at_the_same_iterate(rank):
     hand = Hand(6 * RUN + 5, rank)
-    found = fit(decay(hand), DATA, control(), STEPPING, comm=MPI.COMM_WORLD, method="lmvm")
-    assert found.result.interrupted
-    every = MPI.COMM_WORLD.allgather((found.result.iterations, *gather(found.result.x).tolist()))
+    fitted = fit(decay(hand), DATA, control(), STEPPING, comm=MPI.COMM_WORLD, method="lmvm")
+    assert fitted.result.interrupted
+    every = MPI.COMM_WORLD.allgather((fitted.result.iterations, *gather(fitted.result.x).tolist()))
     assert len(set(every)) == 1
     assert every[0][0] > 0
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -167,10 +167,10 @@ class Bowl:
 
 @pytest.mark.mpi
 def test_ctrl_c_stops_distributed_minimisations():
-    found = minimize(Bowl(4))
-    assert found.interrupted
-    assert 0 < found.iterations < 5
-    assert len(set(MPI.COMM_WORLD.allgather(found.value))) == 1
+    result = minimize(Bowl(4))
+    assert result.interrupted
+    assert 0 < result.iterations < 5
+    assert len(set(MPI.COMM_WORLD.allgather(result.value))) == 1
 
 
 # ---- progress ------------------------------------------------------------------------------------

@@ -137,9 +137,9 @@ def test_progress_callable_sees_each_iterate():
     result = minimize(
         far_rosenbrock(), progress=lambda iterate, x: seen.append((iterate, x.copy()))
     )
-    assert [each.iteration for each, _ in seen] == list(range(result.iterations + 1))
-    assert [each.value for each, _ in seen] == list(result.history.value)
-    assert all(rosenbrock(x.getArray())[0] == each.value for each, x in seen)
+    assert [item.iteration for item, _ in seen] == list(range(result.iterations + 1))
+    assert [item.value for item, _ in seen] == list(result.history.value)
+    assert all(rosenbrock(x.getArray())[0] == item.value for item, x in seen)
 
 
 def test_silent_by_default(capsys):
@@ -373,8 +373,8 @@ def test_failed_solves_with_bounds(method):
     np.testing.assert_allclose(result.x.getArray(), np.minimum(TARGET, 1.0), atol=1e-9)
 
 
-@pytest.mark.parametrize("given", [{}, {"tao_ls_gtol": 0.5}])
-def test_line_search_is_as_strict_as_before_after_a_failed_solve(given):
+@pytest.mark.parametrize("number", [{}, {"tao_ls_gtol": 0.5}])
+def test_line_search_is_as_strict_as_before_after_a_failed_solve(number):
     def recorded(x):
         value, gradient = rosenbrock(x)
         slopes.append((x, gradient))
@@ -383,14 +383,14 @@ def test_line_search_is_as_strict_as_before_after_a_failed_solve(given):
     slopes = []
     functional = Closed(recorded, [-1.2, 1.0], domain=lambda x: np.hypot(*x) < 1.6)
     whole = {"tao_ls_stepinit": 1.0}  # the gradient as it is, which leaves the domain
-    result = minimize(functional, options={**whole, **given})
+    result = minimize(functional, options={**whole, **number})
     assert result.failed_solves > 0
     ends = np.cumsum(result.history.evaluations - result.history.failed_solves) - 1
     accepted = [slopes[end] for end in ends]
     for k in np.flatnonzero(result.history.failed_solves[1:] == 0):
         (before, first), (after, last) = accepted[k : k + 2]
         direction = after - before
-        assert abs(last @ direction) <= given.get("tao_ls_gtol", 0.9) * abs(first @ direction)
+        assert abs(last @ direction) <= number.get("tao_ls_gtol", 0.9) * abs(first @ direction)
 
 
 def cliff(x):
@@ -746,11 +746,11 @@ def test_functional_without_a_minimum_ends_with_a_result(method):
             gradient.setArray(-3 * values**2)
             return float(-(values**3).sum()), gradient
 
-    found = minimize(Falling(), method=method)
-    assert not found.converged
-    assert found.reason == "DIVERGED_LS_FAILURE"
-    assert "fall without end" in found.message
-    assert found.value == -1.125
+    result = minimize(Falling(), method=method)
+    assert not result.converged
+    assert result.reason == "DIVERGED_LS_FAILURE"
+    assert "fall without end" in result.message
+    assert result.value == -1.125
 
 
 @pytest.mark.parametrize(
@@ -829,8 +829,8 @@ def test_the_first_step_of_lmvm_does_not_depend_on_the_units():
     def steep(x):
         return 0.5e6 * float((x - 1.0) @ (x - 1.0)) + 1e6, 1e6 * (x - 1.0)
 
-    found = minimize(Closed(steep, np.zeros(3)), method="lmvm", max_iterations=1)
-    assert found.history.evaluations.tolist() == [1, 1]
+    result = minimize(Closed(steep, np.zeros(3)), method="lmvm", max_iterations=1)
+    assert result.history.evaluations.tolist() == [1, 1]
     chosen = {"tao_ls_stepinit": 1e-6}  # the user's own is taken
     again = minimize(Closed(steep, np.zeros(3)), method="lmvm", max_iterations=1, options=chosen)
     np.testing.assert_allclose(again.x.array, 1.0)

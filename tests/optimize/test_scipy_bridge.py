@@ -26,10 +26,10 @@ def test_scipy_finds_the_minimum_on_any_number_of_ranks(method, comm):
     functional = Curved(mixed, np.linspace(-0.5, 0.8, N), comm=PETSc.COMM_WORLD)
     fun, jac, hessp, x0, bounds = scipy_functions(functional)
     extra = {"hessp": hessp} if method in SECOND_ORDER else {}
-    found = minimize(fun, x0, jac=jac, method=method, options=tolerances(method), **extra)
+    result = minimize(fun, x0, jac=jac, method=method, options=tolerances(method), **extra)
     assert bounds is None
-    np.testing.assert_allclose(found.x, 1.0, atol=1e-3 if method in ("SLSQP", "TNC") else 1e-5)
-    assert len(set(comm.allgather((found.nit, found.fun, *found.x)))) == 1
+    np.testing.assert_allclose(result.x, 1.0, atol=1e-3 if method in ("SLSQP", "TNC") else 1e-5)
+    assert len(set(comm.allgather((result.nit, result.fun, *result.x)))) == 1
 
 
 @pytest.mark.mpi
@@ -38,7 +38,7 @@ def test_bounds_are_scipys(method):
     functional = Curved(quadratic, np.zeros(N), bounds=(-1.0, 0.6), comm=PETSc.COMM_WORLD)
     functions = scipy_functions(functional)
     extra = {"hessp": functions.hessp} if method == "trust-constr" else {}
-    found = minimize(
+    result = minimize(
         functions.fun,
         functions.x0,
         jac=functions.jac,
@@ -46,7 +46,7 @@ def test_bounds_are_scipys(method):
         method=method,
         **extra,
     )
-    np.testing.assert_allclose(found.x, np.clip(TARGET, -1.0, 0.6), atol=5e-3)
+    np.testing.assert_allclose(result.x, np.clip(TARGET, -1.0, 0.6), atol=5e-3)
 
 
 @pytest.mark.parametrize("method", ["trust-ncg", "L-BFGS-B"])
@@ -94,8 +94,8 @@ def test_reduced_runs_forward_once_for_value_gradient_and_product():
     expected = functional.value_and_gradient(functional.start())
     assert value == expected[0]
     np.testing.assert_array_equal(gradient, expected[1].getArray())
-    found = minimize(fun, x0, jac=jac, bounds=bounds, method="L-BFGS-B", tol=1e-14)
-    assert found.fun < 1e-10
+    result = minimize(fun, x0, jac=jac, bounds=bounds, method="L-BFGS-B", tol=1e-14)
+    assert result.fun < 1e-10
 
 
 @pytest.mark.parametrize("method", ["L-BFGS-B", "trust-ncg", "trust-constr", "Newton-CG", "BFGS"])
@@ -113,9 +113,9 @@ def test_failed_solves_are_survived(method, how):
     )
     fun, jac, hessp, x0, _ = scipy_functions(functional)
     extra = {"hessp": hessp} if method in SECOND_ORDER else {}
-    found = minimize(fun, x0, jac=jac, method=method, options=tolerances(method), **extra)
+    result = minimize(fun, x0, jac=jac, method=method, options=tolerances(method), **extra)
     assert any(np.any(point <= 0.0) for point in functional.points)
-    np.testing.assert_allclose(found.x, 1.0, atol=1e-4)
+    np.testing.assert_allclose(result.x, 1.0, atol=1e-4)
 
 
 def test_where_there_is_no_value():

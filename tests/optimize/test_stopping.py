@@ -256,11 +256,11 @@ def noisy(x):
 
 
 def test_a_search_that_only_rounds_ends():
-    found = minimize(Closed(noisy, START))
-    assert found.reason == "CONVERGED_ROUNDING"
-    assert found.converged
-    assert found.evaluations < 100
-    np.testing.assert_allclose(gather(found.x), TARGET, atol=1e-6)
+    result = minimize(Closed(noisy, START))
+    assert result.reason == "CONVERGED_ROUNDING"
+    assert result.converged
+    assert result.evaluations < 100
+    np.testing.assert_allclose(gather(result.x), TARGET, atol=1e-6)
 
 
 @pytest.mark.parametrize("asked", [{"gradient_tolerance": 1e-9}, {"options": {"tao_gatol": 1e-9}}])

@@ -64,19 +64,19 @@ def test_iterates_are_those_of_petsc(shape, boundary):
     ours, theirs = solver(matrix), solver(matrix, passes=False)
     for transpose in (False, True):
         for nonzero in (False, True):
-            found = []
+            values = []
             for ksp in (ours, theirs):
                 x = guess.copy()
                 ksp.setInitialGuessNonzero(nonzero)
                 (ksp.solveTranspose if transpose else ksp.solve)(right, x)
-                found.append(x)
-            assert close(*found) < 1e-14
+                values.append(x)
+            assert close(*values) < 1e-14
             assert ours.getIterationNumber() == theirs.getIterationNumber() > 1
             assert ours.getConvergedReason() == theirs.getConvergedReason() > 0
             mine, other = ours.getConvergenceHistory(), theirs.getConvergenceHistory()
             np.testing.assert_allclose(mine, other, rtol=1e-6, atol=1e-13)
             residual = right.duplicate()
-            (matrix.multTranspose if transpose else matrix.mult)(found[0], residual)
+            (matrix.multTranspose if transpose else matrix.mult)(values[0], residual)
             assert close(residual, right) < 1e-9
 
 
@@ -115,15 +115,15 @@ def test_a_solution_after_half_an_iteration_is_exact():
 def test_a_number_of_iterations_without_norms():
     grid, _, matrix = make((20, 30))
     right = random_field(grid, 1)
-    found = []
+    values = []
     for passes in (True, False):
         ksp = solver(matrix, passes=passes, norm=PETSc.KSP.NormType.NONE)
         ksp.setTolerances(max_it=3)
         x = grid.create_vec()
         ksp.solve(right, x)
         assert ksp.getIterationNumber() == 3
-        found.append(x)
-    assert close(*found) < 1e-14
+        values.append(x)
+    assert close(*values) < 1e-14
 
 
 @pytest.mark.parametrize(
@@ -140,13 +140,13 @@ def test_other_solvers_stay(options):
 def test_gradients_are_the_same_on_any_ranks(method):
     grid = Grid((UNIT, UNIT), (16, 17), dof=2)
     stepping = Stepping((0.0, 1.0), method, dt=0.25, options=KRYLOV | {"ksp_rtol": 1e-14})
-    found = []
-    for each in (grid, alone(grid)):
-        model = trace_stencil(far_reaching, each, ["k"], jacobian="products")
-        run = solve(model, random_field(each, 5), [0.7], stepping)
+    values = []
+    for value in (grid, alone(grid)):
+        model = trace_stencil(far_reaching, value, ["k"], jacobian="products")
+        run = solve(model, random_field(value, 5), [0.7], stepping)
         gradient = adjoint(run, energy())
-        found.append([each.values(run.final), each.values(gradient.u0_vec), gradient.p])
-    for mine, whole in zip(*found, strict=True):
+        values.append([value.values(run.final), value.values(gradient.u0_vec), gradient.p])
+    for mine, whole in zip(*values, strict=True):
         expected = whole if mine.ndim == 1 else own_part(grid, whole)
         np.testing.assert_allclose(mine, expected, rtol=1e-12, atol=1e-12)
 
@@ -169,10 +169,10 @@ def test_another_operator_may_follow():
     ksp = solver(matrix)
     ksp.solve(right, x)
     _, _, other = make((20, 30), "zero")
-    for each in (other, matrix):
-        ksp.setOperators(each)
+    for value in (other, matrix):
+        ksp.setOperators(value)
         ksp.solve(right, x)
-        each.mult(x, residual)
+        value.mult(x, residual)
         assert close(residual, right) < 1e-9
     diagonal = PETSc.Mat().createConstantDiagonal([right.getSizes()] * 2, 1.0, comm=SELF)
     ksp.setOperators(diagonal)

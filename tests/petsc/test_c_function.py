@@ -81,13 +81,13 @@ def derivatives(problem, costs, stepping):
 
 
 @pytest.mark.parametrize("pattern", [False, True])
-@pytest.mark.parametrize("stepping", METHODS, ids=lambda each: each.method)
+@pytest.mark.parametrize("stepping", METHODS, ids=lambda item: item.method)
 def test_compiled_callbacks_give_the_numbers_of_numpy_ones(c, stepping, pattern, monkeypatch):
     if stepping.options == BY_PETSC:  # both by the same operations: the others have a test below
         monkeypatch.setattr(backward, "open_sweep", lambda *_arguments: "a test")
     expected = derivatives(numpy_ode(), numpy_costs(), stepping)
-    found = derivatives(compiled_ode(c, pattern=pattern), compiled_costs(c), stepping)
-    np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-14)
+    computed = derivatives(compiled_ode(c, pattern=pattern), compiled_costs(c), stepping)
+    np.testing.assert_allclose(computed, expected, rtol=1e-14, atol=1e-14)
 
 
 @pytest.mark.parametrize("method", TABLEAUX)
@@ -96,11 +96,11 @@ def test_esdirk_steps_in_c_give_the_numbers_of_numpy_ones(c, method):
     span, dt = (0.4, 1.4), 0.2
     exact = Stepping(span, method, dt=dt, options={"snes_rtol": 1e-13})
     expected = derivatives(numpy_ode(), numpy_costs(), exact)
-    found = derivatives(compiled_ode(c), compiled_costs(c), Stepping(span, method, dt=dt))
-    np.testing.assert_allclose(found, expected, rtol=1e-13)
+    computed = derivatives(compiled_ode(c), compiled_costs(c), Stepping(span, method, dt=dt))
+    np.testing.assert_allclose(computed, expected, rtol=1e-13)
 
 
-@pytest.mark.parametrize("stepping", METHODS[2:4], ids=lambda each: each.method)
+@pytest.mark.parametrize("stepping", METHODS[2:4], ids=lambda item: item.method)
 def test_a_compiled_residual_gives_the_numbers_of_a_numpy_one(c, stepping):
     expected = derivatives(
         DAE(
@@ -124,11 +124,11 @@ def test_a_compiled_residual_gives_the_numbers_of_a_numpy_one(c, stepping):
         hessian_product=c.residual_hessian,
         linear_in_udot=True,
     )
-    found = derivatives(problem, compiled_costs(c), stepping)
-    np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-14)
+    computed = derivatives(problem, compiled_costs(c), stepping)
+    np.testing.assert_allclose(computed, expected, rtol=1e-14, atol=1e-14)
 
 
-@pytest.mark.parametrize("stepping", METHODS, ids=lambda each: each.method)
+@pytest.mark.parametrize("stepping", METHODS, ids=lambda item: item.method)
 def test_compiled_events_give_the_numbers_of_numpy_ones(c, stepping):
     event = Event(when, reset, direction=-1)
     longer = Stepping(
@@ -142,8 +142,8 @@ def test_compiled_events_give_the_numbers_of_numpy_ones(c, stepping):
     expected = derivatives(numpy_ode(events=[event]), numpy_costs(), longer)
     problem = compiled_ode(c, events=[compiled_event(c)])
     assert len(solve(problem, U0, P, longer).crossings) == 1
-    found = derivatives(problem, compiled_costs(c), longer)
-    np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13)
+    computed = derivatives(problem, compiled_costs(c), longer)
+    np.testing.assert_allclose(computed, expected, rtol=1e-13, atol=1e-13)
 
 
 def test_check_confirms_compiled_derivatives(c):
@@ -157,9 +157,9 @@ def test_check_confirms_compiled_derivatives(c):
         "hessian_product",
         "hessian_t",
     }
-    found = check(problem, U0, P, objective=compiled_costs(c))
-    assert found.wrong == ()
-    rows = {row.name: row for row in found.rows}
+    verdicts = check(problem, U0, P, objective=compiled_costs(c))
+    assert verdicts.wrong == ()
+    rows = {row.name: row for row in verdicts.rows}
     for name in ("jacobian", "hessian_product du", "hessian_t dp", "terminal hessian_product du"):
         assert (rows[name].verdict, rows[name].source) == ("right", "compiled")
 
@@ -168,8 +168,8 @@ def test_second_derivatives_come_from_python_first_ones_beside_a_compiled_functi
     mixed = ODE(c.rhs, 2, 2, jacobian=jacobian, jacobian_p=jacobian_p, rhs_t=rhs_t)
     stepping = METHODS[0]
     expected = derivatives(numpy_ode(), numpy_costs(), stepping)
-    found = derivatives(mixed, numpy_costs(), stepping)
-    np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-14)
+    computed = derivatives(mixed, numpy_costs(), stepping)
+    np.testing.assert_allclose(computed, expected, rtol=1e-14, atol=1e-14)
 
 
 def forbidden(*_arguments):
@@ -190,11 +190,11 @@ def test_no_python_evaluates_the_equations_in_a_step(c, method, mass, pattern):
     expected = solve(numpy_ode(mass=mass), U0, P, stepping)
     if mass is None and method in ("rk4", "5dp"):
         problem = replace(problem, rhs_function=forbidden)
-    found = solve(problem, U0, P, stepping)
-    np.testing.assert_array_equal(found.u, expected.u)
+    run = solve(problem, U0, P, stepping)
+    np.testing.assert_array_equal(run.u, expected.u)
     remainder = expected.effort.remainder  # of linear solves, whose sums are ordered otherwise
-    assert found.effort.remainder == pytest.approx(remainder, rel=1e-9)
-    assert replace(found.effort, remainder=remainder) == expected.effort
+    assert run.effort.remainder == pytest.approx(remainder, rel=1e-9)
+    assert replace(run.effort, remainder=remainder) == expected.effort
 
 
 @pytest.mark.parametrize("mass", [None, MASS], ids=["identity", "mass"])
@@ -204,29 +204,29 @@ def test_petsc_may_difference_the_products_of_newtons_matrix(c, compiled, method
     """Derivatives are none of differences; ESDIRK methods begin with the rate, and find stages."""
     problem = compiled_ode(c, mass=mass) if compiled else numpy_ode(mass=mass)
     newton = {"snes_rtol": 1e-11, "ksp_type": "gmres", "ksp_rtol": 1e-9}
-    found = []
+    values = []
     for more in ({}, {"snes_mf_operator": None}):
         stepping = Stepping((0.0, 1.0), method, dt=0.15, options=newton | more)
         run = solve(problem, U0, P, stepping)
         gradient = adjoint(run, Terminal(cost), "vectors")
         assert duality(run, Terminal(cost)) < 1e-12
-        found.append(np.concatenate([run.u.ravel(), gradient.u0, gradient.p]))
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-9)
+        values.append(np.concatenate([run.u.ravel(), gradient.u0, gradient.p]))
+    np.testing.assert_allclose(values[1], values[0], rtol=1e-9)
 
 
 def test_parameters_that_an_event_changes_reach_the_c_function(c):
     event = Event(0.5, changes={"p0": lambda t, u, p: p[0] + 1.0})
     for stepping in METHODS:
-        found = solve(compiled_ode(c, events=[event]), U0, P, stepping)
+        run = solve(compiled_ode(c, events=[event]), U0, P, stepping)
         expected = solve(numpy_ode(events=[event]), U0, P, stepping)
-        np.testing.assert_allclose(found.u, expected.u, rtol=1e-14)
+        np.testing.assert_allclose(run.u, expected.u, rtol=1e-14)
 
 
 def test_c_functions_see_breakpoints_from_the_inside_of_steps(c):
     for stepping in METHODS:
-        found = solve(compiled_ode(c, breakpoints=[0.55]), U0, P, stepping)
+        run = solve(compiled_ode(c, breakpoints=[0.55]), U0, P, stepping)
         expected = solve(numpy_ode(breakpoints=[0.55]), U0, P, stepping)
-        np.testing.assert_allclose(found.u, expected.u, rtol=1e-14)
+        np.testing.assert_allclose(run.u, expected.u, rtol=1e-14)
 
 
 # ---- refusals ------------------------------------------------------------------------------------
@@ -234,9 +234,9 @@ def test_c_functions_see_breakpoints_from_the_inside_of_steps(c):
 
 @pytest.mark.parametrize(("missing", "stepping"), [("jacobian", METHODS[2]), ("jacobian_p", None)])
 def test_missing_derivatives_of_a_compiled_function_are_named(c, missing, stepping):
-    given = {"jacobian": c.jacobian, "jacobian_p": c.jacobian_p}
-    del given[missing]
-    problem = ODE(c.rhs, 2, 2, **given)
+    values = {"jacobian": c.jacobian, "jacobian_p": c.jacobian_p}
+    del values[missing]
+    problem = ODE(c.rhs, 2, 2, **values)
     assert problem.sources[missing] == ""
     with pytest.raises(UnsupportedError, match=f"'{missing}' is needed and was not supplied"):
         adjoint(solve(problem, U0, P, stepping or METHODS[0]), Terminal(cost))
@@ -284,9 +284,9 @@ def test_a_compiled_function_needs_a_problem_of_numpy_style(c):
     ],
 )
 def test_patterns_that_cannot_be_are_refused(c, starts, columns, message):
-    given = Native(admit_native(c.jacobian).address, pattern=(np.array(starts), np.array(columns)))
+    value = Native(admit_native(c.jacobian).address, pattern=(np.array(starts), np.array(columns)))
     with pytest.raises(InputError, match=message):
-        ODE(c.rhs, 2, 2, jacobian=given)
+        ODE(c.rhs, 2, 2, jacobian=value)
 
 
 # ---- who names C functions how -------------------------------------------------------------------

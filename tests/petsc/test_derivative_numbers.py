@@ -59,7 +59,7 @@ def test_numbers_agree_with_arrays(count, second):
 @pytest.mark.parametrize("value", [0.0, -1.0])
 def test_edges_of_domains_are_those_of_arrays(function, value):
     x = variables(2, False, [value, 1.0])[0]
-    ours, exact = (evaluate(function, [each], (2,)) for each in (x, x.whole()))
+    ours, exact = (evaluate(function, [number], (2,)) for number in (x, x.whole()))
     np.testing.assert_array_equal(flat(ours), flat(exact))
 
 

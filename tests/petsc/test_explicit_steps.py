@@ -32,11 +32,11 @@ def oscillator():
 
 def kinds(model):
     """Return the types of the TS that its runs have left."""
-    return [each.ts.getType() for each in IDLE_TS.of(model)]
+    return [item.ts.getType() for item in IDLE_TS.of(model)]
 
 
 @pytest.mark.parametrize("t_eval", [(), (0.7, 3.0)])
-@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda each: each.method)
+@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda item: item.method)
 def test_the_steps_of_tsrk(oscillator, stepping, t_eval, monkeypatch):
     runs = []
     for few, kind in ((FEW, EXPLICIT), (0, "rk")):

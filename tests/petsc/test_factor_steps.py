@@ -58,7 +58,7 @@ def costs_of(model):
 
 
 @pytest.mark.parametrize("checkpoint", ["states", "stages"])
-@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda each: each.method)
+@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda item: item.method)
 def test_the_numbers_of_steps_in_python_and_of_blocks(model, start, stepping, checkpoint):
     run = ds.solve(model, *start, stepping, t_eval=TIMES, checkpoint=checkpoint)
     costs = costs_of(model)
@@ -68,10 +68,10 @@ def test_the_numbers_of_steps_in_python_and_of_blocks(model, start, stepping, ch
     every = zip(
         ds.adjoint(run, costs), ds.adjoint(run, costs, "arrays"), python, values, strict=True
     )
-    for found, block, expected, value in every:
-        assert found.engine == "compiled"
-        assert found.value == pytest.approx(value, rel=1e-13)
-        for ours, others in ((found.u0, (expected.u0, block.u0)), (found.p, (expected.p, block.p))):
+    for item, block, expected, value in every:
+        assert item.engine == "compiled"
+        assert item.value == pytest.approx(value, rel=1e-13)
+        for ours, others in ((item.u0, (expected.u0, block.u0)), (item.p, (expected.p, block.p))):
             scale = np.abs(ours).max()
             for other in others:
                 np.testing.assert_allclose(ours, other, rtol=0.0, atol=1e-13 * scale)
@@ -81,9 +81,9 @@ def test_adjoint_and_tangent_agree(model, start, rng):
     run = ds.solve(model, *start, STEPPINGS[-1], t_eval=TIMES)
     du, dp = rng.normal(size=model.size), rng.normal(size=model.n_parameters)
     along = ds.tangent(run, du, dp)
-    for cost, found in zip(costs_of(model), ds.adjoint(run, costs_of(model)), strict=True):
+    for cost, item in zip(costs_of(model), ds.adjoint(run, costs_of(model)), strict=True):
         expected = along.derivative(cost)
-        assert found.u0 @ du + found.p @ dp == pytest.approx(expected, rel=1e-12)
+        assert item.u0 @ du + item.p @ dp == pytest.approx(expected, rel=1e-12)
 
 
 def test_gradient_has_taylor_order_two(model, start):
@@ -109,10 +109,10 @@ def test_long_runs_are_swept_in_several_blocks(rng):
     u0, p = rng.uniform(0.2, 0.6, n), rng.normal(size=n * n) / n
     total = model.terminal(lambda _t, u, _p: u @ u)
     run = ds.solve(model, u0, p, Stepping((0.0, 1.0), "rk4", dt=5e-4))
-    found, block = (ds.adjoint(run, total, engine) for engine in ("auto", "arrays"))
-    assert found.engine == "compiled"
-    np.testing.assert_allclose(found.u0, block.u0, rtol=1e-12)
-    np.testing.assert_allclose(found.p, block.p, rtol=1e-11, atol=1e-13)
+    values, block = (ds.adjoint(run, total, engine) for engine in ("auto", "arrays"))
+    assert values.engine == "compiled"
+    np.testing.assert_allclose(values.u0, block.u0, rtol=1e-12)
+    np.testing.assert_allclose(values.p, block.p, rtol=1e-11, atol=1e-13)
 
 
 def test_more_costs_are_swept_in_blocks(model, start):
@@ -157,13 +157,13 @@ def test_products_that_blas_would_divide_take_one_of_its_threads(n, dt, divided,
     @contextmanager
     def noted():
         with one_blas_thread():
-            seen.append({each["num_threads"] for each in threadpool_info()})
+            seen.append({item["num_threads"] for item in threadpool_info()})
             yield
 
     monkeypatch.setattr("daeosens.derivatives.engines.compiled.adjoint.one_blas_thread", noted)
     with threadpool_limits(2, user_api="blas"):
-        found = ds.adjoint(run, total, "compiled")
+        gradient = ds.adjoint(run, total, "compiled")
     assert seen == ([{1}] if divided else [])
     block = ds.adjoint(run, total, "arrays")
-    np.testing.assert_allclose(found.u0, block.u0, rtol=1e-13)
-    np.testing.assert_allclose(found.p, block.p, rtol=1e-12, atol=1e-16)
+    np.testing.assert_allclose(gradient.u0, block.u0, rtol=1e-13)
+    np.testing.assert_allclose(gradient.p, block.p, rtol=1e-12, atol=1e-16)

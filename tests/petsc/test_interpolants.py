@@ -61,5 +61,5 @@ def test_root_without_a_change_of_sign_is_the_end_nearer_to_zero():
 
 def test_distance_to_the_nearest_node():
     curve = interpolate([(-0.5, 1.0, None), (0.0, 2.0, None), (1.0, 0.0, 1.0)])
-    found = [curve.nearest(x) for x in (-1.0, -0.1, 0.25, 1.0 + 1e-5)]
-    np.testing.assert_allclose(found, [0.5, 0.1, 0.25, 1e-5], rtol=1e-10)
+    values = [curve.nearest(x) for x in (-1.0, -0.1, 0.25, 1.0 + 1e-5)]
+    np.testing.assert_allclose(values, [0.5, 0.1, 0.25, 1e-5], rtol=1e-10)

@@ -41,8 +41,8 @@ def test_heat_on_fine_grids_needs_no_options(method, jacobian):
     run = solve(model, u0, [k], Stepping((0.0, 0.2), method, dt=dt))
     z = -k * dt * (2.0 / grid.spacing[0] * np.sin(0.5 * np.pi * grid.spacing[0])) ** 2
     factor = {"cn": (1 + z / 2) / (1 - z / 2), "beuler": 1 / (1 - z)}.get(method, np.exp(z))
-    found = run.final.dot(u0) / u0.dot(u0)
-    assert found == pytest.approx(factor**4, rel=1e-3 if method == "esdirk3" else 1e-8)
+    value = run.final.dot(u0) / u0.dot(u0)
+    assert value == pytest.approx(factor**4, rel=1e-3 if method == "esdirk3" else 1e-8)
 
 
 def reacting(t, u, p):
@@ -85,7 +85,7 @@ def test_rough_starts_are_dual_but_for_the_rounding_of_the_parameters_part(metho
         run = solve(model, start, [k], Stepping((0.0, 0.2), method, dt=dt))
         gradient, du = adjoint(run, squares()), rng.standard_normal(n)
         last = run.final.array
-        along, turned = (tangent(run, *each).final.array for each in ((du,), (None, [1.0])))
+        along, turned = (tangent(run, *value).final.array for value in ((du,), (None, [1.0])))
         in_u0 = gradient.u0 @ du - last @ along / n
         assert abs(in_u0) < 1e-12 * np.linalg.norm(gradient.u0) * np.linalg.norm(du)
         bound = 1e-12 + 4.0 * k * dt / grid.spacing[0] ** 2 * np.finfo(float).eps / np.sqrt(n)
@@ -101,10 +101,10 @@ def test_stages_of_the_finest_grids_are_found_again():
     for kept in ("states", "stages"):
         run = solve(model, start, [0.3], Stepping((0.0, 0.1), "esdirk4", dt=0.05), checkpoint=kept)
         gradients.append(adjoint(run, squares()))
-    found, same = gradients
+    computed, same = gradients
     rounding = 4.0 * 0.3 * 0.05 / grid.spacing[0] ** 2 * np.finfo(float).eps  # of the run
-    assert np.abs(found.u0 - same.u0).max() < rounding * np.abs(same.u0).max()
-    assert found.p == pytest.approx(same.p, rel=rounding)
+    assert np.abs(computed.u0 - same.u0).max() < rounding * np.abs(same.u0).max()
+    assert computed.p == pytest.approx(same.p, rel=rounding)
 
 
 @pytest.mark.parametrize("rhs", [heat, reacting])
@@ -177,16 +177,16 @@ def test_affine_equations_are_factorised_once_for_equal_steps(method, monkeypatc
     monkeypatch.setattr(stencils, "fill_stencil_matrix", counting)
 
     def counts(rhs):
-        found = []
+        values = []
         model = ds.trace_stencil(rhs, grid, ["k"])
         filled.clear()
         run = solve(model, np.ones(30), [0.2], Stepping(SPAN, method, dt=0.125))
-        found.append(len(filled))
+        values.append(len(filled))
         filled.clear()
         gradient = adjoint(run, squares())
-        found.append(len(filled))
+        values.append(len(filled))
         assert duality(run, squares()) < 1e-12
-        return found, gradient
+        return values, gradient
 
     few, gradient = counts(lambda t, u, p: heat(t, u, p) + u.x[0] + t)
     many, same = counts(lambda t, u, p: heat(t, u, p) + u.x[0] + t + 1e-30 * u.center**2)

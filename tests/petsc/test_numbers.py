@@ -33,8 +33,8 @@ def test_arrays_of_any_layout_are_looked_at():
 
 def test_numbers_of_a_vector_are_a_copy():
     vec = vector([1.0, 2.0])
-    found = numbers_of(vec)
-    found[0] = 5.0
+    result = numbers_of(vec)
+    result[0] = 5.0
     assert vec.array.tolist() == [1.0, 2.0]
     assert numbers_of(vector([])).size == 0
 

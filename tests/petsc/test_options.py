@@ -664,15 +664,15 @@ def test_a_real_command_line_and_petsc_options_variable(
     ],
 )
 def test_a_refused_value_is_named_with_its_option(comm, options, named, message):
-    found = ""
+    value = ""
     try:
         with scoped_options(defaults={"snes_atol": 0.5}, code=options):
             PETSc.SNES().create(comm).setFromOptions()
     except OptionError as error:
-        found = str(error)
-    assert f"PETSc option {named}: {message}" in found
-    assert "\n  expected: a value that PETSc takes here\n  try: another value" in found
-    assert comm.allgather(found) == [found] * comm.size
+        value = str(error)
+    assert f"PETSc option {named}: {message}" in value
+    assert "\n  expected: a value that PETSc takes here\n  try: another value" in value
+    assert comm.allgather(value) == [value] * comm.size
     assert database() == {}
 
 
@@ -704,8 +704,8 @@ def test_every_rank_has_the_same_options_and_errors(comm: MPI.Intracomm):
     with scoped_options(config={"ts_rtoll": 1, "snes_rtol": 1e-3}, code={"ksp_rtol": 0.1}) as scope:
         snes = PETSc.SNES().create(comm)
         snes.setFromOptions()
-        found = (database(), raised(scope), unused_command_line())
-    assert comm.allgather(found) == [found] * comm.size
+        values = (database(), raised(scope), unused_command_line())
+    assert comm.allgather(values) == [values] * comm.size
 
 
 def test_new_name_that_petsc_gives_an_old_option_does_not_outlive_the_block():

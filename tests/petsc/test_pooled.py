@@ -30,7 +30,7 @@ def test_memory_is_used_again_and_by_one_vector_at_a_time():
     assert all(place % 64 == 0 for place in places)
     first.destroy()
     second.destroy()
-    assert {address(each) for each in [vec.duplicate() for _ in range(2)]} == places
+    assert {address(item) for item in [vec.duplicate() for _ in range(2)]} == places
 
 
 def test_blocks_lie_apart():
@@ -38,9 +38,9 @@ def test_blocks_lie_apart():
     vecs = [vec.duplicate() for _ in range(40)]
     places = sorted(map(address, vecs))
     assert min(np.diff(places)) >= 8 * vec.size
-    for each in vecs:
-        each.destroy()
-    assert sorted(address(each) for each in [vec.duplicate() for _ in places]) == places
+    for computed in vecs:
+        computed.destroy()
+    assert sorted(address(item) for item in [vec.duplicate() for _ in places]) == places
 
 
 def test_vectors_of_solvers_use_memory_again():
@@ -92,9 +92,9 @@ def test_memory_that_is_used_again_is_zero():
 def test_viewing_keeps_the_order_of_the_grid(tmp_path):
     vec = pooled(PETSc.COMM_SELF)
     vec.setArray(np.arange(float(vec.size)))
-    for name, each in (("first", vec), ("copy", vec.copy())):
+    for name, value in (("first", vec), ("copy", vec.copy())):
         viewer = PETSc.Viewer().createBinary(str(tmp_path / name), "w", comm=PETSc.COMM_SELF)
-        each.view(viewer)
+        value.view(viewer)
         viewer.destroy()
     assert (tmp_path / "copy").read_bytes() == (tmp_path / "first").read_bytes()
 
@@ -131,12 +131,12 @@ def test_changed_vectors_do_not_come_back(change):
     changed = vec_to_fill(vec)
     change(changed)
     del changed
-    found = vec_to_fill(vec)
+    vector = vec_to_fill(vec)
     del other
-    assert found.getName() != "u"
-    assert found.getOptionsPrefix() is None
-    assert found.getAttr("of") is None
-    found.set(1.0)
+    assert vector.getName() != "u"
+    assert vector.getOptionsPrefix() is None
+    assert vector.getAttr("of") is None
+    vector.set(1.0)
 
 
 def test_vectors_that_are_held_elsewhere_do_not_come_back():

@@ -508,16 +508,16 @@ def test_a_closed_connection_is_python_s_to_tell_where_the_output_is_no_pipe(tmp
     assert output.read_text() == "told\n"
 
 
-@pytest.mark.parametrize(("given", "seconds"), [(None, 60.0), ("2.5", 2.5), ("0", np.inf)])
-def test_patience_is_chosen_in_the_environment(monkeypatch, given, seconds):
+@pytest.mark.parametrize(("value", "seconds"), [(None, 60.0), ("2.5", 2.5), ("0", np.inf)])
+def test_patience_is_chosen_in_the_environment(monkeypatch, value, seconds):
     monkeypatch.delenv("DAEOSENS_PATIENCE", raising=False)
-    if given is not None:
-        monkeypatch.setenv("DAEOSENS_PATIENCE", given)
+    if value is not None:
+        monkeypatch.setenv("DAEOSENS_PATIENCE", value)
     assert patience() == seconds
 
 
-@pytest.mark.parametrize("given", ["soon", "-1", "nan"])
-def test_patience_is_a_number_of_seconds(monkeypatch, given):
-    monkeypatch.setenv("DAEOSENS_PATIENCE", given)
-    with pytest.raises(InputError, match=f"DAEOSENS_PATIENCE = {given}"):
+@pytest.mark.parametrize("value", ["soon", "-1", "nan"])
+def test_patience_is_a_number_of_seconds(monkeypatch, value):
+    monkeypatch.setenv("DAEOSENS_PATIENCE", value)
+    with pytest.raises(InputError, match=f"DAEOSENS_PATIENCE = {value}"):
         patience()

@@ -172,8 +172,8 @@ def test_petsc_records_and_replays_accepted_steps_alone(method, checkpoint):
     problem, counted = in_python(ROOT)
     stepping = Stepping((0.0, ROOT.end), method, **LOOSE, options=PLAIN if method == "cn" else {})
     plain, recorded = (
-        solve(problem, ROOT.start, ROOT.p, stepping, checkpoint=each)
-        for each in ("states", checkpoint)
+        solve(problem, ROOT.start, ROOT.p, stepping, checkpoint=value)
+        for value in ("states", checkpoint)
     )
     assert counted.count
     tried = counted.count
@@ -317,7 +317,7 @@ def test_all_ranks_reject_what_one_of_them_finds(roots, method):
     problem, state, seen = roots(WORLD)
     alone, state_alone, _ = roots(PETSc.COMM_SELF)
     run, expected = (
-        solve(*each, [1.0], stepping) for each in ((problem, state), (alone, state_alone))
+        solve(*value, [1.0], stepping) for value in ((problem, state), (alone, state_alone))
     )
     assert run.effort.rejected == expected.effort.rejected > 0
     np.testing.assert_allclose(run.times, expected.times, rtol=1e-9)

@@ -25,14 +25,14 @@ def run():
 @pytest.fixture
 def came(monkeypatch):
     """How many threads came to each of the sweeps."""
-    found = []
+    values = []
 
-    def noted(*given):
-        found.append(carry_together(*given))
-        return found[-1]
+    def noted(*value):
+        values.append(carry_together(*value))
+        return values[-1]
 
     monkeypatch.setattr(block_rk, "carry_together", noted)
-    return found
+    return values
 
 
 def matrix(run, threads, monkeypatch):
@@ -80,7 +80,7 @@ def test_a_fork_has_threads_of_its_own(run, monkeypatch):
     out = context.SimpleQueue()
     child = context.Process(target=lambda: out.put(sensitivities(run, engine="arrays").p))
     child.start()
-    found = out.get()
+    value = out.get()
     child.join(60)
     assert child.exitcode == 0
-    assert abs(found - expected).max() < 1e-13 * abs(expected).max()
+    assert abs(value - expected).max() < 1e-13 * abs(expected).max()

@@ -9,7 +9,7 @@ from daeosens.petsc.threads import one_blas_thread, thread_count
 
 
 def _blas_threads() -> set[int]:
-    return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+    return {item["num_threads"] for item in threadpool_info() if item["user_api"] == "blas"}
 
 
 def test_blas_takes_one_thread_and_as_many_as_before() -> None:

@@ -43,9 +43,9 @@ def test_reading_does_not_mark_a_vector_as_changed():
 @pytest.mark.mpi
 def test_numbers_that_are_kept_are_not_shared():
     vec = ramp(PETSc.COMM_WORLD)
-    given = [np.zeros(2), [vec, 1.0]]
-    kept = unshared(given)
-    given[0][:], given[1][1] = 3.0, 2.0
+    values = [np.zeros(2), [vec, 1.0]]
+    kept = unshared(values)
+    values[0][:], values[1][1] = 3.0, 2.0
     vec.set(4.0)
     assert kept[0].tolist() == [0.0, 0.0]
     assert gather(kept[1][0]).tolist() == list(range(7))
@@ -103,11 +103,11 @@ def test_a_mask_of_nothing_masks_nothing():
 
 
 def test_user_input_becomes_a_new_float_array():
-    given = np.array([1, 2])
-    array = finite_array(given, "data")
+    values = np.array([1, 2])
+    array = finite_array(values, "data")
     array[0] = 7.0
     assert array.dtype == float
-    assert given.tolist() == [1, 2]
+    assert values.tolist() == [1, 2]
     assert finite_array(3, "sigma").shape == ()
     assert finite_array(range(3), "times", (3,)).tolist() == [0.0, 1.0, 2.0]
     assert finite_array([1e300], "data").tolist() == [1e300]

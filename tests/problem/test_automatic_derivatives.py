@@ -350,7 +350,7 @@ def test_high_precision_agrees_far_from_one():
             mpmath.diff(lambda a, b: a ** mpmath.mpf(2.5) * mpmath.exp(-700 / b), (3.0, 1.02), n)
             for n in ((1, 0), (0, 1))
         ]
-    np.testing.assert_allclose(ours, [float(each) for each in exact], rtol=1e-12)
+    np.testing.assert_allclose(ours, [float(item) for item in exact], rtol=1e-12)
 
 
 # ---- arguments that are never read ---------------------------------------------------------------

@@ -81,7 +81,7 @@ def at_single_points(model, t, u, p):
         vectors = model.admit_state(state), model.create_state()
         model.rhs(time, vectors[0], p, vectors[1])
         rates.append(vectors[1].array.copy())
-        for derivative, found in ((model.rhs_u, by_u), (model.rhs_p, by_p)):
+        for derivative, value in ((model.rhs_u, by_u), (model.rhs_p, by_p)):
             matrix = derivative.create(time, vectors[0], p)
             derivative.fill(time, vectors[0], p, matrix)
             units = np.eye(model.size)
@@ -91,7 +91,7 @@ def at_single_points(model, t, u, p):
                 right.array[:] = unit
                 matrix.multTranspose(right, left)
                 rows.append(left.array.copy())
-            found.append(rows)
+            value.append(rows)
     return np.array(rates), np.array(by_u), np.array(by_p)
 
 
@@ -230,7 +230,7 @@ def test_c_functions_from_elsewhere_are_looped_over(rng):
     )
     t, u, p = rng.uniform(size=K), rng.uniform(size=(K, 2)), np.array([0.3, 0.2])
     w = rng.normal(size=(M, K, 2))
-    ours, theirs = (each.batch.pull_parameters(t, u, p, w) for each in (problem, fixed))
+    ours, theirs = (value.batch.pull_parameters(t, u, p, w) for value in (problem, fixed))
     assert near(ours, theirs)
 
 

@@ -33,11 +33,11 @@ def points(rng):
 
 
 def expected(t, u, w):
-    each = list(zip(t, u, strict=True))
+    values = list(zip(t, u, strict=True))
     return (
-        np.array([forms.rhs(*point, forms.P0) for point in each]),
-        np.array([forms.rhs_u(*point, forms.P0) for point in each]),
-        sum(w[:, k] @ forms.rhs_p(*point, forms.P0) for k, point in enumerate(each)),
+        np.array([forms.rhs(*point, forms.P0) for point in values]),
+        np.array([forms.rhs_u(*point, forms.P0) for point in values]),
+        sum(w[:, k] @ forms.rhs_p(*point, forms.P0) for k, point in enumerate(values)),
     )
 
 
@@ -56,7 +56,7 @@ def one_by_one():
             lambda t, u, p, w: forms.rhs_p(t, u, p).T @ w,
         ),
     }
-    return {name: ODE(forms.rhs, 3, 3, **given).batch for name, given in loops.items()}
+    return {name: ODE(forms.rhs, 3, 3, **entry).batch for name, entry in loops.items()}
 
 
 BATCHES = {f"one by one, {name}": batch for name, batch in one_by_one().items()} | {
@@ -152,9 +152,9 @@ def test_there_is_no_batch_of_a_jacobian_that_is_given_by_products():
 MATRIX = np.array([[-1.0, 0.5, 0.0], [0.0, -2.0, 0.3], [0.1, 0.0, -1.0]])
 
 
-def wrong(**given):
+def wrong(**value):
     callbacks = {"rhs": batched.rhs, "jacobian": batched.rhs_u, "jacobian_p": batched.rhs_p}
-    callbacks |= given
+    callbacks |= value
     return make_batch(*callbacks.values(), None, PRODUCTS, (3, 3), batched=True)
 
 
@@ -232,8 +232,8 @@ def test_a_wrong_batched_product_is_named(points, rng):
         by_u, by_p = batched.hessian(t, u, p, w, du, dp)
         return by_u, (by_p if u.ndim == 1 else 2.0 * by_p)
 
-    given = {"jacobian": batched.rhs_u, "jacobian_p": batched.rhs_p}
-    batch = ODE(batched.rhs, 3, 3, batched=True, hessian_product=once_too_often, **given).batch
+    values = {"jacobian": batched.rhs_u, "jacobian_p": batched.rhs_p}
+    batch = ODE(batched.rhs, 3, 3, batched=True, hessian_product=once_too_often, **values).batch
     du = rng.normal(size=(1, K, 3))
     match = r"callback 'hessian_product' gives .* of a sum over 3 points, and"
     with pytest.raises(InputError, match=match):

@@ -312,9 +312,9 @@ def test_callbacks_may_know_breakpoints_by_numbers_that_rounding_made_others(met
 
 def test_jump_known_by_another_number_than_the_breakpoint():
     """The values of the right-hand sides 10 [t >= 0.3] and 10 [t >= 0.1 * 3] are both 7."""
-    for known, given in ((0.3, 0.1 * 3), (0.1 * 3, 0.3)):
+    for known, value in ((0.3, 0.1 * 3), (0.1 * 3, 0.3)):
         problem = ODE(
-            lambda t, u, p, at=known: np.array([10.0 * (t >= at)]), 1, breakpoints=[given]
+            lambda t, u, p, at=known: np.array([10.0 * (t >= at)]), 1, breakpoints=[value]
         )
         for span in (SPAN, (0.3, 1.0), (0.1 * 3, 1.0)):
             log = solve(problem, [0.0], None, Stepping(span, "rk4", dt=0.1))
@@ -357,9 +357,9 @@ def test_taylor_tests_along_forces(method):
     )
     options = {} if find_method(method).explicit else TIGHT
     stepping = Stepping(SPAN, method, dt=0.1, options=options)
-    found = taylor(Reduced(FORMS["rhs"][0], COST, stepping, control), hessian=True)
-    assert found.order > 1.9
-    assert found.hessian_order > 2.9
+    orders = taylor(Reduced(FORMS["rhs"][0], COST, stepping, control), hessian=True)
+    assert orders.order > 1.9
+    assert orders.hessian_order > 2.9
 
 
 @pytest.mark.parametrize(
@@ -373,8 +373,8 @@ def test_hessians_are_the_derivatives_of_gradients(name, method):
     def gradient(eps):
         problem, stepping = trajectory.problem, trajectory.stepping
         again = solve(problem, U0 + eps * du0, FORCE + eps * dp, stepping, COST.times)
-        found = adjoint(again, COST)
-        return np.concatenate([found.u0, found.p])
+        gradient = adjoint(again, COST)
+        return np.concatenate([gradient.u0, gradient.p])
 
     expected = (8 * (gradient(h) - gradient(-h)) - gradient(2 * h) + gradient(-2 * h)) / (12 * h)
     product = hessian_product(trajectory, COST, du0, dp)
@@ -408,14 +408,14 @@ COMPILED = [
 @pytest.mark.parametrize(("name", "method", "adaptive"), COMPILED)
 def test_compiled_runs_and_sweeps_see_what_callbacks_see(name, method, adaptive):
     model, expected = TRACED[name], run(name, method, adaptive)
-    found = solve(model, U0, FORCE, expected.stepping, OBSERVED)
-    np.testing.assert_allclose(found.times, expected.times, rtol=1e-12)
-    np.testing.assert_allclose(found.u, expected.u, rtol=1e-11)
+    trajectory = solve(model, U0, FORCE, expected.stepping, OBSERVED)
+    np.testing.assert_allclose(trajectory.times, expected.times, rtol=1e-12)
+    np.testing.assert_allclose(trajectory.u, expected.u, rtol=1e-11)
     tail = Terminal(lambda t, u, p: u[0] ** 2 + u[1] * p[3]) + LeastSquares(OBSERVED, DATA)
     compiled = model.running + tail
-    assert in_c(found, [compiled.lower(model, 1.0)]) is not None
+    assert in_c(trajectory, [compiled.lower(model, 1.0)]) is not None
     of_callbacks = Running(lambda t, u, p: density(t, u, p[piece(t)])) + tail
-    gradients = adjoint(found, compiled), adjoint(expected, of_callbacks, "vectors")
+    gradients = adjoint(trajectory, compiled), adjoint(expected, of_callbacks, "vectors")
     for of_run in (lambda g: g.value, lambda g: g.u0, lambda g: g.p):
         np.testing.assert_allclose(*map(of_run, gradients), rtol=1e-10)
 
@@ -423,23 +423,23 @@ def test_compiled_runs_and_sweeps_see_what_callbacks_see(name, method, adaptive)
 @pytest.mark.parametrize("method", ["rk5dp", "esdirk5"])
 def test_compiled_tangents_and_second_order_see_what_callbacks_see(method):
     model, expected = TRACED["rhs"], run("rhs", method, adaptive=True)
-    found = solve(model, U0, FORCE, expected.stepping, OBSERVED)
-    assert linear_steps(found, keep=False) is not None
+    trajectory = solve(model, U0, FORCE, expected.stepping, OBSERVED)
+    assert linear_steps(trajectory, keep=False) is not None
     tail = Terminal(lambda t, u, p: u[0] ** 2 + u[1] * p[3]) + LeastSquares(OBSERVED, DATA)
     along = [1.0, -0.5], [0.3, -1.0, 0.7, 0.2]
-    pair = [hessian_product(each, tail, *along) for each in (found, expected)]
+    pair = [hessian_product(value, tail, *along) for value in (trajectory, expected)]
     np.testing.assert_allclose(pair[0].u0, pair[1].u0, rtol=1e-9)
     np.testing.assert_allclose(pair[0].p, pair[1].p, rtol=1e-9)
-    columns = [sensitivities(each).p for each in (found, expected)]
+    columns = [sensitivities(value).p for value in (trajectory, expected)]
     np.testing.assert_allclose(*columns, rtol=1e-10, atol=1e-12)
 
 
 def test_forward_sensitivities_by_the_variational_equations_see_the_breakpoints():
     stepping = Stepping(SPAN, "rk5dp", dt=0.05)
-    found = continuous_forward(FORMS["rhs"][0], U0, FORCE, stepping)
+    tangent = continuous_forward(FORMS["rhs"][0], U0, FORCE, stepping)
     log = solve(FORMS["rhs"][0], U0, FORCE, stepping)
     gradient = adjoint(log, Terminal(lambda t, u, p: u[0]))
-    np.testing.assert_allclose(found.sensitivities().p[0], gradient.p, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(tangent.sensitivities().p[0], gradient.p, rtol=0, atol=1e-12)
 
 
 # ---- given times ---------------------------------------------------------------------------------

@@ -153,10 +153,10 @@ def test_the_line_and_the_function_of_numpy_that_failed_are_told():
 
 
 def too_many(t, u, p):
-    found = [u[0]]
+    values = [u[0]]
 
     def helper():
-        return found
+        return values
 
     return np.concatenate([u, helper()])
 

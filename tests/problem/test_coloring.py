@@ -34,8 +34,8 @@ def test_colors_have_no_row_in_common_and_give_back_every_entry(seed: int) -> No
     coloring = Coloring(matrix)
     u = rng.normal(size=70)
     assert coloring.count < 40
-    found = coloring.matrix(matrix @ coloring.seeds(u), u)
-    assert abs(found - matrix).max() <= 1e-15
+    computed = coloring.matrix(matrix @ coloring.seeds(u), u)
+    assert abs(computed - matrix).max() <= 1e-15
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -72,10 +72,10 @@ def test_entries_that_are_zero_at_first_are_found_when_they_appear() -> None:
     entries: list[int] = []
     for t, scale in ((0.0, 1.0), (0.5, 1.0), (0.5, 3.0), (2.0, 3.0), (2.0, 4.0), (0.0, 1.0)):
         u = scale * rng.uniform(0.1, 1.0, N)
-        found: Any = colored(t, u, p)
-        assert found.format == "csr"
-        assert np.array_equal(found.toarray(), dense(t, u, p))
-        entries.append(found.nnz)
+        jacobian: Any = colored(t, u, p)
+        assert jacobian.format == "csr"
+        assert np.array_equal(jacobian.toarray(), dense(t, u, p))
+        entries.append(jacobian.nnz)
     assert entries[3] > entries[0]
 
 
@@ -83,15 +83,15 @@ def test_a_full_jacobian_stays_dense() -> None:
     def rhs(_t: float, u: Any, p: Any) -> Any:
         return p[0] * np.sin(u[:, None] - u).sum(axis=1)
 
-    found, dense, _ = _both(rhs, np.linspace(0.0, 1.0, N))
-    assert isinstance(found, np.ndarray)
-    assert np.array_equal(found, dense)
+    result, dense, _ = _both(rhs, np.linspace(0.0, 1.0, N))
+    assert isinstance(result, np.ndarray)
+    assert np.array_equal(result, dense)
 
 
 def test_numbers_that_are_not_finite_are_no_pattern() -> None:
     u = np.linspace(0.1, 1.0, N)
-    found, dense, colored = _both(_reaction, u)
-    assert np.array_equal(found.toarray(), dense)
+    result, dense, colored = _both(_reaction, u)
+    assert np.array_equal(result.toarray(), dense)
     u[4] = np.nan
     assert np.isnan(np.asarray(colored(0.0, u, np.ones(2)))).any()
     assert sparse.issparse(colored(0.0, np.ones(N), np.ones(2)))

@@ -87,17 +87,17 @@ def test_a_control_does_not_depend_on_the_steps(basis):
         parameters=control.names("v"),
         breakpoints=control.breakpoints,
     )
-    found = []
+    numbers = []
     for dt in (0.25, 0.125):
         run = solve(problem, [0.5], coefficients, Stepping((0.0, 1.0), "rk8vr", dt=dt))
-        found.append(adjoint(run, Terminal(lambda t, u, p: u[0])))
+        numbers.append(adjoint(run, Terminal(lambda t, u, p: u[0])))
     nodes, weights = np.polynomial.legendre.leggauss(8)
     times = (np.arange(4)[:, None] + (nodes + 1) / 2).ravel() / 4
     shares = np.tile(weights, 4) / 8
     values = np.array([control(t, coefficients) for t in times])
     exact = 0.5 * np.exp(shares @ values**2)
     slopes = exact * 2 * (shares * values) @ np.array([control.gradient(t) for t in times])
-    coarse, fine = ([abs(g.value / exact - 1), *abs(g.p / slopes - 1)] for g in found)
+    coarse, fine = ([abs(g.value / exact - 1), *abs(g.p / slopes - 1)] for g in numbers)
     assert max(coarse) < 1e-4
     assert max(fine) < max(coarse) / 100
 
@@ -142,13 +142,13 @@ def test_traced_controls_give_the_same_numbers_and_derivatives(knots, degree, co
         np.testing.assert_allclose(gather(rate), rhs(t, u, p), rtol=1e-12, atol=1e-14)
     cost = Terminal(lambda t, u, p: u[0] * u[1])
     stepping = Stepping((0.0, 1.1), "rk4", dt=0.1)
-    found = []
+    values = []
     for problem in (plain, traced):
         run = solve(problem, u, p, stepping)
         gradient = adjoint(run, cost)
         second = hessian_product(run, cost, dp=np.cos(np.arange(control.size)))
-        found.append(np.r_[gradient.value, gradient.u0, gradient.p, second.p])
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-11, atol=1e-12)
+        values.append(np.r_[gradient.value, gradient.u0, gradient.p, second.p])
+    np.testing.assert_allclose(values[1], values[0], rtol=1e-11, atol=1e-12)
 
 
 def test_a_traced_control_refuses_coefficients_of_another_number():

@@ -132,7 +132,7 @@ def test_functions_of_one_number(name):
         for x in points:
             value, slope, bend = first_and_second(function, x)
             ds = [mpmath.diff(exact, mpmath.mpf(x), n).real for n in range(3)]
-            scale = max(abs(each) for each in ds)
+            scale = max(abs(d) for d in ds)
             for ours, theirs in zip((value, slope, bend), ds, strict=True):
                 agrees(ours, theirs, 10 * scale, rel=1e-9)
 
@@ -308,7 +308,7 @@ def test_generated_expressions(tree, point):
         def high(*x):
             return mpmath.mpf(1) * value_of(tree, x, High)
 
-        at = tuple(mpmath.mpf(each) for each in point)
+        at = tuple(mpmath.mpf(item) for item in point)
         exact = [mpmath.diff(high, at, n) for n in ((1, 0), (0, 1))]
         mixed = mpmath.diff(high, at, (1, 1))
         second = [mpmath.diff(high, at, (2, 0)), mixed, mpmath.diff(high, at, (0, 2))]
@@ -316,7 +316,7 @@ def test_generated_expressions(tree, point):
             second[0] * direction[0] + mixed * direction[1],
             mixed * direction[0] + second[2] * direction[1],
         ]
-    scale = 1e3 * max(1.0, *(float(abs(each)) for each in (*exact, *second)))
+    scale = 1e3 * max(1.0, *(float(abs(value)) for value in (*exact, *second)))
     for ours, theirs in zip((*gradient, *product), (*exact, *bend), strict=True):
         agrees(ours, theirs, scale, rel=1e-9)
 

@@ -66,8 +66,8 @@ def test_every_result_says_so_and_nothing_warns():
             ode, ds.Terminal(lambda t, u, p: (u[0] - 0.5) ** 2), METHODS[0], control
         )
         result = ds.minimize(reduced, method="blmvm")
-    for each in (ode, run, gradient, tangent, result):
-        assert said in repr(each)
+    for value in (ode, run, gradient, tangent, result):
+        assert said in repr(value)
     assert gradient.differences == said
     assert (
         ds.adjoint(
@@ -84,15 +84,15 @@ def test_fits_say_so():
     times = np.linspace(0.2, 2.0, 10)
     run = ds.solve(ode, [0.4], [1.3, 0.7], ds.Stepping((0.0, 2.0), "rk4", dt=0.05))
     data = np.array([run.at(t)[0] for t in times]) + 1e-3 * rng.normal(size=10)
-    found = ds.fit(
+    fitted = ds.fit(
         ode,
         {"time": times, "x": data},
         ds.Parameters({"a": ds.Parameter(1.0), "b": 0.7}, [0.4]),
         ds.Stepping((0.0, 2.0), "rk4", dt=0.05),
         hessian="gauss_newton",
     )
-    assert found.estimate["a"] == pytest.approx(1.3, abs=0.02)
-    assert "derivatives: jacobian, jacobian_p, rhs_t by differences" in repr(found)
+    assert fitted.estimate["a"] == pytest.approx(1.3, abs=0.02)
+    assert "derivatives: jacobian, jacobian_p, rhs_t by differences" in repr(fitted)
 
 
 def test_hessians_are_refused_in_words_or_taken_from_the_user():
@@ -107,13 +107,13 @@ def test_hessians_are_refused_in_words_or_taken_from_the_user():
         by_u = -2.0 * p[0] * np.tanh(x) * sech * du[0] + sech * dp[0] - s * dp[1]
         return w * by_u, w[0] * np.array([sech, -s]) * du[0]
 
-    given = ds.ODE(in_numpy, 1, ["a", "b"], jacobian="differences", hessian_product=second)
+    value = ds.ODE(in_numpy, 1, ["a", "b"], jacobian="differences", hessian_product=second)
     exact = ds.ODE(in_numpy, 1, ["a", "b"])
     ours, reference = (
         ds.hessian_product(
-            ds.solve(each, [0.4], [1.3, 0.7], METHODS[0]), ds.Terminal(final), dp=[1.0, 0.5]
+            ds.solve(value, [0.4], [1.3, 0.7], METHODS[0]), ds.Terminal(final), dp=[1.0, 0.5]
         )
-        for each in (given, exact)
+        for value in (value, exact)
     )
     np.testing.assert_allclose(ours.p, reference.p, rtol=1e-8)
     assert "by differences" in repr(ours)

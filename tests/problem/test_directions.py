@@ -41,10 +41,10 @@ def test_colors_give_what_all_columns_give(holes):
             u, du = np.zeros(N), np.zeros(N)  # hardly an entry to be seen
         if holes and number == 1:
             u[::3], du[::3] = 0.0, 0.0
-        found = product((0.0, u, p), w, {1: du, 2: dp})
+        hessian_vector = product((0.0, u, p), w, {1: du, 2: dp})
         by_u, by_p = by_hand(u, p, w, du, dp)
-        np.testing.assert_allclose(found[1], by_u, atol=2e-8)
-        np.testing.assert_allclose(found[2], by_p, atol=2e-7)
+        np.testing.assert_allclose(hessian_vector[1], by_u, atol=2e-8)
+        np.testing.assert_allclose(hessian_vector[2], by_p, atol=2e-7)
 
 
 def test_colors_take_a_few_directions():
@@ -58,16 +58,16 @@ def test_colors_take_a_few_directions():
     )
     seeds = directions.seeds(u)
     assert seeds.shape == (N, 4)
-    found = directions.product(u, jacobian @ seeds, jacobian @ seeds, weights)
-    np.testing.assert_allclose(found, weights @ jacobian, rtol=1e-14)
+    product = directions.product(u, jacobian @ seeds, jacobian @ seeds, weights)
+    np.testing.assert_allclose(product, weights @ jacobian, rtol=1e-14)
     wider = jacobian + np.eye(N, k=-7)
     assert directions.product(u, jacobian @ seeds, wider @ seeds, weights) is None
     assert directions.seeds(u).shape == (N, N)  # what is missing is learned from all columns
     directions.product(u, jacobian, wider, weights)
     seeds = directions.seeds(u)
     assert seeds.shape[1] < 8
-    found = directions.product(u, jacobian @ seeds, wider @ seeds, weights)
-    np.testing.assert_allclose(found, weights @ wider, rtol=1e-14)
+    product = directions.product(u, jacobian @ seeds, wider @ seeds, weights)
+    np.testing.assert_allclose(product, weights @ wider, rtol=1e-14)
 
 
 def test_dense_changes_and_functions_of_few_values_take_all_columns():
@@ -77,8 +77,8 @@ def test_dense_changes_and_functions_of_few_values_take_all_columns():
         change = rng.normal(size=(rows, N))
         for _ in range(2):
             assert directions.seeds(u).shape == (N, N)
-            found = directions.product(u, change, change, weights)
-            np.testing.assert_array_equal(found, weights @ change)
+            product = directions.product(u, change, change, weights)
+            np.testing.assert_array_equal(product, weights @ change)
     few = Directions(MANY_COLUMNS - 1)
     few.product(u[1:], np.eye(MANY_COLUMNS - 1), np.eye(MANY_COLUMNS - 1), u[: MANY_COLUMNS - 1])
     assert few.seeds(u).shape == (MANY_COLUMNS - 1, MANY_COLUMNS - 1)

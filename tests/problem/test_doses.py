@@ -256,8 +256,8 @@ def test_tables_of_any_form_say_the_same(make, tmp_path):
     ]
     by_number = np.array([[0.0, 100.0, 0.0, 0], [6.0, 60.0, 2.0, 1]])
     runs = [
-        solve(with_doses(model(), each), [0.0, 0.0], P, STEPPING).final
-        for each in (make(tmp_path), by_number)
+        solve(with_doses(model(), value), [0.0, 0.0], P, STEPPING).final
+        for value in (make(tmp_path), by_number)
     ]
     np.testing.assert_array_equal(*runs)
 
@@ -340,19 +340,19 @@ def concentration(t, u, p):
 
 def test_patients_with_doses_of_their_own_are_fitted_together():
     experiments, truth = patients()
-    found = fit(model("traced"), experiments, unknown(), observe=concentration)
-    assert found.converged
+    fitted = fit(model("traced"), experiments, unknown(), observe=concentration)
+    assert fitted.converged
     for name, value in (
         ("ka", 1.1),
         ("ke", 0.25),
         ("V (patient 1)", 20.0),
         ("V (patient 2)", 31.0),
     ):
-        assert abs(found.estimate[name] - value) < 3 * found.covariance.error(name)
+        assert abs(fitted.estimate[name] - value) < 3 * fitted.covariance.error(name)
     # the trough is the state before the dose, in predictions too
-    predicted = found.prediction([6.0, 12.0], experiment=1)
+    predicted = fitted.prediction([6.0, 12.0], experiment=1)
     np.testing.assert_allclose(predicted.value[:, 0], truth[1][[2, 5]], rtol=0.05)
-    after = found.prediction([6.0], experiment=1, side="after")
+    after = fitted.prediction([6.0], experiment=1, side="after")
     assert after.value[0, 0] > predicted.value[0, 0] + 2.0
 
 
@@ -371,7 +371,7 @@ def test_data_at_the_time_of_a_dose_are_troughs_unless_said_otherwise():
     trough, peak = 10 * np.exp(-0.25 * 6), 10 * np.exp(-0.25 * 6) + 10
     for side, value in ((None, trough), ("before", trough), ("after", peak)):
         data = {"time": [3.0, 6.0], "drug": [10 * np.exp(-0.75), value]}
-        found = fit(
+        fitted = fit(
             blood,
             data,
             control,
@@ -380,7 +380,7 @@ def test_data_at_the_time_of_a_dose_are_troughs_unless_said_otherwise():
             side=side,
             noise=Normal(0.1),
         )
-        assert found.estimate["k"] == pytest.approx(0.25, rel=1e-6)
+        assert fitted.estimate["k"] == pytest.approx(0.25, rel=1e-6)
 
 
 def test_sides_and_doses_that_cannot_be_are_refused_before_a_run():
@@ -423,7 +423,7 @@ def test_doses_are_the_same_on_every_rank():
     data = {"time": [3.0, 6.0], "drug": 10 * np.exp(-0.25 * np.array([3.0, 6.0]))}
 
     def estimated(amount):
-        found = fit(
+        fitted = fit(
             blood,
             data,
             control,
@@ -432,7 +432,7 @@ def test_doses_are_the_same_on_every_rank():
             noise=Normal(0.1),
             comm=comm,
         )
-        return found.estimate["k"]
+        return fitted.estimate["k"]
 
     assert estimated(5.0) == pytest.approx(0.25, rel=1e-6)
     if comm.size > 1:

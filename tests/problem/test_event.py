@@ -167,8 +167,8 @@ def test_taylor_and_duality_through_events_at_coarse_steps(problem, method):
     trajectory = functional.trajectory(functional.start())
     assert [crossing.name for crossing in trajectory.crossings].count("struck") >= 1
     assert duality(trajectory, OBJECTIVE) < 1e-12
-    found = taylor(functional, epsilons=[2e-4 * 0.5**k for k in range(5)])
-    assert found.order > 1.9, found
+    orders = taylor(functional, epsilons=[2e-4 * 0.5**k for k in range(5)])
+    assert orders.order > 1.9, orders
 
 
 def tight(method):
@@ -548,12 +548,12 @@ def test_times_and_speeds_of_bounces_are_the_closed_form(method):
             AtEvent(lambda t, u, p: u[1] * t, "bounce", number, side="after"),
         ]
         expected = [time, speed, lambda x: -x[3] * speed(x) * time(x)]
-        for output, function, found in zip(
+        for output, function, item in zip(
             outputs, expected, adjoint(trajectory, outputs), strict=True
         ):
-            assert found.value == pytest.approx(np.real(function(BALL)), rel=1e-12)
+            assert item.value == pytest.approx(np.real(function(BALL)), rel=1e-12)
             slopes = exact_gradient(lambda x, function=function: function(x + 0j))
-            ours = np.concatenate([found.u0, found.p])
+            ours = np.concatenate([item.u0, item.p])
             np.testing.assert_allclose(ours, slopes, rtol=1e-11, atol=1e-12)
             assert duality(trajectory, output) < 1e-12
 
@@ -603,8 +603,8 @@ def test_gravity_and_restitution_from_times_of_impacts():
     start = {"gravity": Parameter(8.0, scale="log"), "restitution": Parameter(0.8, scale="log")}
     functional = Reduced(PROBLEM, cost, stepping, Parameters(start, BALL[:2]))
     assert taylor(functional, epsilons=[1e-4 * 0.5**k for k in range(5)]).order > 1.9
-    found = minimize(functional, gradient_tolerance=1e-12)
-    values = functional.control.values_at(PROBLEM, found.x)
+    result = minimize(functional, gradient_tolerance=1e-12)
+    values = functional.control.values_at(PROBLEM, result.x)
     np.testing.assert_allclose(list(values.values()), truth, rtol=1e-8)
 
 

@@ -286,8 +286,8 @@ def test_value_times_and_gradient_are_the_closed_form(name):
 
     point = np.array([*case.u0, *case.p])
     expected = [value(point + 1e-30j * unit).imag / 1e-30 for unit in np.eye(len(point))]
-    found = adjoint(trajectory, cost)
-    ours = np.concatenate([found.u0, found.p])
+    gradient = adjoint(trajectory, cost)
+    ours = np.concatenate([gradient.u0, gradient.p])
     if name == "impact":  # which is given the number 1, of which there is no derivative
         ours[n + 1] = expected[n + 1]
     np.testing.assert_allclose(ours, expected, rtol=1e-8, atol=1e-9 * np.abs(expected).max())
@@ -298,7 +298,7 @@ def test_value_times_and_gradient_are_the_closed_form(name):
 def test_taylor_of_both_orders_and_duality_at_coarse_steps(name, method):
     case = CASES[name]
     names = case.problem.parameter_names
-    values = {each: Parameter(value) for each, value in zip(names, case.p, strict=True)}
+    values = {item: Parameter(value) for item, value in zip(names, case.p, strict=True)}
     start = np.array(case.u0)
     control = Parameters(values, lambda p: start * (1.0 + 0.3 * (p[0] - case.p[0])))
     options = {} if method.startswith("rk") else {"snes_rtol": 1e-14, "snes_stol": 1e-15}
@@ -307,8 +307,8 @@ def test_taylor_of_both_orders_and_duality_at_coarse_steps(name, method):
     trajectory = functional.trajectory(functional.start())
     assert trajectory.crossings
     assert duality(trajectory, functional.objective) < 1e-12
-    found = taylor(functional, epsilons=[2e-3 * 0.5**k for k in range(6)], hessian=True)
-    assert found.passed, found
+    orders = taylor(functional, epsilons=[2e-3 * 0.5**k for k in range(6)], hessian=True)
+    assert orders.passed, orders
 
 
 def test_names_of_events():
@@ -500,8 +500,8 @@ def test_function_that_names_no_mode():
     assert grown.final.array[0] == pytest.approx(np.e, rel=1e-12)
     final = Terminal(lambda t, u, p: u[0])
     for engine in ("vectors", "tsadjoint"):
-        found = adjoint(grown, final, engine=engine)
-        assert found.u0[0] == pytest.approx(np.e, rel=1e-12)
+        gradient = adjoint(grown, final, engine=engine)
+        assert gradient.u0[0] == pytest.approx(np.e, rel=1e-12)
     with pytest.raises(InputError, match=r"the mode at t = 0 is 'c'\n  expected: one of a, b"):
         solve(problem, [-1.0], None, stepping)
 
@@ -547,8 +547,8 @@ def test_wrong_options_are_named(make, message):
 
 
 def relay(**options):
-    given = {"component": "x", "upper": 0.5, "lower": 0.2, "above": "off", "below": "on"}
-    return hysteresis(THREE, **given | options)
+    values = {"component": "x", "upper": 0.5, "lower": 0.2, "above": "off", "below": "on"}
+    return hysteresis(THREE, **values | options)
 
 
 @pytest.mark.parametrize(
@@ -623,7 +623,7 @@ def chain(comm, style):
         by_push = -total(weights @ np.sin(t + own))
         return np.array([by_push, 0.0, 0.0, 0.0]), -p[0] * total(weights @ np.cos(t + own))
 
-    given = Products(apply, apply) if style == "products" else jacobian
+    value = Products(apply, apply) if style == "products" else jacobian
     diagonal = PETSc.Mat().createAIJ((state.getSizes(), state.getSizes()), nnz=1, comm=comm)
     diagonal.setUp()
     template = {} if style == "products" else {"jacobian_matrix": diagonal}
@@ -631,7 +631,7 @@ def chain(comm, style):
         rhs,
         state=state,
         parameters=names,
-        jacobian=given,
+        jacobian=value,
         jacobian_p=jacobian_p,
         rhs_t=rhs_t,
         hessian_product=hessian_product,
@@ -660,10 +660,10 @@ SOLVERS = {
 )
 def test_petsc_style_is_numpy_style_on_any_number_of_ranks(style, method):
     answers = []
-    for each in (style, "numpy"):
-        free = chain(PETSc.COMM_WORLD, each)
+    for value in (style, "numpy"):
+        free = chain(PETSc.COMM_WORLD, value)
         problem = with_events(free, ENTRIES, system_of(free))
-        solver = SOLVERS.get(each, {})
+        solver = SOLVERS.get(value, {})
         options = {"snes_rtol": 1e-14, "snes_stol": 1e-15, **solver} if method == "cn" else {}
         u0 = problem.state.duplicate()
         u0.setArray(0.05 * np.cos(np.arange(*u0.getOwnershipRange())))

@@ -89,13 +89,13 @@ def test_derivatives_are_right(names, jacobian):
 @pytest.mark.mpi
 def test_parameters_take_the_place_of_fixed_rates():
     grid = grid_of(8)
-    state, fixed, given = random_field(grid, 3), grid.create_vec(), grid.create_vec()
+    state, fixed, value = random_field(grid, 3), grid.create_vec(), grid.create_vec()
     gray_scott(grid, *STRONG).rhs(0.0, state, np.array([]), fixed)
     varied = gray_scott(grid, parameters=["kappa", "D1", "gamma", "D2"])
-    varied.rhs(0.0, state, np.array(list(RATES.values()))[[3, 0, 2, 1]], given)
-    assert close(given, fixed) > 0.1  # other values first: nothing is kept
-    varied.rhs(0.0, state, np.array(STRONG)[[3, 0, 2, 1]], given)
-    assert given.equal(fixed)
+    varied.rhs(0.0, state, np.array(list(RATES.values()))[[3, 0, 2, 1]], value)
+    assert close(value, fixed) > 0.1  # other values first: nothing is kept
+    varied.rhs(0.0, state, np.array(STRONG)[[3, 0, 2, 1]], value)
+    assert value.equal(fixed)
 
 
 @pytest.mark.mpi
@@ -170,10 +170,10 @@ def test_runs_are_the_same_on_any_number_of_ranks():
     whole = alone(grid)
     for method, tolerance in (("rk4", 1e-14), ("cn", 1e-12), ("beuler", 1e-12)):
         pair = []
-        for each in (grid, whole):
-            run = solve(gray_scott(each), spots(each), None, steps(method, 5.0, 0.5))
-            gradient = adjoint(run, LeastSquares([5.0], [spots(each, 2.0)])).u0_vec
-            pair.append([each.values(run.final), each.values(gradient)])
+        for value in (grid, whole):
+            run = solve(gray_scott(value), spots(value), None, steps(method, 5.0, 0.5))
+            gradient = adjoint(run, LeastSquares([5.0], [spots(value, 2.0)])).u0_vec
+            pair.append([value.values(run.final), value.values(gradient)])
         for mine, everything in zip(*pair, strict=True):
             size = np.abs(everything).max()
             np.testing.assert_allclose(mine, own_part(grid, everything), atol=tolerance * size)
@@ -241,11 +241,11 @@ def test_initial_state_is_recovered_with_one_history_on_any_number_of_ranks(meth
     for grid in (grid_of(20), grid_of(20, comm=SELF)):
         reduced = inverse_problem(grid, method)
         first = reduced.value(reduced.start())
-        found = minimize(reduced, gradient_tolerance=0.0, options={"tao_fmin": 1e-10 * first})
-        assert found.converged
-        assert found.value <= 1e-10 * first
-        assert close(found.x, spots(grid)) < 1e-5
-        histories.append(found.history.value)
+        result = minimize(reduced, gradient_tolerance=0.0, options={"tao_fmin": 1e-10 * first})
+        assert result.converged
+        assert result.value <= 1e-10 * first
+        assert close(result.x, spots(grid)) < 1e-5
+        histories.append(result.history.value)
     np.testing.assert_allclose(histories[0], histories[1], rtol=1e-8)
 
 

@@ -35,7 +35,7 @@ def test_linear_functions_are_interpolated_exactly(shape, boundary):
         np.arange(0, n, 2) if boundary == "periodic" else np.unique([*range(0, n, 2), n - 1])
         for n in shape
     ]
-    assert coarse.shape == tuple(len(each) for each in kept)
+    assert coarse.shape == tuple(len(item) for item in kept)
     right, left = matrix.createVecs()
     first, last = right.getOwnershipRange()
     indices = np.indices(coarse.shape).reshape(len(shape), -1)
@@ -48,22 +48,22 @@ def test_linear_functions_are_interpolated_exactly(shape, boundary):
     right.assemble()
     matrix.mult(right, left)
     index = np.indices(shape).reshape(len(shape), -1)
-    exact = sum(side[each] for side, each in zip(sides, index, strict=True))
+    exact = sum(side[item] for side, item in zip(sides, index, strict=True))
     inside = np.all(index < np.array(shape)[:, None] - 1, axis=0) | (boundary == "zero")
     numbers = Points.of(grid.dm).numbers(*index)
     begin, end = left.getOwnershipRange()
     for number, value, inner in zip(numbers, exact, inside, strict=True):
         if inner and begin <= 2 * number < end:
-            found = left.getArray()[2 * number - begin : 2 * number - begin + 2]
-            np.testing.assert_allclose(found, [value, -3.0 * value], atol=1e-13)
+            array = left.getArray()[2 * number - begin : 2 * number - begin + 2]
+            np.testing.assert_allclose(array, [value, -3.0 * value], atol=1e-13)
 
 
 def test_numbers_of_points_are_those_of_petsc():
     points = Points(((2, 3), (1, 2), (2, 1)), (False, False, True))
     assert points.shape == (5, 3, 3)
-    found = points.numbers(*np.meshgrid(range(5), range(3), range(3), indexing="ij"))
-    assert sorted(found.ravel()) == list(range(45))
-    assert [found[0, 0, 0], found[2, 0, 0], found[0, 1, 0], found[1, 0, 1]] == [0, 4, 10, 3]
+    numbers = points.numbers(*np.meshgrid(range(5), range(3), range(3), indexing="ij"))
+    assert sorted(numbers.ravel()) == list(range(45))
+    assert [numbers[0, 0, 0], numbers[2, 0, 0], numbers[0, 1, 0], numbers[1, 0, 1]] == [0, 4, 10, 3]
 
 
 def test_more_levels_than_there_are_points_for_are_refused():
@@ -83,7 +83,7 @@ def fluxes(t, u, p):
     for axis, (x, h) in enumerate(zip(u.x, u.spacing, strict=True)):
         offset = [0, 0]
         offset[axis] = 1
-        back = tuple(-each for each in offset)
+        back = tuple(-item for item in offset)
         more = np.where(x < 1.0 - 1.5 * h, u[tuple(offset)] - u.center, 0.0)
         less = np.where(x > 1.5 * h, u[back] - u.center, 0.0)
         flow = flow + (more + less) / h**2
@@ -123,7 +123,7 @@ def test_defaults_agree_with_other_solvers():
     """Redundant factors on several ranks, multigrid, and GMRES with products."""
     for shape in ((60,), (12, 11), (75, 70)):
         grid = Grid(((0.0, 1.0),) * len(shape), shape, "zero")
-        found = []
+        values = []
         for jacobian in ("auto", "products"):
             tight = {"ksp_rtol": 1e-13, "ksp_gmres_restart": 200}
             options = tight if jacobian == "products" else {}
@@ -131,8 +131,8 @@ def test_defaults_agree_with_other_solvers():
             stepping = Stepping((0.0, 0.02), "cn", dt=0.01, options=options)
             run = solve(model, random_field(grid, 3), [0.3], stepping)
             gradient = adjoint(run, energy())
-            found.append([run.final, gradient.u0_vec, gradient.p_vec])
-        for default, other in zip(*found, strict=True):
+            values.append([run.final, gradient.u0_vec, gradient.p_vec])
+        for default, other in zip(*values, strict=True):
             assert close(default, other) < 1e-9
 
 
@@ -182,13 +182,13 @@ def test_rough_errors_of_states_do_not_reach_derivatives(rhs, dt, method):
     u0 = grid.create_vec()
     wave = np.prod([np.sin(2.0 * np.pi * x) for x in grid.coordinates()], axis=0)
     grid.writable(u0)[..., 0] = 0.5 + 0.4 * wave
-    found = []
+    values = []
     for options in ({}, {"pc_type": "lu", "ksp_type": "preonly"}):
         run = solve(model, u0, [1e-3], Stepping((0.0, 2.0 * dt), method, dt=dt, options=options))
         gradient = adjoint(run, energy())
         product = hessian_product(run, energy(), u0, [1.0])
-        found.append([gradient.u0, product.u0, gradient.p, product.p])
-    for mine, other in zip(*found, strict=True):
+        values.append([gradient.u0, product.u0, gradient.p, product.p])
+    for mine, other in zip(*values, strict=True):
         assert np.linalg.norm(mine - other) < 1e-9 * np.linalg.norm(other)
 
 
@@ -198,7 +198,7 @@ def test_rough_errors_of_states_do_not_reach_derivatives(rhs, dt, method):
 @pytest.mark.parametrize("rhs", [carried, steepening])
 def test_central_advection_is_preconditioned_by_upwind(rhs, boundary, method):
     """Over many cells in a step; without, GMRES does not converge at all."""
-    effort, found = [], []
+    effort, values = [], []
     for n in (96, 160):
         grid = Grid(((0.0, 1.0),) * 2, (n, n), boundary)
         model = trace_stencil(rhs, grid, ["k"])
@@ -215,11 +215,11 @@ def test_central_advection_is_preconditioned_by_upwind(rhs, boundary, method):
                     model, u0, [1e-3], Stepping((0.0, 0.2), method, dt=0.1, options=options)
                 )
                 gradient = adjoint(run, energy())
-                found.append([run.final, gradient.u0_vec, gradient.p_vec])
+                values.append([run.final, gradient.u0_vec, gradient.p_vec])
     assert max(effort) < (45 if grid.comm.size == 1 else 60)
     half = len(effort) // 2
     assert max(effort[half:]) < 1.2 * max(effort[:half])
-    for mine, other in zip(*found, strict=True) if found else ():
+    for mine, other in zip(*values, strict=True) if values else ():
         assert close(mine, other) < 1e-9
 
 
@@ -230,13 +230,13 @@ def test_preconditioners_without_levels_take_the_matrix_itself(boundary):
     grid = Grid(((0.0, 1.0),) * 2, (75, 70), boundary)
     model = trace_stencil(carried, grid, ["k"])
     kinds = ["bjacobi", "gamg"] if grid.comm.size > 1 else ["lu", "ilu", "gamg"]
-    found = []
+    values = []
     for kind in kinds:
         options = {"pc_type": kind, "ksp_rtol": 1e-13}
         stepping = Stepping((0.0, 0.02), "cn", dt=0.01, options=options)
         run = solve(model, random_field(grid, 3), [1e-3], stepping)
         gradient = adjoint(run, energy())
-        found.append([run.final, gradient.u0_vec, gradient.p_vec])
-    for other in found[1:]:
-        for one, two in zip(found[0], other, strict=True):
-            assert close(one, two) < 1e-9
+        values.append([run.final, gradient.u0_vec, gradient.p_vec])
+    for other in values[1:]:
+        for item, two in zip(values[0], other, strict=True):
+            assert close(item, two) < 1e-9

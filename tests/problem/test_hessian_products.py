@@ -24,7 +24,7 @@ def of_rhs(problem):
     out = (problem.create_state(), problem.create_parameters())
     point = (T, vec(problem, forms.U0), forms.P0)
     problem.rhs_hessian(point, vec(problem, W), (vec(problem, DU), DP), out)
-    return np.concatenate([each.getArray() for each in out])
+    return np.concatenate([item.getArray() for item in out])
 
 
 def of_residual(problem):
@@ -32,7 +32,7 @@ def of_residual(problem):
     point = (T, vec(problem, forms.U0), vec(problem, UDOT), forms.P0)
     direction = (vec(problem, DU), vec(problem, DUDOT), DP)
     problem.residual_hessian(point, vec(problem, W), direction, out)
-    return np.concatenate([each.getArray() for each in out])
+    return np.concatenate([item.getArray() for item in out])
 
 
 def filled_in_place(t, u, p):
@@ -75,9 +75,9 @@ def test_every_source_gives_the_closed_form(source):
 @pytest.mark.parametrize("name", ["M(p)", "F", "F linear", "M"])
 def test_residual_forms(name):
     form = forms.FORMS[name]
-    ours, given = of_residual(form.automatic), of_residual(form.analytic)
-    np.testing.assert_allclose(ours, given, rtol=1e-13, atol=1e-14)
-    assert abs(given[3:6]).max() > 0.1 or name in ("M", "F linear")
+    ours, value = of_residual(form.automatic), of_residual(form.analytic)
+    np.testing.assert_allclose(ours, value, rtol=1e-13, atol=1e-14)
+    assert abs(value[3:6]).max() > 0.1 or name in ("M", "F linear")
 
 
 def test_mass_products_without_their_jacobian():

@@ -48,8 +48,8 @@ def without_udot(derivative):
 @pytest.mark.parametrize(("by_u", "by_udot", "exact"), SYSTEMS.values(), ids=SYSTEMS)
 def test_system_matrix_is_the_sum(by_u, by_udot, exact):
     lower = [
-        None if given is None else from_numpy(without_udot(given), "jacobian", ROWS, ROWS)
-        for given in (by_u, by_udot)
+        None if value is None else from_numpy(without_udot(value), "jacobian", ROWS, ROWS)
+        for value in (by_u, by_udot)
     ]
     system = SystemMatrix(*lower, *RESIDUAL_POINT)
     assert system.assembled == all(part is None or part.assembled for part in lower)

@@ -23,17 +23,17 @@ def test_parameters_have_names():
 
 def test_matrices_are_dense_or_those_of_the_dm_or_like_the_one_given():
     grid = PETSc.DMDA().create([4], dof=1, stencil_width=1, comm=PETSc.COMM_SELF)
-    given = PETSc.Mat().createAIJ((2, 2), nnz=1, comm=PETSc.COMM_SELF)
-    given.setUp()
-    given.assemble()
+    value = PETSc.Mat().createAIJ((2, 2), nnz=1, comm=PETSc.COMM_SELF)
+    value.setUp()
+    value.assemble()
     for state, matrix, expected in (
         (vec(), None, ("seqdense", (2, 2))),
         (grid, None, ("seqaij", (4, 4))),
-        (vec(), given, ("seqaij", (2, 2))),
+        (vec(), value, ("seqaij", (2, 2))),
     ):
         made = make_frame(rhs, None, state, (), matrix, "rhs").template()
         assert (made.getType(), made.getSize()) == expected
-        assert made.handle != given.handle
+        assert made.handle != value.handle
 
 
 def test_template_of_a_petsc_style_problem_is_copied():

@@ -25,18 +25,18 @@ def state(problem, values):
 def test_a_matrix_of_any_kind_becomes_one_of_petsc():
     for kind in (np.asarray, sparse.csr_array, sparse.coo_array, lambda m: m.tolist()):
         np.testing.assert_array_equal(entries(mass_matrix(kind(M), ROWS)), M)
-    given = mass_matrix(M, ROWS)
-    assert mass_matrix(given, ROWS) is given
+    value = mass_matrix(M, ROWS)
+    assert mass_matrix(value, ROWS) is value
     with pytest.raises(InputError, match=r"mass has shape \(3, 3\)\n  expected: \(2, 2\)"):
-        mass_matrix(given, vec(np.zeros(2)))
+        mass_matrix(value, vec(np.zeros(2)))
 
 
 @pytest.mark.parametrize(
     "kind", [np.asarray, sparse.csr_array, sparse.coo_matrix, sparse.dia_array, PETSc.Mat]
 )
 def test_mass_matrices_of_any_kind(kind):
-    given = kind(MASS) if kind is not PETSc.Mat else petsc_matrix(MASS)
-    problem = ODE(rhs, 3, NAMES, mass=given)
+    value = kind(MASS) if kind is not PETSc.Mat else petsc_matrix(MASS)
+    problem = ODE(rhs, 3, NAMES, mass=value)
     assert problem.form == "mass"
     out = problem.create_state()
     problem.residual(T, state(problem, U0), state(problem, UDOT), P0, out)
@@ -132,14 +132,14 @@ def test_wrong_masses_are_named(describe, message):
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "got", "expected"),
+    ("name", "value", "got", "expected"),
     [
         ("mass", {"mass": lambda p: np.eye(2)}, r"\(2, 2\)", r"\(3, 3\)"),
         ("mass_p", {"mass": mass, "mass_p": lambda p, v: v}, r"\(3,\)", r"\(3, 3\)"),
     ],
 )
-def test_callbacks_of_wrong_shape_are_named_with_both_shapes(name, given, got, expected):
-    problem = ODE(rhs, 3, NAMES, **given)
+def test_callbacks_of_wrong_shape_are_named_with_both_shapes(name, value, got, expected):
+    problem = ODE(rhs, 3, NAMES, **value)
     message = (
         rf"callback '{name}' returned shape {got} at t = .*\(rank 0\)\n  expected: shape {expected}"
     )

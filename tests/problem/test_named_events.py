@@ -110,10 +110,10 @@ def test_wrong_types_of_options_come_with_all_other_problems(read):
     [[events]]
     kind = 3
     """
-    found = complaints(read, text)
+    messages = complaints(read, text)
     kinds = ", ".join(f'"{name}"' for name in known_kinds())
     name = "expected a string or an integer that names an unknown"
-    assert found == [
+    assert messages == [
         'dt = "small": expected a number',
         f"events[0].position = 1.5: {name}",
         'events[0].side = "abov": expected one of "above", "below"; did you mean "above"?',
@@ -147,9 +147,9 @@ def test_help_lists_the_kinds_and_the_names():
 
 def test_several_problems_in_code_come_at_once():
     wrong = [{"kind": "impact", "position": "x"}, {"kind": "fall"}]
-    found = complaints(events_named, wrong, BALL)
-    assert found[0].startswith("events[0].speed: missing")
-    assert found[1].startswith('events[1].kind: there is no kind of event "fall"')
+    messages = complaints(events_named, wrong, BALL)
+    assert messages[0].startswith("events[0].speed: missing")
+    assert messages[1].startswith('events[1].kind: there is no kind of event "fall"')
     lost = [{"kind": "impact", "position": "x", "speed": "v"}]
     assert [line.split(";")[0] for line in complaints(events_named, lost, BALL)] == [
         'events[0].position: there is no unknown "x"',
@@ -198,7 +198,7 @@ def test_documentation_names_every_kind_and_option():
     documented = {row[1].strip(" `"): row[3] for row in rows if len(row) == 5}
     common = {"terminal", "mode", "within", "name"}
     for name in BUILT_IN:
-        for option in {each.name for each in fields(find_kind(name).options)} - common:
+        for option in {field.name for field in fields(find_kind(name).options)} - common:
             assert f"`{option}`" in documented[name]
     assert set(documented) == set(BUILT_IN)
 
@@ -226,8 +226,8 @@ def test_an_object_with_the_attributes_of_an_event_is_one():
     own = Event(lambda t, u, p: u[0], lambda t, u, p: u * [1.0, -p[1]], -1, name="bounce")
     stepping, start, p = Stepping((0.0, 3.0), "rk4", dt=0.3), [5.0, -0.1], [10.0, 0.8]
     answers = [
-        solve(ODE(fall, 2, ["g", "e"], events=[each]), start, p, stepping)
-        for each in (Bounce(), own)
+        solve(ODE(fall, 2, ["g", "e"], events=[value]), start, p, stepping)
+        for value in (Bounce(), own)
     ]
     assert [c.name for c in answers[0].crossings] == ["bounce", "bounce"]
     np.testing.assert_array_equal(answers[0].final.array, answers[1].final.array)
@@ -266,8 +266,8 @@ def test_built_in_kinds_are_those_of_the_entry_points():
     assert set(known_kinds()) >= set(BUILT_IN)
     for name, value in registered.items():
         module, _, attribute = value.partition(":")
-        found = getattr(__import__(module, fromlist=[attribute]), attribute)
-        assert found is BUILT_IN[name]
+        number = getattr(__import__(module, fromlist=[attribute]), attribute)
+        assert number is BUILT_IN[name]
         assert find_kind(name).source == "daeosens"
         assert find_kind(name).summary.endswith((".", ":"))
 

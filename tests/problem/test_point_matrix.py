@@ -10,15 +10,15 @@ from daeosens.problem.point_matrix import PointMatrix
 
 
 @pytest.mark.parametrize(
-    "given", [scaled(A), scaled(sparse.csr_array(A)), PRODUCTS], ids=["dense", "sparse", "products"]
+    "value", [scaled(A), scaled(sparse.csr_array(A)), PRODUCTS], ids=["dense", "sparse", "products"]
 )
-def test_one_matrix_has_the_values_of_the_last_point(given):
+def test_one_matrix_has_the_values_of_the_last_point(value):
     made = []
-    derivative = PointMatrix(from_numpy(given, "jacobian", ROWS, ROWS))
+    derivative = PointMatrix(from_numpy(value, "jacobian", ROWS, ROWS))
     for t, p in ((0.5, 2.0), (-1.0, 3.0), (0.5, 2.0)):
         made.append(derivative.at(t, vec(np.zeros(3)), np.array([p])))
         np.testing.assert_allclose(entries(made[-1]), t * p * A, rtol=1e-15)
-    assert all(each is made[0] for each in made)
+    assert all(item is made[0] for item in made)
 
 
 def test_no_matrix_is_made_before_the_first_point():

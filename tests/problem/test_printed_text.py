@@ -166,16 +166,16 @@ def test_text_of_constants_and_printed_numbers():
     [
         lambda x: np.rint(10 * x),
         lambda x: np.round(10 * x),
-        lambda x: np.array([round(10 * each) for each in x]),
+        lambda x: np.array([round(10 * item) for item in x]),
         lambda x: np.array([float(np.array_equal(x, x + 1.0)), float(np.allclose(x, 2 * x))]),
         lambda x: np.isclose(x, [5.0, 7.0]).astype(float),
     ],
 )
 def test_steps_and_comparisons_that_do_not_hold_are_constant(step):
     x = DerivativeArray(np.array([0.51, 2.03]), np.eye(2))
-    found = evaluate(lambda x: step(x) + x, [x], (2,))
-    np.testing.assert_array_equal(found.slopes, np.eye(2))
-    np.testing.assert_array_equal(found.value, step(x.value) + x.value)
+    value = evaluate(lambda x: step(x) + x, [x], (2,))
+    np.testing.assert_array_equal(value.slopes, np.eye(2))
+    np.testing.assert_array_equal(value.value, step(x.value) + x.value)
 
 
 def test_limits_by_isclose_are_refused():

@@ -286,16 +286,16 @@ GRADIENT = Final(lambda t, u, p: u.sum(), lambda t, u, p, out: out.set(1.0), "in
 
 
 @pytest.mark.parametrize(
-    ("given", "method", "name"),
+    ("value", "method", "name"),
     [
         ({}, "cn", "jacobian"),
         ({}, "rk4", "jacobian"),
         ({"jacobian": Products(lambda t, u, p, v, out: v.copy(out), None)}, "rk4", "jacobian_p"),
     ],
 )
-def test_a_derivative_that_is_needed_and_missing_is_named(given, method, name):
+def test_a_derivative_that_is_needed_and_missing_is_named(value, method, name):
     """In PETSc style nothing is differenced silently."""
-    problem, u0 = petsc_style(**given), vec(np.ones(2))
+    problem, u0 = petsc_style(**value), vec(np.ones(2))
     message = rf"'{name}' is needed and was not supplied\n  expected: {name}=callback, or Products"
     with pytest.raises(UnsupportedError, match=message):
         adjoint(solve(problem, u0, [0.5], Stepping((0.0, 0.2), method, dt=0.1)), GRADIENT)

@@ -308,9 +308,9 @@ def test_four_differences_have_to_agree(scale):
     nothing = np.zeros(1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = contradiction(lambda h: np.array([scale * (1 + 3 * h)]), nothing, nothing)
-        assert found is not None
-        assert found.difference == pytest.approx(3 * scale, rel=1e-5)
+        difference = contradiction(lambda h: np.array([scale * (1 + 3 * h)]), nothing, nothing)
+        assert difference is not None
+        assert difference.difference == pytest.approx(3 * scale, rel=1e-5)
         for silent in (
             lambda h: np.array([scale * np.abs(h)]),
             lambda h: np.array([scale * (h > 0.0)]),

@@ -42,8 +42,8 @@ def test_derivatives_of_both_orders_are_those_of_differences(spline):
 
     def gradient(distance):
         *u0, p = x + distance * along
-        found = adjoint(solve(problem, u0, [p], steps), COST)
-        return found.value, np.append(found.u0, found.p)
+        gradient = adjoint(solve(problem, u0, [p], steps), COST)
+        return gradient.value, np.append(gradient.u0, gradient.p)
 
     product = hessian_product(solve(problem, x[:2], x[2:], steps), COST, along[:2], along[2:])
     (above, ahead), (below, behind) = gradient(1e-6), gradient(-1e-6)

@@ -330,7 +330,7 @@ def run(
         def gap(h: Any, t: Any = t, x: Any = x, y: Any = y, z: Any = z) -> tuple[Any, ...]:
             x_h, y_h = step(case, t, h, x, y, p)
             z_h = optimiser(case, t + h, x_h, z, p)
-            values = [case.slopes(mp, t + h, x_h, each, p)[0] for each in (y_h, z_h)]
+            values = [case.slopes(mp, t + h, x_h, value, p)[0] for value in (y_h, z_h)]
             return values[0] - values[1], x_h, y_h, z_h
 
         a, b = mp.mpf(1) / 1000, mp.mpf(15) / 10000

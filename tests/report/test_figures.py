@@ -48,8 +48,8 @@ def test_labels_and_names_are_in_the_figure(tmp_path):
 
 
 def test_single_observation_is_drawn(tmp_path):
-    one = FitSeries("hare", [1.0], [2.0], TIMES, TIMES, [0.5])
-    assert is_drawn(fit_figure(tmp_path / "fit.png", [one], **LABELS))
+    value = FitSeries("hare", [1.0], [2.0], TIMES, TIMES, [0.5])
+    assert is_drawn(fit_figure(tmp_path / "fit.png", [value], **LABELS))
 
 
 def test_rows_of_fields_are_drawn(tmp_path):

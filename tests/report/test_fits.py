@@ -96,7 +96,7 @@ def test_bands_show_data_fit_and_both_bands(tmp_path, drawn, noise):
 
 
 def test_bands_of_one_column(tmp_path):
-    found = bands_figure(
+    figure = bands_figure(
         tmp_path / "one.pdf",
         prediction(size=1),
         TIMES,
@@ -104,7 +104,7 @@ def test_bands_of_one_column(tmp_path):
         time_label="t",
         value_labels=["u"],
     )
-    assert found.stat().st_size > 1000
+    assert figure.stat().st_size > 1000
 
 
 def test_columns_that_do_not_match_are_refused(tmp_path):

@@ -64,17 +64,17 @@ def test_jumps_are_drawn_with_labels_titles_and_legend(tmp_path):
     ]
     labels = {"time_label": "t [s]", "titles": ["motion", "slope"], "moments": [2.0, 3.0]}
     assert is_drawn(jumps_figure(tmp_path / "jumps.png", columns, **labels))
-    found = words(jumps_figure(tmp_path / "jumps.svg", columns, **labels))
+    text = words(jumps_figure(tmp_path / "jumps.svg", columns, **labels))
     for word in ("height [m]", "speed [m/s]", "ball", "other", "steps", "t [s]", "motion", "slope"):
-        assert word in found
+        assert word in text
 
 
 def test_columns_that_show_the_same_quantity_have_the_same_scale(tmp_path):
     high = JumpSeries("", TIMES, 30.0 + TIMES)
     for label, count in (("height [m]", 2), ("other height [m]", 1)):
         columns = [[Panel("height [m]", [series()])], [Panel(label, [high])]]
-        found = words(jumps_figure(tmp_path / "jumps.svg", columns, time_label="t [s]"))
-        assert found.count("30") == count
+        text = words(jumps_figure(tmp_path / "jumps.svg", columns, time_label="t [s]"))
+        assert text.count("30") == count
 
 
 def test_line_is_broken_at_jumps_and_marked_on_both_sides(tmp_path):
@@ -95,10 +95,10 @@ def test_plane_shows_modes_and_lines_of_the_switches(tmp_path):
     keywords = {"axis_labels": ("x [m]", "y [m]"), "time_label": "t [s]", "moments": [2.0]}
     panels = [Panel("slope", [series()])]
     assert is_drawn(plane_figure(tmp_path / "plane.png", curve, surfaces, panels, **keywords))
-    found = words(plane_figure(tmp_path / "plane.svg", curve, surfaces, panels, **keywords))
+    text = words(plane_figure(tmp_path / "plane.svg", curve, surfaces, panels, **keywords))
     for word in ("x [m]", "y [m]", "a", "b", "steep", "upright", "slope", "t [s]", "start"):
-        assert word in found
-    assert found.count("a") == 1  # one entry in the legend for both its pieces
+        assert word in text
+    assert text.count("a") == 1  # one entry in the legend for both its pieces
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,9 @@ def fit(path, names=("g", "e"), residuals=(0.5, -1.0), **changes):
 
 def test_fit_residuals_and_region_are_drawn(tmp_path):
     assert is_drawn(fit(tmp_path / "fit.png", truth=(9.81, 0.82)))
-    found = words(fit(tmp_path / "fit.svg", truth=(9.81, 0.82), level=0.9))
+    text = words(fit(tmp_path / "fit.svg", truth=(9.81, 0.82), level=0.9))
     for word in ("height [m]", "speed [m/s]", "data", "gravity [m/s^2]", "truth", "both, 90 %"):
-        assert word in found
+        assert word in text
     assert "truth" not in words(fit(tmp_path / "fit.svg"))
 
 

@@ -41,7 +41,8 @@ def test_colours_are_those_of_h_above_its_lowest_value(run):
     exact = waves(None, [x], [y[:, None]], None)
     np.testing.assert_allclose(values, exact - exact.min(axis=0), atol=1e-12)
     lowest = [
-        np.interp(t, each.t, each.y[:, 0], np.nan, np.nan) for each in stretches(run.report, 1.5)
+        np.interp(t, stretch.t, stretch.y[:, 0], np.nan, np.nan)
+        for stretch in stretches(run.report, 1.5)
     ]
     assert np.nanmax(np.abs(np.nanmin(np.abs(lowest - y[values.argmin(axis=0)]), axis=0))) < 0.15
 
@@ -51,10 +52,10 @@ def test_all_optimisers_births_deaths_and_jumps_are_in_the_figure(run, tmp_path)
     for word in ("t [s]", "x", "y", "the lowest", "birth", "death", "h above its lowest value"):
         assert f"<!-- {word} -->" in text
     ids = re.findall(r'id="((?:branch|lowest|jump|state) \d+|births|deaths)"', text)
-    assert sorted({each for each in ids if each.startswith("branch")}) == [
+    assert sorted({computed for computed in ids if computed.startswith("branch")}) == [
         f"branch {k}" for k in range(7)
     ]
-    assert [each for each in ids if each.startswith("lowest")] == [
+    assert [computed for computed in ids if computed.startswith("lowest")] == [
         "lowest 2",
         "lowest 3",
         "lowest 4",

@@ -106,7 +106,7 @@ class Case:
         """
         gradient = self.gradients()
         exact, _ = gradient("rk8vr", TIGHTEST)
-        found: dict[str, list[int]] = {}
+        numbers: dict[str, list[int]] = {}
         for method in STAGES:
             runs = [(np.inf, 0)]
             for tolerance in TOLERANCES:
@@ -119,11 +119,11 @@ class Case:
                 runs.append((float(error), evaluations))
                 if error < 0.1 * min(errors):
                     break
-            found[method] = [
+            numbers[method] = [
                 min(work for k, (_, work) in enumerate(runs) if max(runs[k:])[0] <= wanted)
                 for wanted in errors
             ]
-        return found
+        return numbers
 
     def gradients(self) -> Callable[[str, float], tuple[Array, int]]:
         """Return a function of method and tolerance: the gradient, and evaluations of f."""
@@ -134,8 +134,8 @@ class Case:
         def gradient(method: str, tolerance: float) -> tuple[Array, int]:
             stepping = Stepping((0.0, self.end), method, rtol=tolerance, atol=tolerance)
             run = solve(model, self.start, p, stepping)
-            found = adjoint(run, total)
-            return np.concatenate([found.u0, found.p]), STAGES[method] * run.n_steps
+            gradient = adjoint(run, total)
+            return np.concatenate([gradient.u0, gradient.p]), STAGES[method] * run.n_steps
 
         return gradient
 
@@ -164,7 +164,7 @@ CASES = (
 
 def ratios(work: list[dict[str, list[int]]]) -> dict[str, Array]:
     """Return for each method the geometric mean of its evaluations over those of rk5dp."""
-    counts = {method: np.log([each[method] for each in work]) for method in STAGES}
+    counts = {method: np.log([item[method] for item in work]) for method in STAGES}
     return {
         method: np.exp((count - counts["rk5dp"]).mean(axis=0)) for method, count in counts.items()
     }

@@ -128,8 +128,8 @@ def by_tangent(case: Case, method: str, dt: float) -> float:
 
 def by_continuous_forward(case: Case, method: str, dt: float) -> float:
     """Sensitivity equations s' = alpha L s + L u, stepped together with u."""
-    found = continuous_forward(case.problem, case.start, [ALPHA], stepping(method, dt))
-    return float(case.weights.getArray() @ found.p[:, 0])
+    tangent = continuous_forward(case.problem, case.start, [ALPHA], stepping(method, dt))
+    return float(case.weights.getArray() @ tangent.p[:, 0])
 
 
 def by_differences(
@@ -161,10 +161,10 @@ def by_continuous_adjoint(
     case: Case, method: str, dt: float, mode: Literal["backsolve", "interpolating"]
 ) -> Backward:
     """Adjoint equation backward in time with the same steps."""
-    found = continuous_adjoint(
+    gradient = continuous_adjoint(
         case.problem, case.start, [ALPHA], stepping(method, dt), case.amplitude, mode
     )
-    return Backward(float(found.p[0]), found.drift)
+    return Backward(float(gradient.p[0]), gradient.drift)
 
 
 def field_error(

@@ -92,7 +92,7 @@ def compared(costs: Costs, t_end: float = T, points: int = POINTS) -> list[Run]:
         products = result.hessian_products
         forward = reduced.count.forward - before[0] + 1
         adjoint = result.evaluations
-        each = costs.gauss_newton if keywords else costs.hessian
-        work = forward + adjoint * costs.gradient + products * each
+        value = costs.gauss_newton if keywords else costs.hessian
+        work = forward + adjoint * costs.gradient + products * value
         runs.append(Run(name, result, forward, adjoint, products, work))
     return runs

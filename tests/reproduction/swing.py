@@ -52,15 +52,19 @@ def differentiated(
     start = DRIVER.rest(p)
     run = solve(problem or DRIVER.machine(config(stepping)), start, p, stepping, times)
     overshoot = Running(lambda t, u, p: WEIGHT * np.maximum(0.0, u[0] - 1.0) ** 2)
-    found = adjoint(run, overshoot)
+    sensitivity = adjoint(run, overshoot)
     follows = np.array([1.0 / np.sqrt(DRIVER.P_MAX**2 - power**2), 0.0])
-    gradient = float(found.u0 @ follows + found.p[0])
+    gradient = float(sensitivity.u0 @ follows + sensitivity.p[0])
     final = run.final.array.copy()
     if stepping.t_span[1] > 1.0:  # long
-        return Found(found.value, found.u0, found.p[0], gradient, final, np.full(2, np.nan))
+        return Found(
+            sensitivity.value, sensitivity.u0, sensitivity.p[0], gradient, final, np.full(2, np.nan)
+        )
     along = tangent(run, follows, [1.0, 0.0, 0.0])
     assert abs(along.derivative(overshoot) - gradient) < 1e-11 * abs(gradient)
-    return Found(found.value, found.u0, found.p[0], gradient, final, along.final.array)
+    return Found(
+        sensitivity.value, sensitivity.u0, sensitivity.p[0], gradient, final, along.final.array
+    )
 
 
 def ex3sa(case: str) -> Found:
@@ -111,13 +115,13 @@ def ex3opt() -> tuple[Result, list[float]]:
     """Find the best P as ex3opt does, from 1.06; and the norm of dJ/dP at each iterate."""
     reduced = DRIVER.functional(config(Stepping((0.0, 1.0), "cn", dt=DT, options=EXACT)), "power")
     points: list[float] = []
-    found = minimize(
+    result = minimize(
         reduced,
         method="blmvm",
         gradient_tolerance=1e-11,
         progress=lambda _iterate, x: points.append(float(x[0])),
     )
-    return found, [reduced.gradient([point]).norm() for point in points]
+    return result, [reduced.gradient([point]).norm() for point in points]
 
 
 def optimum(stepping: Stepping) -> Result:

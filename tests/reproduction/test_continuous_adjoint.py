@@ -74,14 +74,14 @@ def test_interpolation_limits_the_order_to_four():
 @pytest.mark.parametrize("mode", MODES)
 def test_continuous_adjoint_of_a_closed_form(mode):
     final = Terminal(lambda t, u, p: u[0])
-    found = continuous_adjoint(
+    gradient = continuous_adjoint(
         DECAY.problem, DECAY.u0, DECAY.p, stepping("rk4", 0.02, 2.0), final, mode
     )
-    assert found.value == pytest.approx(DECAY.solution(2.0), rel=1e-7)
-    np.testing.assert_allclose(found.p, DECAY.by_p(2.0), rtol=1e-7)
-    np.testing.assert_allclose(found.u0, DECAY.by_u0(2.0), rtol=1e-7)
-    assert found.drift < 1e-7
-    assert f"({mode}): 100 backward steps" in str(found)
+    assert gradient.value == pytest.approx(DECAY.solution(2.0), rel=1e-7)
+    np.testing.assert_allclose(gradient.p, DECAY.by_p(2.0), rtol=1e-7)
+    np.testing.assert_allclose(gradient.u0, DECAY.by_u0(2.0), rtol=1e-7)
+    assert gradient.drift < 1e-7
+    assert f"({mode}): 100 backward steps" in str(gradient)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -100,11 +100,11 @@ def test_way_back_can_have_its_own_steps():
     errors = []
     for tolerance in (1e-4, 1e-8):
         backward = Stepping((0.0, 1.0), "rk5dp", rtol=tolerance, atol=tolerance)
-        found = continuous_adjoint(
+        gradient = continuous_adjoint(
             PROBLEM, U0, P0, forward, ANALYTIC_COST, "interpolating", backward
         )
-        errors.append(distance(found, exact))
-        assert found.steps < found.forward.n_steps
+        errors.append(distance(gradient, exact))
+        assert gradient.steps < gradient.forward.n_steps
     assert errors[1] < 1e-6
     assert errors[1] < 1e-2 * errors[0]
 
@@ -114,17 +114,17 @@ def test_observations_at_both_ends():
     steps = stepping("rk4", 0.02, 1.0)
     exact = adjoint(solve(DECAY.problem, DECAY.u0, DECAY.p, steps, cost.times), cost)
     for mode in MODES:
-        found = continuous_adjoint(DECAY.problem, DECAY.u0, DECAY.p, steps, cost, mode)
-        assert distance(found, exact) < 1e-7
+        gradient = continuous_adjoint(DECAY.problem, DECAY.u0, DECAY.p, steps, cost, mode)
+        assert distance(gradient, exact) < 1e-7
 
 
 def test_problem_without_parameters():
     problem = ODE(lambda t, u, p: -(u**2), 1)
-    found = continuous_adjoint(
+    gradient = continuous_adjoint(
         problem, [1.0], None, stepping("rk4", 0.01, 1.0), Terminal(lambda t, u, p: u[0])
     )
-    np.testing.assert_allclose(found.u0, 0.25, rtol=1e-8)  # u(1) = u0 / (1 + u0)
-    assert found.p.size == 0
+    np.testing.assert_allclose(gradient.u0, 0.25, rtol=1e-8)  # u(1) = u0 / (1 + u0)
+    assert gradient.p.size == 0
 
 
 def test_unknown_mode_is_refused():
@@ -166,10 +166,10 @@ def heat(n):
 def test_interpolating_adjoint_of_diffusion_is_stable(method):
     problem, u0 = heat(30)
     steps = stepping(method, 1e-4, 0.01)
-    found = continuous_adjoint(problem, u0, [1.0], steps, FINAL_ENERGY, "interpolating")
+    gradient = continuous_adjoint(problem, u0, [1.0], steps, FINAL_ENERGY, "interpolating")
     exact = adjoint(solve(problem, u0, [1.0], steps), FINAL_ENERGY)
-    np.testing.assert_allclose(found.p, exact.p, rtol=5e-3)
-    np.testing.assert_allclose(found.u0, exact.u0, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(gradient.p, exact.p, rtol=5e-3)
+    np.testing.assert_allclose(gradient.u0, exact.u0, rtol=1e-3, atol=1e-3)
 
 
 def test_backsolve_of_diffusion_blows_up_with_the_resolution():
@@ -177,12 +177,12 @@ def test_backsolve_of_diffusion_blows_up_with_the_resolution():
     drifts = []
     for n in (10, 30, 50):
         problem, u0 = heat(n)
-        found = continuous_adjoint(problem, u0, [1.0], stepping("rk4", 5e-5, 0.01), FINAL_ENERGY)
-        drifts.append(found.drift)
+        gradient = continuous_adjoint(problem, u0, [1.0], stepping("rk4", 5e-5, 0.01), FINAL_ENERGY)
+        drifts.append(gradient.drift)
     assert drifts[0] < 1e-10
     assert drifts[1] > 1e10
     assert drifts[2] > 1e50
-    assert abs(found.p[0]) > 1e30
+    assert abs(gradient.p[0]) > 1e30
 
 
 def test_backsolve_that_overflows_is_a_solve_error():
@@ -201,9 +201,9 @@ def test_backsolve_that_overflows_is_a_solve_error():
 def test_distributed_continuous_adjoint(options, mode, method, dt, tolerance):
     ring = Ring(**options)
     steps, cost = stepping(method, dt, 0.5), ring.cost()
-    found = continuous_adjoint(ring.problem, ring.u0, ring.p, steps, cost, mode)
+    gradient = continuous_adjoint(ring.problem, ring.u0, ring.p, steps, cost, mode)
     exact = adjoint(solve(ring.problem, ring.u0, ring.p, steps, cost.times), cost)
     by_u0, by_p = exact.gather()
-    np.testing.assert_allclose(found.u0, by_u0, rtol=tolerance, atol=tolerance)
-    np.testing.assert_allclose(found.p, by_p, rtol=tolerance, atol=tolerance)
-    assert found.drift < 1e-3
+    np.testing.assert_allclose(gradient.u0, by_u0, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(gradient.p, by_p, rtol=tolerance, atol=tolerance)
+    assert gradient.drift < 1e-3

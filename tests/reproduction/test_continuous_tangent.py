@@ -17,10 +17,12 @@ BOTH = ("p", "u0")
 def test_forward_sensitivities_converge_to_the_closed_form(method, order):
     end, errors = 2.0, []
     for dt in (0.1, 0.05, 0.025):
-        found = continuous_forward(
+        tangent = continuous_forward(
             DECAY.problem, DECAY.u0, DECAY.p, stepping(method, dt, end), with_respect_to=BOTH
         )
-        errors.append(abs(found.p[0] - DECAY.by_p(end)).max() + abs(found.u0 - DECAY.by_u0(end)))
+        errors.append(
+            abs(tangent.p[0] - DECAY.by_p(end)).max() + abs(tangent.u0 - DECAY.by_u0(end))
+        )
     np.testing.assert_allclose(orders(errors).ravel(), order, atol=0.1)
 
 
@@ -29,30 +31,30 @@ def test_forward_sensitivities_converge_to_the_closed_form(method, order):
 def test_with_fixed_steps_forward_sensitivities_are_the_discrete_ones(method, problem):
     """Methods commute with differentiation; so the block diagonal Newton matrix converges too."""
     steps = stepping(method, 0.1)
-    found = continuous_forward(problem, U0, P0, steps, with_respect_to=BOTH)
+    tangent = continuous_forward(problem, U0, P0, steps, with_respect_to=BOTH)
     expected = sensitivities(solve(PROBLEM, U0, P0, steps))
-    np.testing.assert_allclose(found.p, expected.p, rtol=1e-8, atol=1e-10)
-    np.testing.assert_allclose(found.u0, expected.u0, rtol=1e-8, atol=1e-10)
-    assert found.sensitivities().sweep == "continuous forward"
+    np.testing.assert_allclose(tangent.p, expected.p, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(tangent.u0, expected.u0, rtol=1e-8, atol=1e-10)
+    assert tangent.sensitivities().sweep == "continuous forward"
 
 
 def test_forward_sensitivities_have_their_own_error_control():
     """The sensitivities need smaller steps than the state alone."""
     steps = Stepping((0.0, 2.0), "rk5dp", rtol=1e-8, atol=1e-8)
-    found = continuous_forward(DECAY.problem, DECAY.u0, DECAY.p, steps)
+    tangent = continuous_forward(DECAY.problem, DECAY.u0, DECAY.p, steps)
     alone = solve(DECAY.problem, DECAY.u0, DECAY.p, steps)
-    assert len(found.times) > len(alone.times)
-    np.testing.assert_allclose(found.p[0], DECAY.by_p(2.0), rtol=1e-7)
+    assert len(tangent.times) > len(alone.times)
+    np.testing.assert_allclose(tangent.p[0], DECAY.by_p(2.0), rtol=1e-7)
 
 
 def test_forward_sensitivities_at_other_times():
-    found = continuous_forward(
+    tangent = continuous_forward(
         DECAY.problem, DECAY.u0, DECAY.p, stepping("rk4", 0.01, 2.0), t_eval=[0.505]
     )
-    np.testing.assert_allclose(found.sensitivities(0.505).p[0], DECAY.by_p(0.505), rtol=1e-8)
-    assert read(found.state(0.505))[0] == pytest.approx(DECAY.solution(0.505), rel=1e-8)
-    assert read(found.state())[0] == pytest.approx(DECAY.solution(2.0), rel=1e-8)
-    assert found.sensitivities().u0 is None
+    np.testing.assert_allclose(tangent.sensitivities(0.505).p[0], DECAY.by_p(0.505), rtol=1e-8)
+    assert read(tangent.state(0.505))[0] == pytest.approx(DECAY.solution(0.505), rel=1e-8)
+    assert read(tangent.state())[0] == pytest.approx(DECAY.solution(2.0), rel=1e-8)
+    assert tangent.sensitivities().u0 is None
     only_u0 = continuous_forward(
         DECAY.problem, DECAY.u0, DECAY.p, stepping("rk4", 0.01, 2.0), with_respect_to=["u0"]
     )
@@ -60,9 +62,11 @@ def test_forward_sensitivities_at_other_times():
 
 
 def test_initial_state_that_follows_the_parameters():
-    found = continuous_forward(PROBLEM, U0, P0, stepping("rk4", 0.1), initial_p=initial_state_p(P0))
+    tangent = continuous_forward(
+        PROBLEM, U0, P0, stepping("rk4", 0.1), initial_p=initial_state_p(P0)
+    )
     exact = sensitivities(solve(PROBLEM, U0, P0, stepping("rk4", 0.1)))
-    np.testing.assert_allclose(found.p, exact.p + exact.u0 @ initial_state_p(P0), rtol=1e-12)
+    np.testing.assert_allclose(tangent.p, exact.p + exact.u0 @ initial_state_p(P0), rtol=1e-12)
 
 
 def test_forward_sensitivities_refuse_bad_input():
@@ -82,10 +86,10 @@ def test_other_forms_are_refused_with_the_alternative(name):
 
 def test_problem_without_parameters():
     problem = ODE(lambda t, u, p: -(u**2), 1)
-    found = continuous_forward(
+    tangent = continuous_forward(
         problem, [1.0], None, stepping("rk4", 0.01, 1.0), with_respect_to=["u0"]
     )
-    np.testing.assert_allclose(found.u0, 0.25, rtol=1e-8)  # u(1) = u0 / (1 + u0)
+    np.testing.assert_allclose(tangent.u0, 0.25, rtol=1e-8)  # u(1) = u0 / (1 + u0)
 
 
 @pytest.mark.mpi
@@ -94,10 +98,10 @@ def test_problem_without_parameters():
 def test_distributed_forward_sensitivities(options, method):
     ring = Ring(**options)
     steps = stepping(method, 0.05, 0.5)
-    found = continuous_forward(ring.problem, ring.u0, ring.p, steps, with_respect_to=BOTH)
+    tangent = continuous_forward(ring.problem, ring.u0, ring.p, steps, with_respect_to=BOTH)
     exact = sensitivities(solve(ring.problem, ring.u0, ring.p, steps))
-    np.testing.assert_allclose(found.p, exact.p, rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(found.u0, exact.u0, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(tangent.p, exact.p, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(tangent.u0, exact.u0, rtol=1e-8, atol=1e-9)
 
 
 @pytest.mark.mpi
@@ -105,6 +109,6 @@ def test_distributed_forward_sensitivities(options, method):
 def test_other_kinds_of_matrices_are_understood(kind):
     ring = Ring(kind=kind)
     steps = stepping("cn", 0.05, 0.5)
-    found = continuous_forward(ring.problem, ring.u0, ring.p, steps)
+    tangent = continuous_forward(ring.problem, ring.u0, ring.p, steps)
     expected = continuous_forward(Ring().problem, ring.u0, ring.p, steps)
-    np.testing.assert_allclose(found.p, expected.p, rtol=1e-9)
+    np.testing.assert_allclose(tangent.p, expected.p, rtol=1e-9)

@@ -61,26 +61,26 @@ def test_published_aircraft_is_the_optimum_to_the_tolerance_it_was_stopped_at():
 
 @pytest.mark.parametrize("method", ["blmvm", "bqnls"])
 def test_first_order_methods_need_more_than_thirty_iterations(method):
-    found = solved(method=method, gradient_tolerance=1e-8)
-    assert found.converged
-    assert found.iterations > 30
-    assert found.value == pytest.approx(optimum().value, abs=1e-13)
-    np.testing.assert_allclose(found.x.array, optimum().controls, rtol=0, atol=1e-5)
+    solution = solved(method=method, gradient_tolerance=1e-8)
+    assert solution.converged
+    assert solution.iterations > 30
+    assert solution.value == pytest.approx(optimum().value, abs=1e-13)
+    np.testing.assert_allclose(solution.x.array, optimum().controls, rtol=0, atol=1e-5)
 
 
 def test_exact_newton_needs_seven_iterations():
-    found = solved(method="bntr", gradient_tolerance=1e-13, tuned=True)
-    assert found.converged
-    assert found.gradient_norm < 1e-13
-    assert found.iterations <= 7
-    assert found.evaluations <= 8
-    np.testing.assert_allclose(found.x.array, optimum().controls, rtol=0, atol=1e-12)
+    solution = solved(method="bntr", gradient_tolerance=1e-13, tuned=True)
+    assert solution.converged
+    assert solution.gradient_norm < 1e-13
+    assert solution.iterations <= 7
+    assert solution.evaluations <= 8
+    np.testing.assert_allclose(solution.x.array, optimum().controls, rtol=0, atol=1e-12)
 
 
 def test_newton_iterates_are_the_printed_ones():
     """With PETSc's own choice of the first trust radius."""
     functional = aircraft.functional()
-    found = minimize(
+    result = minimize(
         functional,
         method="bntr",
         preconditioner="none",
@@ -88,7 +88,7 @@ def test_newton_iterates_are_the_printed_ones():
         options={"tao_bnk_init_type": "interpolation"},
     )
     expected = np.array(PRINTED["optimal_control"]["bntr"]["values"], dtype=float)
-    np.testing.assert_allclose(found.history.value, expected, rtol=2e-6)
+    np.testing.assert_allclose(result.history.value, expected, rtol=2e-6)
 
 
 def test_aircraft_iterations_are_the_printed_ones():
@@ -108,18 +108,18 @@ def test_scipy_finds_the_same_aircraft_optimum():
 
     bounds = [(0.0, 2.0)] * 10 + [(-np.pi, np.pi)] * 10
     options = {"ftol": 0.0, "gtol": 1e-9, "maxiter": 1000}
-    found = scipy_minimize(
+    result = scipy_minimize(
         evaluate, x.array.copy(), jac=True, bounds=bounds, method="L-BFGS-B", options=options
     )
-    np.testing.assert_allclose(found.x, optimum().controls, rtol=0, atol=5e-6)
+    np.testing.assert_allclose(result.x, optimum().controls, rtol=0, atol=5e-6)
 
 
 def test_aircraft_optimum_does_not_depend_on_the_steps():
     for n_steps in (10, 40):
-        found = solved(n_steps=n_steps)
+        solution = solved(n_steps=n_steps)
         # the cost depends on t, which a step sees 1e-12 inside its piece
-        assert found.value == pytest.approx(optimum().value, abs=1e-13)
-        np.testing.assert_allclose(found.x.array, optimum().controls, rtol=0, atol=1e-6)
+        assert solution.value == pytest.approx(optimum().value, abs=1e-13)
+        np.testing.assert_allclose(solution.x.array, optimum().controls, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("basis", ["linear", "cubic"])
@@ -148,13 +148,13 @@ def test_first_value_and_gradient_are_the_printed_ones(case):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_unknown_is_recovered(case):
-    found = recover(case)
-    assert found.converged
-    error = np.abs(gather(found.x) - case.truth)
+    result = recover(case)
+    assert result.converged
+    error = np.abs(gather(result.x) - case.truth)
     if case.unknown == "mu":
         assert error[0] < 1e-5 * case.mu
     else:
-        assert found.value < 1e-24
+        assert result.value < 1e-24
         # the position; how well the velocity is known is another matter: see below
         assert error[0] < 5e-4
 
@@ -190,10 +190,10 @@ def test_a_fast_mode_that_dies_out_leaves_the_initial_velocity_unknown():
     by_name = {case.name: case for case in CASES}
     for name, known in (("ex20opt_ic_2", False), ("ex20opt_ic_3", False), ("ex20opt_ic_1", True)):
         case = by_name[name]
-        found = recover(case).x.array
+        values = recover(case).x.array
         largest, least = recovery.determined(case, case.truth)
         assert (least > 0.1 * largest) == known
-        assert (abs(found[1] - case.truth[1]) < 1e-6) == known
+        assert (abs(values[1] - case.truth[1]) < 1e-6) == known
 
 
 # ---- damped oscillator ---------------------------------------------------------------------------

@@ -25,8 +25,8 @@ def functional():
 
 def difference_error(scheme, step=None):
     exact = read(functional().gradient(functional().start()))
-    found = finite_differences(functional(), scheme=scheme, step=step)
-    return np.linalg.norm(read(found.gradient) - exact) / np.linalg.norm(exact)
+    differences = finite_differences(functional(), scheme=scheme, step=step)
+    return np.linalg.norm(read(differences.gradient) - exact) / np.linalg.norm(exact)
 
 
 @pytest.mark.parametrize(("scheme", "order"), [("forward", 1), ("central", 2)])
@@ -49,9 +49,9 @@ def test_differences_report_steps_and_evaluations():
     central = finite_differences(functional(), x, "central")
     np.testing.assert_allclose(read(central.step), eps ** (1 / 3) * P0)
     assert central.evaluations == 6
-    given = finite_differences(functional(), x, "central", 1e-3)
-    assert read(given.step).tolist() == [1e-3] * 3
-    assert str(given) == "central differences: 6 evaluations, steps 0.001 ... 0.001"
+    differences = finite_differences(functional(), x, "central", 1e-3)
+    assert read(differences.step).tolist() == [1e-3] * 3
+    assert str(differences) == "central differences: 6 evaluations, steps 0.001 ... 0.001"
     np.testing.assert_array_equal(read(x), P0)
 
 
@@ -79,6 +79,6 @@ def test_distributed_differences():
         def value(self, x):
             return 0.5 * x.dot(x) + 3.0 * x.sum()
 
-    found = finite_differences(Quadratic(), scheme="central")
-    np.testing.assert_allclose(gather(found.gradient), 4.0 + np.arange(7), rtol=1e-9)
-    assert found.evaluations == 14
+    differences = finite_differences(Quadratic(), scheme="central")
+    np.testing.assert_allclose(gather(differences.gradient), 4.0 + np.arange(7), rtol=1e-9)
+    assert differences.evaluations == 14

@@ -38,16 +38,16 @@ def test_published_digits_of_the_ball_with_moving_and_with_pinned_impacts():
     impact = (-0.1 + np.sqrt(0.1**2 + 2 * 10 * 5)) / 10
     assert run.crossings[0].t == pytest.approx(impact, rel=1e-15)
     pinned = solve(BALL.ball(run.crossings[0].t), START.values[:2], START.values, START.stepping)
-    found = {}
-    for name, each in (("moving", run), ("pinned", pinned)):
-        by_height = tangent(each, du0=[1.0, 0.0])
-        by_gravity = tangent(each, dp=[0.0, 0.0, 1.0, 0.0])
-        step = each.crossings[0].step
+    values = {}
+    for name, number in (("moving", run), ("pinned", pinned)):
+        by_height = tangent(number, du0=[1.0, 0.0])
+        by_gravity = tangent(number, dp=[0.0, 0.0, 1.0, 0.0])
+        step = number.crossings[0].step
         row = [by_height.final.array[0], by_height.states[step].array[1]]
-        found[name] = [f"{value:.8f}" for value in (*row, by_gravity.states[step].array[1])]
+        values[name] = [f"{value:.8f}" for value in (*row, by_gravity.states[step].array[1])]
     # the speed before the impact is -sqrt(v0^2 + 2 g z0), and at a pinned time v0 - g t
-    assert found["moving"] == ["0.83782811", "-0.99995000", "-0.49997500"]
-    assert found["pinned"] == ["1.00000000", "0.00000000", "-0.99005000"]
+    assert values["moving"] == ["0.83782811", "-0.99995000", "-0.49997500"]
+    assert values["pinned"] == ["1.00000000", "0.00000000", "-0.99005000"]
 
 
 def test_oscillator_by_fine_steps_has_all_published_digits():
@@ -75,13 +75,13 @@ def test_oscillator_by_fine_steps_has_all_published_second_derivatives():
 
 
 def test_oscillator_by_coarse_steps_has_the_published_derivative_of_the_program():
-    found = hybrid.oscillator_derivatives()
-    np.testing.assert_allclose(found, hybrid.DISCRETE, rtol=0, atol=5.1e-9)
-    for row, printed in zip(found, hybrid.EX1FD, strict=True):
+    derivatives = hybrid.oscillator_derivatives()
+    np.testing.assert_allclose(derivatives, hybrid.DISCRETE, rtol=0, atol=5.1e-9)
+    for row, printed in zip(derivatives, hybrid.EX1FD, strict=True):
         # by differences with one digit lost
         np.testing.assert_allclose(row[:3], np.array(printed, dtype=float), rtol=0, atol=1.5e-6)
     # what the jump of the continuous problem gives for the same steps is another number
-    assert abs(found[:, 2] - np.array(hybrid.EX1ADJ, dtype=float)).min() > 1e-5
+    assert abs(derivatives[:, 2] - np.array(hybrid.EX1ADJ, dtype=float)).min() > 1e-5
 
 
 @pytest.mark.parametrize("method", ["beuler", "cn", "rk2a", "rk3bs", "rk4", "rk5dp"])

@@ -88,7 +88,7 @@ def test_ceiling_is_reached_at_the_published_time_and_left_when_the_fault_is_cle
     assert run.u[:, regulator].max() == pytest.approx(7.0, abs=1e-12)
     # the fault lowers the voltage of its bus to nothing, at once; clearing brings it back
     fault, _, cleared = run.crossings
-    voltages = [np.hypot(*each.array[-2:]) for each in (fault.before, fault.after, cleared.after)]
+    voltages = [np.hypot(*value.array[-2:]) for value in (fault.before, fault.after, cleared.after)]
     np.testing.assert_allclose(voltages, [1.0323, 0.0, 0.713], atol=2e-3)
     rates = DRIVER.residual(NETWORK.real, cleared.after.array, *two(NETWORK.start((1.63, 0.85))))
     assert rates[regulator] < 0.0
@@ -123,8 +123,8 @@ def test_time_and_state_at_the_ceiling_are_differentiated():
 @pytest.mark.parametrize("method", ["cn", "beuler"])
 def test_ex9busadj_sweeps_another_run_back_without_fault_or_jumps(method):
     expected = [float(number) for number in nine_bus.EX9BUSADJ[method].split()]
-    found = nine_bus.as_ex9busadj(method)[: len(expected)]
-    np.testing.assert_allclose(found, expected, rtol=5.1e-6, atol=1e-12)
+    result = nine_bus.as_ex9busadj(method)[: len(expected)]
+    np.testing.assert_allclose(result, expected, rtol=5.1e-6, atol=1e-12)
 
 
 def test_derivative_of_the_run_that_ex9busadj_describes():
@@ -162,7 +162,7 @@ def test_ex9busopt_prints_this_value_and_a_gradient_that_is_off():
     h = 1e-6
     for k, slope in enumerate(gradient):
         moved = [np.array(nine_bus.DISPATCH) + side * h * np.eye(3)[k] for side in (1.0, -1.0)]
-        difference = np.subtract(*(nine_bus.excess(tuple(each))[0] for each in moved)) / (2 * h)
+        difference = np.subtract(*(nine_bus.excess(tuple(item))[0] for item in moved)) / (2 * h)
         assert slope == pytest.approx(difference, rel=1e-7)
 
 
@@ -180,7 +180,7 @@ def test_finite_difference_variant_has_the_gradient_of_its_own_value():
         [np.array(nine_bus.DISPATCH) + side * h * unit for side in (1.0, -1.0)]
         for unit in np.eye(3)
     ]
-    values = [[nine_bus.as_ex9busopt(tuple(each))[2] for each in pair] for pair in moved]
+    values = [[nine_bus.as_ex9busopt(tuple(item))[2] for item in pair] for pair in moved]
     slopes = [(plus - minus) / (2 * h) for plus, minus in values]
     assert printed(np.linalg.norm(slopes)) == nine_bus.EX9BUSOPTFD["norm"]
 
@@ -191,8 +191,8 @@ def test_gradient_by_powers_resistance_and_clearing_off_the_grid(powers):
     setting = nine_bus.config(1.6, powers, ceilings=(3,))
     setting = replace(setting, stepping=Stepping((0.0, 1.6), "cn", dt=0.0199))
     reduced = DRIVER.functional(setting, NETWORK, all_free=True)
-    found = taylor(reduced, epsilons=[4e-5 * 0.5**k for k in range(4)])
-    assert found.order > 1.9, found
+    orders = taylor(reduced, epsilons=[4e-5 * 0.5**k for k in range(4)])
+    assert orders.order > 1.9, orders
 
 
 def test_terminal_value_of_a_voltage():

@@ -33,12 +33,14 @@ def same(texts, values):
 
 
 def test_crank_nicolson_has_all_printed_digits():
-    printed, found = POWER_GRID["ex3sa"], swing.ex3sa("cn")
-    assert same(printed["lambda"], found.lam)
-    assert same([printed["mu"], printed["cost"]], [found.mu, found.integral - swing.START])
+    printed, result = POWER_GRID["ex3sa"], swing.ex3sa("cn")
+    assert same(printed["lambda"], result.lam)
+    assert same([printed["mu"], printed["cost"]], [result.mu, result.integral - swing.START])
     # the tutorial's Newton iteration stops at 1e-8; with 1e-14 it prints ours
-    np.testing.assert_allclose(found.along, [float(text) for text in printed["tangent"]], rtol=5e-7)
-    np.testing.assert_allclose(found.along, TANGENT, rtol=1e-10)
+    np.testing.assert_allclose(
+        result.along, [float(text) for text in printed["tangent"]], rtol=5e-7
+    )
+    np.testing.assert_allclose(result.along, TANGENT, rtol=1e-10)
 
 
 def test_gradient_that_ex3sa_prints_is_that_of_the_integral_not_of_the_cost_beside_it():
@@ -54,50 +56,50 @@ def test_gradient_that_ex3sa_prints_is_that_of_the_integral_not_of_the_cost_besi
 
 def test_adaptive_runge_kutta_on_the_printed_steps():
     """The program itself, run again, is one off in the last digit of lambda and mu."""
-    printed, found = POWER_GRID["ex3sa, rk2a"], swing.ex3sa("rk2a")
-    assert same([printed["cost"]], [found.integral - swing.START])
-    np.testing.assert_allclose(found.lam, [float(text) for text in printed["lambda"]], rtol=3e-6)
-    assert found.mu == pytest.approx(float(printed["mu"]), rel=2e-6)
+    printed, result = POWER_GRID["ex3sa, rk2a"], swing.ex3sa("rk2a")
+    assert same([printed["cost"]], [result.integral - swing.START])
+    np.testing.assert_allclose(result.lam, [float(text) for text in printed["lambda"]], rtol=3e-6)
+    assert result.mu == pytest.approx(float(printed["mu"]), rel=2e-6)
 
 
 def test_event_variant_has_all_printed_digits():
-    printed, found = POWER_GRID["ex3adj_events"], swing.ex3adj_events()
-    assert same(printed["lambda"], found.lam)
+    printed, result = POWER_GRID["ex3adj_events"], swing.ex3adj_events()
+    assert same(printed["lambda"], result.lam)
     expected = [printed[name] for name in ("mu", "integral", "cost", "gradient")]
-    values = [found.mu - 1, found.integral, found.integral - swing.START, found.gradient - 1]
+    values = [result.mu - 1, result.integral, result.integral - swing.START, result.gradient - 1]
     assert same(expected, values)
 
 
 def test_right_hand_side_that_asks_for_the_time_has_the_printed_digits_and_is_wrong():
     """Stages at the ends of steps see the wrong side: the fault is felt too short."""
-    printed, found = POWER_GRID["ex9adj"], swing.ex9adj()
-    assert same(printed["u"], found.final)
-    assert same(printed["lambda"], found.lam)
+    printed, result = POWER_GRID["ex9adj"], swing.ex9adj()
+    assert same(printed["u"], result.final)
+    assert same(printed["lambda"], result.lam)
     expected = [printed[name] for name in ("mu", "integral", "cost", "gradient")]
-    values = [found.mu - 1, found.integral, found.integral - swing.START, found.gradient - 1]
+    values = [result.mu - 1, result.integral, result.integral - swing.START, result.gradient - 1]
     assert same(expected, values)
     right, resolved = converged(10.0), swing.ex9adj(resolved=True)
     assert abs(resolved.gradient / right.gradient - 1) < 0.004
-    assert found.gradient / right.gradient < 0.79
-    assert found.integral / right.integral < 0.71
+    assert result.gradient / right.gradient < 0.79
+    assert result.integral / right.integral < 0.71
 
 
 def test_optimum_of_ex9opt_is_none_once_the_fault_is_resolved():
     printed = POWER_GRID["ex9opt"]
     power = float(printed["power"])
-    found = swing.ex9adj(1.0, power)
-    assert same([printed["value"]], [found.integral - power])
-    assert same([printed["residual"]], [found.gradient - 1])
+    result = swing.ex9adj(1.0, power)
+    assert same([printed["value"]], [result.integral - power])
+    assert same([printed["residual"]], [result.gradient - 1])
     assert converged(1.0, power).gradient - 1 > 15.0
 
 
 def test_optimal_power_and_all_iterates_are_the_printed_ones():
     printed = POWER_GRID["ex3opt"]
-    found, norms = swing.ex3opt()
-    assert found.converged
-    assert found.iterations == 8
-    assert like(printed["power"], found.x[0]) == "1.00793"
-    assert [f"{value:.6g}" for value in found.history.value] == printed["values"]
+    result, norms = swing.ex3opt()
+    assert result.converged
+    assert result.iterations == 8
+    assert like(printed["power"], result.x[0]) == "1.00793"
+    assert [f"{value:.6g}" for value in result.history.value] == printed["values"]
     residuals = [float(text) for text in printed["residuals"]]
     np.testing.assert_allclose(norms[:7], residuals[:7], rtol=1e-5)
     np.testing.assert_allclose(norms[7], residuals[7], rtol=1e-3)  # a difference of rounded numbers
@@ -122,17 +124,17 @@ def test_optimum_converges_with_the_steps():
 def test_gradient_and_hessian_in_the_parameters(method, free):
     stepping = Stepping((0.0, 1.0), method, dt=swing.DT)
     functional = swing.DRIVER.functional(swing.config(stepping), *free)
-    found = taylor(functional, hessian=True, epsilons=swing.DRIVER.SMALL)
-    assert found.order > 1.99
-    assert found.hessian_order > 2.94
+    orders = taylor(functional, hessian=True, epsilons=swing.DRIVER.SMALL)
+    assert orders.order > 1.99
+    assert orders.hessian_order > 2.94
 
 
 def test_exact_newton_through_the_fault_needs_five_iterations():
     reduced = swing.DRIVER.functional(swing.config(), "power")
-    found = minimize(reduced, method="bntr", gradient_tolerance=1e-10)
-    assert found.converged
-    assert found.iterations <= 5
-    assert found.x[0] == pytest.approx(swing.ex3opt()[0].x[0], rel=1e-11)
+    result = minimize(reduced, method="bntr", gradient_tolerance=1e-10)
+    assert result.converged
+    assert result.iterations <= 5
+    assert result.x[0] == pytest.approx(swing.ex3opt()[0].x[0], rel=1e-11)
 
 
 def test_later_fault_of_the_same_length_only_shifts_the_swing():
@@ -150,8 +152,8 @@ def test_latest_clearing_without_damping_is_that_of_the_equal_area_criterion(pow
     stepping = Stepping((0.0, 1.0), "rk8vr", dt=0.01)
     unstable = np.pi - np.arcsin(power / swing.DRIVER.P_MAX)
     for goal, angle in (("limit", 1.0), ("step", unstable)):
-        found = swing.latest_clearing(power, goal, 0.0, stepping)
-        assert found == pytest.approx(swing.equal_area(power, angle), rel=1e-9)
+        time = swing.latest_clearing(power, goal, 0.0, stepping)
+        assert time == pytest.approx(swing.equal_area(power, angle), rel=1e-9)
 
 
 def test_latest_clearing_with_damping_separates_staying_in_step_from_falling_out():
@@ -196,6 +198,6 @@ def test_hessian_jumps_where_a_point_of_the_quadrature_passes_the_limit_and_the_
 
 def test_cubed_overshoot_is_minimised_too():
     config = swing.config(Stepping((0.0, 1.0), "rk4", dt=swing.DT), exponent=3)
-    found = minimize(swing.DRIVER.functional(config, "power"), method="blmvm")
-    assert found.converged
-    assert found.x[0] == pytest.approx(1.02685, abs=1e-5)
+    result = minimize(swing.DRIVER.functional(config, "power"), method="blmvm")
+    assert result.converged
+    assert result.x[0] == pytest.approx(1.02685, abs=1e-5)

@@ -58,7 +58,7 @@ def pull_p(t, u, p, w):
 
 def hessian(t, u, p, w, du, dp):
     """The products of ``forms.rhs_hessian``, those in the parameters summed over the points."""
-    with_points = [np.moveaxis(each, -1, 0) for each in (u, w, du)]
+    with_points = [np.moveaxis(value, -1, 0) for value in (u, w, du)]
     by_u, by_p = forms.rhs_hessian(t, with_points[0], p, with_points[1], with_points[2], dp)
     by_p = np.stack(np.broadcast_arrays(*by_p), axis=-1)
     return np.moveaxis(by_u, 0, -1), by_p.reshape(-1, 3).sum(axis=0)
@@ -75,8 +75,8 @@ GIVEN = {
 MASSES = {"rhs": None, "M": forms.MASS, "M singular": forms.SINGULAR}
 
 
-def batched_problem(form, given):
-    return ODE(rhs, 3, forms.NAMES, mass=MASSES[form], batched=True, **GIVEN[given])
+def batched_problem(form, value):
+    return ODE(rhs, 3, forms.NAMES, mass=MASSES[form], batched=True, **GIVEN[value])
 
 
 def lotka_volterra(n, batched=True):

@@ -71,16 +71,16 @@ class ContinuousForward:
     @cached_property
     def p(self) -> Array:
         """Return du(T)/dp [n_local, m]."""
-        found = self.sensitivities().p
-        assert found is not None
-        return found
+        parameters = self.sensitivities().p
+        assert parameters is not None
+        return parameters
 
     @cached_property
     def u0(self) -> Array:
         """Return du(T)/du0 [n_local, n]."""
-        found = self.sensitivities().u0
-        assert found is not None
-        return found
+        initial = self.sensitivities().u0
+        assert initial is not None
+        return initial
 
     def _parts(self, t: float | None) -> list[Array]:
         return self.augmented.split(self.trajectory.final if t is None else self.trajectory.at(t))

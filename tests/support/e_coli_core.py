@@ -38,22 +38,22 @@ class Network:
 
 def e_coli_core(*, xylose: bool = True) -> Network:
     """Read the file from where cobra is installed (pip install --no-deps cobra is enough)."""
-    found = importlib.util.find_spec("cobra")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("cobra")
+    if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError("the core model of E. coli comes with cobra")
-    path = Path(found.submodule_search_locations[0]) / "data" / "textbook.xml.gz"
+    path = Path(spec.submodule_search_locations[0]) / "data" / "textbook.xml.gz"
     model = ET.fromstring(gzip.decompress(path.read_bytes())).find(f"{SBML}model")
-    values = {each.get("id"): float(each.get("value")) for each in model.iter(f"{SBML}parameter")}
+    values = {item.get("id"): float(item.get("value")) for item in model.iter(f"{SBML}parameter")}
     reactions = {}
-    for each in model.iter(f"{SBML}reaction"):
+    for item in model.iter(f"{SBML}reaction"):
         entries = {}
         for sign, side in ((-1.0, "listOfReactants"), (1.0, "listOfProducts")):
-            listed = each.find(f"{SBML}{side}")
+            listed = item.find(f"{SBML}{side}")
             for species in () if listed is None else listed:
                 name = species.get("species").removeprefix("M_")
                 entries[name] = entries.get(name, 0.0) + sign * float(species.get("stoichiometry"))
-        bounds = [values[each.get(f"{FBC}{side}FluxBound")] for side in ("lower", "upper")]
-        reactions[each.get("id").removeprefix("R_")] = (entries, *bounds)
+        bounds = [values[item.get(f"{FBC}{side}FluxBound")] for side in ("lower", "upper")]
+        reactions[item.get("id").removeprefix("R_")] = (entries, *bounds)
     if xylose:
         reactions |= XYLOSE
     metabolites = sorted({name for entries, _, _ in reactions.values() for name in entries})

@@ -156,7 +156,7 @@ def residual_of(form, rhs):
         elif form in ("M", "M singular"):
             carried = _times_skew(udot)
         else:
-            carried = [(0.9 + 0.1 * p[2] ** 2) * each for each in _times_skew(udot)]
+            carried = [(0.9 + 0.1 * p[2] ** 2) * item for item in _times_skew(udot)]
         if form == "F":
             carried = [a + 0.1 * t * x**2 * v for a, x, v in zip(carried, u, udot, strict=True)]
         return [a - b for a, b in zip(carried, f, strict=True)]
@@ -233,11 +233,11 @@ def hybrid_of(cell):
         forms = ("rhs", "rhs") if find_method(cell.method).explicit else forms
     after_first = {"mode": "two"} if two else {}
     after = {"mode": "one" if two else "two"} if switch else {}
-    given = {
+    values = {
         "first": {"when": rises, "reset": kicked, "direction": 1, **after_first},
         "event": {**EVENTS[cell.event], **after},
     }
-    events = [Event(name=name, **_lowered(each)) for name, each in given.items()]
+    events = [Event(name=name, **_lowered(entry)) for name, entry in values.items()]
     if two or switch:
         modes = {"one": problem_of(forms[0], swing), "two": problem_of(forms[1], sink)}
         problem = hybrid(modes, "one", events)
@@ -249,7 +249,7 @@ def hybrid_of(cell):
     }
     start = "one" if two or switch else ""
     residuals[start] = residuals["one"]
-    happenings = {name: _happening(event) for name, event in given.items()}
+    happenings = {name: _happening(event) for name, event in values.items()}
     return problem, System(residuals, start, happenings, size_of(forms[0]) - 2)
 
 
@@ -301,7 +301,7 @@ def cost_of(cell):
         return result
 
     def running(_run, points):
-        return sum(w * density(t, u, each.p) for each in points for w, t, u in each.nodes)
+        return sum(w * density(t, u, point.p) for point in points for w, t, u in point.nodes)
 
     def at(function, after):
         def call(run, points):
@@ -425,8 +425,8 @@ def prove(cell: Cell) -> Proof:
     size = max(abs(value), abs(slope), abs(bend))
     remainders = abs(exact.along - value - EPSILONS * slope)
     bent = abs(exact.along - value - EPSILONS * slope - 0.5 * EPSILONS**2 * bend)
-    orders = [_order(each, k, size) for k, each in enumerate((remainders, bent), start=2)]
-    sizes = [np.linalg.norm(each) for each in (*products, first, second)]
+    orders = [_order(item, k, size) for k, item in enumerate((remainders, bent), start=2)]
+    sizes = [np.linalg.norm(number) for number in (*products, first, second)]
     return Proof(
         tuple(crossing.name for crossing in run.crossings),
         dual,
@@ -494,9 +494,9 @@ def section(prove: Callable[[Cell], Proof]) -> str:
         entries = []
         for kind in AXES["event"]:
             orders = [prove(cell).orders for cell in cells if cell.event == kind]
-            entries.append(" / ".join(f"{min(each):.1f}" for each in zip(*orders, strict=True)))
+            entries.append(" / ".join(f"{min(item):.1f}" for item in zip(*orders, strict=True)))
         names = ("duality", "symmetry", "gradient", "hessian")
         worst = [max(getattr(prove(cell), name) for cell in cells) for name in names]
-        entries += [f"{each:.0e}" for each in worst]
+        entries += [f"{item:.0e}" for item in worst]
         lines += f"| {method} | {' | '.join(entries)} |\n"
     return lines

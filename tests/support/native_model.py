@@ -70,14 +70,14 @@ def compiled_ode(c, *, pattern=False, **more):
 
 
 def compiled_costs(c):
-    given = {
+    values = {
         "gradient_u": c.cost_u,
         "gradient_p": c.cost_p,
         "hessian_product": c.cost_hessian,
         "hessian_t": c.cost_hessian_t,
     }
-    return Terminal(c.cost, value_t=c.cost_t, **given) + 0.5 * Running(
-        c.cost, density_t=c.cost_t, **given
+    return Terminal(c.cost, value_t=c.cost_t, **values) + 0.5 * Running(
+        c.cost, density_t=c.cost_t, **values
     )
 
 

@@ -277,23 +277,23 @@ def functional(form, method):
 def test_gradients_and_hessians_are_exact_at_coarse_steps(form, method):
     reduced = functional(form, method)
     run = reduced.trajectory(reduced.start())
-    assert [each.name for each in run.crossings] == ["low", "event", "seen", "back"]
+    assert [event.name for event in run.crossings] == ["low", "event", "seen", "back"]
     for crossing in run.crossings:
         rhs = first if crossing.mode == "first" else second
         assert abs(rhs(crossing.t, crossing.after.array, crossing.p)[1]) < 1e-15
     assert duality(run, OBJECTIVE) < 1e-12
-    found = taylor(reduced, epsilons=[5e-4 * 0.5**k for k in range(4)], hessian=True)
-    assert found.order > 1.9, found
-    assert found.hessian_order > 2.9, found
+    orders = taylor(reduced, epsilons=[5e-4 * 0.5**k for k in range(4)], hessian=True)
+    assert orders.order > 1.9, orders
+    assert orders.hessian_order > 2.9, orders
 
 
 @pytest.mark.parametrize("form", TWO_MODES)
 def test_hessian_is_symmetric_and_its_kept_multipliers_serve_again(form, rng):
     reduced = functional(form, "cn")
     x = reduced.start()
-    one, other = (scatter(rng.normal(size=4), x.duplicate()) for _ in range(2))
-    products = [reduced.hessian_product(x, each).copy() for each in (one, other, one)]
-    first_way, second_way = products[0].dot(other), products[1].dot(one)
+    values, other = (scatter(rng.normal(size=4), x.duplicate()) for _ in range(2))
+    products = [reduced.hessian_product(x, value).copy() for value in (values, other, values)]
+    first_way, second_way = products[0].dot(other), products[1].dot(values)
     assert first_way == pytest.approx(second_way, rel=1e-12)
     np.testing.assert_allclose(products[2].array, products[0].array, rtol=1e-13)
 
@@ -471,8 +471,8 @@ def distributed(comm):
     mass.assemble()
     problems = {}
     for name, s in (("weak", 0.6), ("strong", 2.0)):
-        rhs, given = ring(s)
-        problems[name] = ODE(rhs, parameters=["a", "b"], state=template, mass=mass, **given)
+        rhs, value = ring(s)
+        problems[name] = ODE(rhs, parameters=["a", "b"], state=template, mass=mass, **value)
 
     def level(t, u, p):
         return gather(u)[N:].mean() - 0.32 - 0.1 * p[1]
@@ -503,7 +503,7 @@ def test_answers_do_not_depend_on_the_number_of_ranks(method):
         gradient_p=INDEPENDENT,
     ) + EventTime("low")
     options = TIGHT | {"ksp_type": "preonly", "pc_type": "redundant"}
-    found = []
+    values = []
     for comm in (PETSc.COMM_WORLD, PETSc.COMM_SELF):
         problem = distributed(comm)
         p = np.array([0.8, 0.25])
@@ -518,8 +518,8 @@ def test_answers_do_not_depend_on_the_number_of_ranks(method):
         assert abs(gather(rest)[:N]).max() < 1e-15
         assert duality(run, cost) < 1e-12
         gradient = adjoint(run, cost)
-        found.append(np.concatenate([gather(u0), after, *gradient.gather()]))
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-10, atol=1e-12)
+        values.append(np.concatenate([gather(u0), after, *gradient.gather()]))
+    np.testing.assert_allclose(values[0], values[1], rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.mpi
@@ -532,12 +532,12 @@ def test_refusals_are_the_same_on_every_rank():
     for k in range(start, end):
         mass.setValues([k], [k, (k + 1) % (2 * N)], [1.0, -1.0])
     mass.assemble()
-    rhs, given = ring(1.0)
+    rhs, value = ring(1.0)
 
     def mass_of(p, out):
         mass.copy(out, structure=PETSc.Mat.Structure.DIFFERENT_NONZERO_PATTERN)
 
-    problem = ODE(rhs, parameters=["a", "b"], state=template, mass=mass_of, **given)
+    problem = ODE(rhs, parameters=["a", "b"], state=template, mass=mass_of, **value)
     with pytest.raises(UnsupportedError, match="0 rows and 0 columns are zero"):
         consistent_state(problem, template, [1.0, 1.0])
 

@@ -140,14 +140,14 @@ def test_sweeps_use_the_stages_that_were_kept(case, method, monkeypatch):
     cost = model.terminal(lambda t, u, p: 0.5 * u @ u + u[0] * p[0])
     expected = adjoint(plain, cost)
     for run in (kept, some):
-        found = adjoint(run, cost)
-        np.testing.assert_allclose(found.u0, expected.u0, rtol=1e-12, atol=1e-13)
-        np.testing.assert_allclose(found.p, expected.p, rtol=1e-12, atol=1e-13)
+        gradient = adjoint(run, cost)
+        np.testing.assert_allclose(gradient.u0, expected.u0, rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(gradient.p, expected.p, rtol=1e-12, atol=1e-13)
     by_python(monkeypatch)
     assert len(kept.stages) == kept.n_steps
-    found = adjoint(kept, cost)
-    np.testing.assert_allclose(found.u0, expected.u0, rtol=1e-12, atol=1e-13)
-    np.testing.assert_allclose(found.p, expected.p, rtol=1e-12, atol=1e-13)
+    gradient = adjoint(kept, cost)
+    np.testing.assert_allclose(gradient.u0, expected.u0, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(gradient.p, expected.p, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("method", TABLEAUX)
@@ -170,7 +170,7 @@ def test_gradient_against_differences_of_the_program():
     gradient = adjoint(solve(model, u0, p, stepping), cost)
     for k, step in enumerate((1e-5, 1e-4, 1e-5)):
         move = step * np.eye(3)[k]
-        high, low = (solve(model, u0, each, stepping).u[-1] for each in (p + move, p - move))
+        high, low = (solve(model, u0, value, stepping).u[-1] for value in (p + move, p - move))
         slope = (high[0] * high[1] - low[0] * low[1]) / (2 * step)
         assert gradient.p[k] == pytest.approx(slope, rel=1e-7)
 
@@ -252,6 +252,6 @@ def test_stages_that_are_not_found_again_name_the_remedy():
     run = solve(model, [1.0], [1.0], Stepping((0.0, 0.5), "esdirk4", dt=0.1))
     other = replace(run, step_sizes=1e3 * run.step_sizes)  # for which the stages have no solution
     cost = Terminal(lambda t, u, p: u[0])
-    for call in (adjoint, lambda *given: hessian_product(*given, [1.0])):
+    for call in (adjoint, lambda *value: hessian_product(*value, [1.0])):
         with pytest.raises(SolveError, match=r'was not found again(.*\n)*.*checkpoint="stages"'):
             call(other, cost)

@@ -124,7 +124,7 @@ def test_three_crossings_within_one_step(direction, expected):
 
 def test_shallow_dips_of_a_wave_are_all_found(rng):
     """Cos(6 t + phase) + a with steps of a twelfth of a period; some dips take 1e-3 of a step."""
-    found = 0
+    value = 0
     for _ in range(25):
         a, phase = 1 - 10 ** rng.uniform(-7, -1), rng.uniform(0, 2 * np.pi)
         event = Event(lambda t, u, p, a=a: u[0] + a, name="dip")
@@ -138,8 +138,8 @@ def test_shallow_dips_of_a_wave_are_all_found(rng):
         np.testing.assert_allclose(
             times(solve(problem, start, None, stepping)), expected, rtol=0, atol=1e-7 / reach
         )
-        found += len(expected)
-    assert found > 100
+        value += len(expected)
+    assert value > 100
 
 
 @pytest.mark.parametrize("method", ["rk4", "cn", "midpoint"])
@@ -262,10 +262,10 @@ def test_impact_at_the_end_of_a_step(method):
     trajectory = ball([5.0, 0.0], 1.9, method, dt=0.1)
     assert times(trajectory) == [pytest.approx(1.0, rel=1e-14)]
     expected = exact_gradient(lambda x: flight(x, 1.9)[0])
-    found = adjoint(trajectory, Terminal(lambda t, u, p: u[0]))
+    gradient = adjoint(trajectory, Terminal(lambda t, u, p: u[0]))
     x = np.array([5.0, 0.0, 10.0, 0.8])
     expected = [flight(x + 1e-30j * unit, 1.9)[0].imag / 1e-30 for unit in np.eye(4)]
-    np.testing.assert_allclose([*found.u0, *found.p], expected, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose([*gradient.u0, *gradient.p], expected, rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("method", ["rk3bs", "rk5dp", "cn"])
@@ -391,7 +391,7 @@ def test_one_ts_for_all_pieces_gives_the_numbers_of_a_new_one_for_each(
     modes = {"swing": ODE(swing, 2, ["k"]), "stiff": ODE(stiff, 2, ["k"])}
     problem = hybrid(modes, "swing", events)
     arguments = (problem, [0.5, 1.0], [2.0], Stepping((0.0, 10.0), method, **keywords))
-    one = solve(*arguments, t_eval=[0.4, 2.0, 4.1])
+    run = solve(*arguments, t_eval=[0.4, 2.0, 4.1])
     flow = crossings_module._Passage._flow
 
     def anew(passage):
@@ -402,11 +402,11 @@ def test_one_ts_for_all_pieces_gives_the_numbers_of_a_new_one_for_each(
     maker = crossings_module.made_runner
     monkeypatch.setattr(crossings_module._Passage, "_flow", anew)
     monkeypatch.setattr(crossings_module, "made_runner", lambda *a: made.append(a) or maker(*a))
-    each = solve(*arguments, t_eval=[0.4, 2.0, 4.1])
-    assert len(one.crossings) >= 5
-    assert len(made) > len(one.crossings)
-    np.testing.assert_array_equal(one.times, each.times)
-    np.testing.assert_array_equal(one.u, each.u)
+    renewed = solve(*arguments, t_eval=[0.4, 2.0, 4.1])
+    assert len(renewed.crossings) >= 5
+    assert len(made) > len(renewed.crossings)
+    np.testing.assert_array_equal(run.times, renewed.times)
+    np.testing.assert_array_equal(run.u, renewed.u)
 
 
 def test_limit_of_steps_is_that_of_the_whole_run():
@@ -535,18 +535,18 @@ def test_derivatives_of_events_at_the_ends_are_those_from_the_inside(
     run = dosed(kind, method, lag, cost.times)
     assert run.n_steps not in run.moving
     assert duality(run, cost) < 1e-12
-    found = slopes(run, cost)
+    computed = slopes(run, cost)
     near = slopes(dosed(kind, method, lag + inwards * 1e-9, cost.times), cost)
-    np.testing.assert_allclose(near[0], found[0], rtol=1e-6)
-    np.testing.assert_allclose(near[1], found[1], rtol=1e-5)
+    np.testing.assert_allclose(near[0], computed[0], rtol=1e-6)
+    np.testing.assert_allclose(near[1], computed[1], rtol=1e-5)
     beside = slopes(dosed(kind, method, lag + inwards * 1e-17, cost.times), cost)
-    np.testing.assert_allclose(beside, found, rtol=1e-12)
+    np.testing.assert_allclose(beside, computed, rtol=1e-12)
     eps = 1e-4
     difference = (-3 * value(0.0) + 4 * value(eps) - value(2 * eps)) / (2 * eps)
-    assert inwards * difference == pytest.approx(found[0, 2], rel=1e-5)
+    assert inwards * difference == pytest.approx(computed[0, 2], rel=1e-5)
     unit = hessian_product(run, cost, [0.0], [0.0, 1.0]).p[1]
     rests = [
-        abs(value(e) - value(0.0) - inwards * e * found[0, 2] - e * e / 2 * unit)
+        abs(value(e) - value(0.0) - inwards * e * computed[0, 2] - e * e / 2 * unit)
         for e in (2e-2, 1e-2)
     ]
     assert np.log2(rests[0] / rests[1]) > 2.85
@@ -604,11 +604,11 @@ def test_observations_on_one_side_of_an_event_that_moves(kind, side, outwards, s
     eps = 1e-4
     values = [evaluate(at(k * eps), cost) for k in range(3)]
     difference = outwards * (-3 * values[0] + 4 * values[1] - values[2]) / (2 * eps)
-    found = slopes(run, cost)
-    assert difference == pytest.approx(found[0, 2], rel=3e-5)
-    np.testing.assert_allclose(slopes(at(1e-9), cost), found, rtol=1e-4)
+    computed = slopes(run, cost)
+    assert difference == pytest.approx(computed[0, 2], rel=3e-5)
+    np.testing.assert_allclose(slopes(at(1e-9), cost), computed, rtol=1e-4)
     steps = adjoint(run, cost, engine="vectors")
-    np.testing.assert_allclose(found[0], [*steps.u0, *steps.p], rtol=1e-12)
+    np.testing.assert_allclose(computed[0], [*steps.u0, *steps.p], rtol=1e-12)
     before = tangent(run, [0.0], [0.0, 1.0]).u[run.index(seen, "before"), 0]
     assert before == 0.0  # what is observed before the dose knows nothing of its time
 
@@ -632,8 +632,8 @@ def test_optimisers_get_past_an_evaluation_at_the_time_of_an_observation():
     cost = LeastSquares(times, data, observe=lambda t, u, p: u, side="after")
     lag = Parameter(1.5, lower=1.05, upper=1.5)
     start = Parameters({"rate": Parameter(0.5), "lag": lag}, [1.0])
-    found = minimize(Reduced(problem, cost, stepping, start), method="blmvm")
-    assert found.x[1] == pytest.approx(1.2, rel=1e-5)
+    result = minimize(Reduced(problem, cost, stepping, start), method="blmvm")
+    assert result.x[1] == pytest.approx(1.2, rel=1e-5)
 
 
 def test_event_at_the_last_time_of_a_problem_with_a_mass():

@@ -57,20 +57,20 @@ def test_sizes_follow_the_time_of_the_event_by_their_slopes(t_eval):
     """Each step keeps its size, or its end: the time moves by 1 + slope of what it did before."""
     run, moved = landed(0.47, t_eval=t_eval), 1.0
     behind = run.records[run.crossings[0].step + 1 :]
-    found = []
+    values = []
     for record in behind:
         assert record.timed == (moved != 0.0)
-        found.append(record.slope * moved)
+        values.append(record.slope * moved)
         moved *= 1.0 + record.slope
     assert moved == 0.0  # the times of all later steps are fixed again
-    np.testing.assert_allclose(found, slopes_by_differences(t_eval), rtol=0, atol=1e-7)
+    np.testing.assert_allclose(values, slopes_by_differences(t_eval), rtol=0, atol=1e-7)
 
 
 def test_a_step_halfway_to_a_fixed_time_follows_by_half():
     adaptive = Stepping((0.0, 1.0), "rk5dp", rtol=1e-3, atol=1e-3, dt=0.1, max_step=0.1)
     run = landed(0.47, adaptive, (0.68,))
     behind = run.records[run.crossings[0].step + 1 :]
-    assert [each.slope for each in behind[:2]] == [-0.5, -1.0]
+    assert [item.slope for item in behind[:2]] == [-0.5, -1.0]
 
 
 def test_time_of_a_run_whose_events_are_at_given_times_does_not_move():

@@ -78,11 +78,11 @@ def test_the_order_of_the_list_does_not_matter():
     other = ODE(fall, 4, ["gravity", "first", "second"], events=[bounces(1), bounces(0)])
     stepping = Stepping((0.0, 1.9), "rk4", dt=0.4)
     du0, dp = [0.3, -0.2, 0.5, 0.1], [0.2, 0.1, -0.3]
-    one, two = (
+    values, two = (
         tangent(solve(problem, START, P, stepping), du0, dp).final.array
         for problem in (BALLS, other)
     )
-    np.testing.assert_allclose(one, two, rtol=1e-12)
+    np.testing.assert_allclose(values, two, rtol=1e-12)
 
 
 def test_resets_that_do_not_commute_are_refused():
@@ -148,7 +148,8 @@ def test_two_balls_with_masses_hit_the_floor_together():
     )
     for method in ("cn", "midpoint"):
         runs = [
-            solve(each, START, P, Stepping((0.0, 1.9), method, dt=0.4)) for each in (problem, BALLS)
+            solve(value, START, P, Stepping((0.0, 1.9), method, dt=0.4))
+            for value in (problem, BALLS)
         ]
         assert runs[0].crossings[0].t == runs[0].crossings[1].t
         gradient, expected = (adjoint(run, COST) for run in runs)

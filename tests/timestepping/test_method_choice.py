@@ -123,12 +123,12 @@ def test_minimisations_that_lead_into_stiffness_go_on_implicitly():
     misfit = LeastSquares(times, [[data.at(t)[0]] for t in times], 0.01)
     control = Parameters({"rate": Parameter(5.0, scale="log")}, [0.0])
     functional = Reduced(relaxed(), misfit, stepping(10.0), control)
-    found = minimize(functional, method="bntr", hessian="gauss_newton", gradient_tolerance=1e-3)
-    assert found.converged
-    assert np.exp(gather(found.x)[0]) == pytest.approx(2000.0, rel=1e-3)
+    result = minimize(functional, method="bntr", hessian="gauss_newton", gradient_tolerance=1e-3)
+    assert result.converged
+    assert np.exp(gather(result.x)[0]) == pytest.approx(2000.0, rel=1e-3)
     assert functional.stepping.method == "esdirk5"
     assert functional.stepping.choice == "stiff along the best run"
-    assert functional.trajectory(found.x).effort.steps < 1000
+    assert functional.trajectory(result.x).effort.steps < 1000
 
 
 def test_fixed_steps_are_refused():
@@ -140,7 +140,7 @@ def test_fixed_steps_are_refused():
 def test_a_fit_says_what_it_has_chosen():
     control = Parameters({"rate": Parameter(3e4, scale="log")}, [0.0])
     data = {"t": [1e-5, 3e-5, 10.0], "u": [0.63, 0.95, -0.839]}
-    found = fit(relaxed(), data, control, stepping())
-    assert found.converged
-    assert found.estimate["rate"] == pytest.approx(1e5, rel=0.05)
-    assert "steps: esdirk5 (auto: stiff at the start, where something decays in 3" in repr(found)
+    fitted = fit(relaxed(), data, control, stepping())
+    assert fitted.converged
+    assert fitted.estimate["rate"] == pytest.approx(1e5, rel=0.05)
+    assert "steps: esdirk5 (auto: stiff at the start, where something decays in 3" in repr(fitted)

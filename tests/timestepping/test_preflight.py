@@ -105,12 +105,12 @@ def command_line(options):
         database.delValue(name)
 
 
-@pytest.mark.parametrize(("method", "options", "found"), OPTIONS)
-def test_options_that_change_the_method_are_refused(method, options, found):
+@pytest.mark.parametrize(("method", "options", "result"), OPTIONS)
+def test_options_that_change_the_method_are_refused(method, options, result):
     """In the code and on the command line: the sweeps would follow Stepping, and be wrong."""
     problem = FORMS["rhs"].analytic
     message = (
-        rf'choose the method "{found}" where Stepping has "{method}"(.|\n)*try: Stepping\(meth'
+        rf'choose the method "{result}" where Stepping has "{method}"(.|\n)*try: Stepping\(meth'
     )
     with pytest.raises(OptionError, match=message):
         solve(problem, U0, P0, Stepping(SPAN, method, dt=0.1, options=options))

@@ -15,12 +15,12 @@ ADAPTIVE = [name for name in EXPLICIT + IMPLICIT if find_method(name).adaptive]
 T_EVAL = [0.1234, 0.5, 0.5001, 0.77]
 
 
-def same(found, expected):
+def same(result, expected):
     """Compare two runs bit for bit."""
-    np.testing.assert_array_equal(found.times, expected.times)
-    np.testing.assert_array_equal(found.step_sizes, expected.step_sizes)
-    np.testing.assert_array_equal(found.u, expected.u)
-    assert found.effort == expected.effort
+    np.testing.assert_array_equal(result.times, expected.times)
+    np.testing.assert_array_equal(result.step_sizes, expected.step_sizes)
+    np.testing.assert_array_equal(result.u, expected.u)
+    assert result.effort == expected.effort
 
 
 @pytest.fixture
@@ -43,22 +43,22 @@ def no_python(monkeypatch):
 @pytest.mark.parametrize("method", EXPLICIT + IMPLICIT)
 def test_fixed_steps_are_the_same(c, no_python, method, t_eval):
     stepping = Stepping((0.0, 1.0), method, dt=0.03)
-    found = no_python(lambda: solve(compiled_ode(c), U0, P, stepping, t_eval))
-    same(found, solve(numpy_ode(), U0, P, stepping, t_eval))
+    refusal = no_python(lambda: solve(compiled_ode(c), U0, P, stepping, t_eval))
+    same(refusal, solve(numpy_ode(), U0, P, stepping, t_eval))
 
 
 @pytest.mark.parametrize("t_eval", [(), T_EVAL], ids=["free", "observed"])
 @pytest.mark.parametrize("method", ADAPTIVE)
 def test_adaptive_steps_are_the_same(c, no_python, method, t_eval):
     stepping = Stepping((0.0, 3.0), method, rtol=1e-5, atol=1e-7, dt=0.5)
-    found = no_python(lambda: solve(compiled_ode(c), U0, P, stepping, t_eval))
-    same(found, solve(numpy_ode(), U0, P, stepping, t_eval))
+    refusal = no_python(lambda: solve(compiled_ode(c), U0, P, stepping, t_eval))
+    same(refusal, solve(numpy_ode(), U0, P, stepping, t_eval))
 
 
 def test_steps_with_a_mass_matrix_are_the_same(c, no_python):
     stepping = Stepping((0.0, 3.0), "beuler", rtol=1e-4, atol=1e-6)
-    found = no_python(lambda: solve(compiled_ode(c, mass=MASS), U0, P, stepping, T_EVAL))
-    same(found, solve(numpy_ode(mass=MASS), U0, P, stepping, T_EVAL))
+    refusal = no_python(lambda: solve(compiled_ode(c, mass=MASS), U0, P, stepping, T_EVAL))
+    same(refusal, solve(numpy_ode(mass=MASS), U0, P, stepping, T_EVAL))
 
 
 @pytest.mark.parametrize("steps", [1000, 7])
@@ -66,13 +66,13 @@ def test_stages_are_the_same_as_far_as_memory_goes(c, no_python, monkeypatch, st
     # the first of four stages is the state before the step
     monkeypatch.setattr(step_log, "STAGE_MEMORY", 8 * 2 * 3 * steps)
     stepping = Stepping((0.0, 1.0), "rk4", dt=0.05)
-    found = no_python(lambda: solve(compiled_ode(c), U0, P, stepping, checkpoint="stages"))
+    refusal = no_python(lambda: solve(compiled_ode(c), U0, P, stepping, checkpoint="stages"))
     expected = solve(numpy_ode(), U0, P, stepping, checkpoint="stages")
-    assert len(found.stages) == len(expected.stages) == min(20, steps)
-    for kept, others in zip(found.stages.values(), expected.stages.values(), strict=True):
+    assert len(refusal.stages) == len(expected.stages) == min(20, steps)
+    for kept, others in zip(refusal.stages.values(), expected.stages.values(), strict=True):
         for stage, other in zip(kept, others, strict=True):
             np.testing.assert_array_equal(stage.getArray(), other.getArray())
-    gradient, other = adjoint(found, numpy_costs()), adjoint(expected, numpy_costs())
+    gradient, other = adjoint(refusal, numpy_costs()), adjoint(expected, numpy_costs())
     np.testing.assert_array_equal(gradient.p, other.p)
 
 
@@ -87,11 +87,11 @@ def messages(problems, stepping, u0=U0):
 
 
 def test_too_many_steps_are_told_alike(c):
-    found, expected = messages(
+    text, expected = messages(
         [compiled_ode(c), numpy_ode()], Stepping((0.0, 1.0), "rk4", dt=0.01, max_steps=50)
     )
-    assert found == expected
-    assert "after 50 steps" in found
+    assert text == expected
+    assert "after 50 steps" in text
 
 
 def test_states_that_are_not_finite_are_told_alike(c):
@@ -101,9 +101,9 @@ def test_states_that_are_not_finite_are_told_alike(c):
         ODE(c.growth, 2, 2),
         ODE(lambda t, u, p: np.array([0.9 * u[0], 0.9 * u[1]]), 2, 2),
     ]
-    found, expected = messages(problems, Stepping((0.0, 9.0), "1fe", dt=1.0), large)
-    assert found == expected
-    assert "the state is not finite at t = 1 (step 1)" in found
+    text, expected = messages(problems, Stepping((0.0, 9.0), "1fe", dt=1.0), large)
+    assert text == expected
+    assert "the state is not finite at t = 1 (step 1)" in text
 
 
 def test_shrinking_steps_are_told_alike(c):
@@ -112,17 +112,17 @@ def test_shrinking_steps_are_told_alike(c):
         ODE(lambda t, u, p: np.array([u[0] * u[0], 0.0]), 2, 2),
     ]
     stepping = Stepping((0.0, 2.0), "5dp", rtol=1e-8, atol=1e-8)
-    found, expected = messages(problems, stepping, [1.0, 0.0])
-    assert found == expected
+    text, expected = messages(problems, stepping, [1.0, 0.0])
+    assert text == expected
 
 
 def test_a_run_with_events_is_logged_in_python_and_one_without_after_it_in_c(c):
     event = Event(lambda t, u, p: u[0] - 1.0, direction=-1)
     stepping = Stepping((0.0, 2.0), "rk4", dt=0.1)
-    found = solve(compiled_ode(c, events=[event]), U0, P, stepping)
+    run = solve(compiled_ode(c, events=[event]), U0, P, stepping)
     expected = solve(numpy_ode(events=[event]), U0, P, stepping)
-    assert len(found.crossings) == 1
-    np.testing.assert_allclose(found.u, expected.u, rtol=1e-14)
+    assert len(run.crossings) == 1
+    np.testing.assert_allclose(run.u, expected.u, rtol=1e-14)
 
 
 def test_options_that_nothing_reads_are_refused_after_the_first_step(c):

@@ -141,14 +141,14 @@ def test_sums_of_steps_from_either_end_hit_the_other_and_breakpoints():
     """-T + k h errs by the rounding of T, however near to 0 it comes."""
     for k in range(1, 138):
         times = -0.1 * k + 0.1 * np.arange(1, k + 1)
-        found = pinned_times(Stepping((-0.1 * k, 0.0), "rk4", dt=0.1), times)
-        assert found.size == k
-        assert found[-1] == 0.0
+        instants = pinned_times(Stepping((-0.1 * k, 0.0), "rk4", dt=0.1), times)
+        assert instants.size == k
+        assert instants[-1] == 0.0
     for k in range(2, 100):
         times = -0.1 * k + 0.1 * np.arange(1, 2 * k)
-        found = pinned_times(Stepping((-0.1 * k, 0.1 * k), "rk4", dt=0.1), times, [0.0])
-        assert found.size == 2 * k - 1
-        assert 0.0 in found
+        instants = pinned_times(Stepping((-0.1 * k, 0.1 * k), "rk4", dt=0.1), times, [0.0])
+        assert instants.size == 2 * k - 1
+        assert 0.0 in instants
     assert pinned_times(Stepping((0.0, 10.0), "rk4", dt=1.0), [-1e-18, 1e-3]).tolist() == [
         0.0,
         1e-3,
@@ -269,8 +269,8 @@ def test_sums_of_many_steps_that_pass_an_end_mean_it(span):
 
 
 def test_the_absolute_tolerance_follows_the_relative_one():
-    def tolerances(**given):
-        return Stepping((0.0, 1.0), "rk6vr", **given).tolerances
+    def tolerances(**value):
+        return Stepping((0.0, 1.0), "rk6vr", **value).tolerances
 
     assert tolerances(rtol=1e-4) == (1e-4, 1e-9)
     assert tolerances(rtol=1e-10) == (1e-10, 1e-13)

@@ -56,7 +56,7 @@ def compare(run, few, costs, *, second=True):
         same(ours.times, reference.times)
     if not second:
         return
-    products = (hessian_sweep(each, costs[0], pairs, engine="vectors") for each in (few, run))
+    products = (hessian_sweep(value, costs[0], pairs, engine="vectors") for value in (few, run))
     for ours, reference in zip(*products, strict=True):
         same(ours.u0, reference.u0)
         same(ours.p, reference.p)
@@ -140,11 +140,11 @@ def test_derivatives_of_distributed_runs(style, form, method):
     few = thinned(run, every=4)
     for ours, reference in zip(few.states, run.states, strict=True):
         same(ours.array, reference.array)
-    ours, reference = (adjoint(each, cost, "vectors") for each in (few, run))
+    ours, reference = (adjoint(value, cost, "vectors") for value in (few, run))
     assert ours.value == reference.value
     same(ours.u0_vec.array, reference.u0_vec.array)
     same(ours.p_vec.array, reference.p_vec.array)
     product, expected = (
-        hessian_sweep(each, cost, [(case.u0, None)], engine="vectors")[0] for each in (few, run)
+        hessian_sweep(value, cost, [(case.u0, None)], engine="vectors")[0] for value in (few, run)
     )
     same(product.u0_vec.array, expected.u0_vec.array)

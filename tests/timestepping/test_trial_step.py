@@ -44,8 +44,8 @@ def ball(make, mass):
         direction=-1,
         name="bounce",
     )
-    given = {} if mass is None else {"mass": mass}
-    return make(falling, 2, ["drag", "bounce"], events=[bounce], **given)
+    value = {} if mass is None else {"mass": mass}
+    return make(falling, 2, ["drag", "bounce"], events=[bounce], **value)
 
 
 @pytest.mark.parametrize("mass", [None, np.eye(2)], ids=["rhs", "M"])

@@ -47,18 +47,18 @@ def options():
 
 
 @pytest.mark.parametrize("pattern", [False, True])
-@pytest.mark.parametrize("stepping", METHODS, ids=lambda each: f"{each.method}-{each.adaptive}")
+@pytest.mark.parametrize("stepping", METHODS, ids=lambda item: f"{item.method}-{item.adaptive}")
 def test_a_run_depends_on_nothing_of_the_one_before(c, stepping, pattern):
     expected = [
         record(solve(compiled_ode(c, pattern=pattern), u0, p, stepping, t_eval))
         for u0, p, t_eval in RUNS
     ]
     problem = compiled_ode(c, pattern=pattern)
-    found, used = [], set()
+    values, used = [], set()
     for u0, p, t_eval in RUNS:
-        found.append(record(solve(problem, u0, p, stepping, t_eval)))
+        values.append(record(solve(problem, u0, p, stepping, t_eval)))
         used.add(IDLE_TS.of(problem)[0].ts.handle)
-    assert found == expected
+    assert values == expected
     assert len(used) == len(IDLE_TS.of(problem)) == 1
 
 
@@ -66,7 +66,7 @@ def test_equal_steppings_share_a_ts_and_others_do_not(c):
     problem = compiled_ode(c)
     for stepping in (FIXED, replace(FIXED), *METHODS[1:3]):
         solve(problem, U0, P, stepping)
-    assert [each.stepping.method for each in IDLE_TS.of(problem)] == ["rk4", "5dp", "cn"]
+    assert [item.stepping.method for item in IDLE_TS.of(problem)] == ["rk4", "5dp", "cn"]
 
 
 def test_a_problem_keeps_a_few_only_the_last_ones(c):
@@ -74,7 +74,7 @@ def test_a_problem_keeps_a_few_only_the_last_ones(c):
     steppings = [replace(FIXED, dt=0.1 / k) for k in range(1, 2 * IDLE)]
     for stepping in (*steppings, *steppings[-IDLE:]):
         solve(problem, U0, P, stepping)
-    assert [each.stepping for each in IDLE_TS.of(problem)] == steppings[-IDLE:]
+    assert [item.stepping for item in IDLE_TS.of(problem)] == steppings[-IDLE:]
 
 
 def test_options_given_in_between_hold(c, options):
@@ -88,7 +88,7 @@ def test_options_given_in_between_hold(c, options):
     cut = replace(METHODS[1], options={"ts_adapt_dt_max": 0.01})
     assert solve(problem, U0, P, cut).n_steps >= 100
     assert solve(problem, U0, P, METHODS[1]).n_steps < 30
-    assert [each.stepping.method for each in IDLE_TS.of(problem)] == ["rk4", "5dp"]
+    assert [item.stepping.method for item in IDLE_TS.of(problem)] == ["rk4", "5dp"]
 
 
 def test_options_are_read_in_every_run(c):
@@ -144,12 +144,12 @@ def test_a_dropped_problem_takes_its_ts_along(c):
     problem = compiled_ode(c)
     for stepping in METHODS:
         solve(problem, U0, P, stepping)
-    kept = [weakref.ref(each) for each in (problem, *IDLE_TS.of(problem))]
-    references = [each.ts.refcount for each in IDLE_TS.of(problem)]
+    kept = [weakref.ref(value) for value in (problem, *IDLE_TS.of(problem))]
+    references = [item.ts.refcount for item in IDLE_TS.of(problem)]
     assert references == [1] * len(references)
     del problem
     gc.collect()
-    assert [each() for each in kept] == [None] * len(kept)
+    assert [item() for item in kept] == [None] * len(kept)
 
 
 def test_a_changed_copy_starts_anew(c):
@@ -162,8 +162,8 @@ def test_a_changed_copy_starts_anew(c):
 
     changed = replace(problem, native={**problem.native, "rhs": admit_native(half)})
     assert IDLE_TS.of(changed) == []
-    found = solve(changed, U0, P, FIXED).u[-1]
-    np.testing.assert_allclose(found, np.exp(0.5) * np.array(U0), rtol=1e-6)
+    states = solve(changed, U0, P, FIXED).u[-1]
+    np.testing.assert_allclose(states, np.exp(0.5) * np.array(U0), rtol=1e-6)
 
 
 def test_problems_in_python_and_recordings_keep_none(c):

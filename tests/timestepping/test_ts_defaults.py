@@ -89,17 +89,17 @@ def test_ts_has_the_times_sizes_and_tolerances_of_the_stepping(adaptive):
 
 def test_each_recording_on_disk_has_a_folder_of_its_own():
     stepping = Stepping(SPAN, "rk4", dt=0.1)
-    found = [options(stepping, "disk")["ts_trajectory_dirname"] for _ in range(2)]
-    assert len(set(found)) == 2
-    assert not any(Path(folder).exists() for folder in found)  # PETSc would refuse them
+    values = [options(stepping, "disk")["ts_trajectory_dirname"] for _ in range(2)]
+    assert len(set(values)) == 2
+    assert not any(Path(folder).exists() for folder in values)  # PETSc would refuse them
 
 
 @pytest.mark.mpi
 def test_ranks_share_the_folder(comm):
     state = PETSc.Vec().createMPI((1, PETSc.DECIDE), comm=comm)
     problem = ODE(lambda t, u, p, out: out.zeroEntries(), state=state)
-    found = options(Stepping(SPAN, "rk4", dt=0.1), "disk", problem, state, ())
-    folders = comm.allgather(found["ts_trajectory_dirname"])
+    computed = options(Stepping(SPAN, "rk4", dt=0.1), "disk", problem, state, ())
+    folders = comm.allgather(computed["ts_trajectory_dirname"])
     assert folders == [folders[0]] * comm.size
 
 

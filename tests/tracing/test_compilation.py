@@ -102,8 +102,8 @@ def start(count, damping):
 def test_of_concurrent_processes_one_compiles(cache, monkeypatch):
     monkeypatch.setenv("DELAY", "1")
     running = start(2, damping=0.3)
-    results = {each.communicate()[0] for each in running}
-    assert [each.returncode for each in running] == [0, 0]
+    results = {item.communicate()[0] for item in running}
+    assert [item.returncode for item in running] == [0, 0]
     assert len(results) == 1
     assert calls(cache) == 1
 
@@ -191,8 +191,8 @@ def test_without_a_compiler_there_is_one_warning_and_the_right_numbers(cache, br
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         again = pendulum(damping=0.5)
-    for each in (model, again):
-        np.testing.assert_allclose(swing(each), compiled, rtol=1e-14)
+    for value in (model, again):
+        np.testing.assert_allclose(swing(value), compiled, rtol=1e-14)
     assert model.native == {}
 
 

@@ -10,7 +10,7 @@ from daeosens.tracing.daeo.intervals import interval_function
 
 
 def make(h, constraints, box, n_x=1):
-    functions = [interval_function(each, n_x, len(box), 0) for each in (h, *constraints)]
+    functions = [interval_function(value, n_x, len(box), 0) for value in (h, *constraints)]
     return ConstrainedSearch(functions, np.array(box, dtype=float))
 
 
@@ -74,9 +74,9 @@ def random_problem(rng):
 def by_many_starts(h, constraints, x, box):
     """Return local minimisers that SciPy comes to from a grid of starts."""
     limits = [{"type": "ineq", "fun": lambda y, g=g: -g(0.0, x, y, ())} for g in constraints]
-    found = []
+    values = []
     for start in np.stack(np.meshgrid(*[np.linspace(*side, 7) for side in box]), -1).reshape(-1, 2):
-        one = minimize(
+        result = minimize(
             lambda y: h(0.0, x, y, ()),
             start,
             bounds=box,
@@ -84,17 +84,17 @@ def by_many_starts(h, constraints, x, box):
             method="SLSQP",
             options={"ftol": 1e-13, "maxiter": 200},
         )
-        feasible = max(g(0.0, x, one.x, ()) for g in constraints) < 1e-7
-        if one.success and feasible:
-            around = one.x + 2e-3 * np.random.default_rng(0).normal(size=(300, 2))
+        feasible = max(g(0.0, x, result.x, ()) for g in constraints) < 1e-7
+        if result.success and feasible:
+            around = result.x + 2e-3 * np.random.default_rng(0).normal(size=(300, 2))
             around = np.clip(around, *np.array(box).T)
             inside = [max(g(0.0, x, y, ()) for g in constraints) <= 0 for y in around]
             others = [h(0.0, x, y, ()) for y in around[inside]]
-            if min(others, default=np.inf) > one.fun - 1e-9 and not any(
-                np.abs(one.x - other).max() < 1e-3 for other in found
+            if min(others, default=np.inf) > result.fun - 1e-9 and not any(
+                np.abs(result.x - other).max() < 1e-3 for other in values
             ):
-                found.append(one.x)
-    return np.array(found)
+                values.append(result.x)
+    return np.array(values)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -71,7 +71,7 @@ def row(gradient):
 @pytest.mark.parametrize("method", ["rk6vr", "rk8vr", "esdirk5"])
 def test_jump_and_derivatives_are_those_of_the_closed_form(simple, method):
     run = run_of(simple, method, rtol=1e-12)
-    assert [each.name for each in run.crossings] == ["start", "jump"]
+    assert [crossing.name for crossing in run.crossings] == ["start", "jump"]
     assert run.crossings[1].t == pytest.approx(JUMP, abs=1e-12)
     assert run.u[-1, 0] == pytest.approx(FINAL, abs=1e-12)
     assert run.u[0, 1] == 0.0  # the middle of the box: before the search
@@ -84,7 +84,7 @@ def test_jump_and_derivatives_are_those_of_the_closed_form(simple, method):
         (EventTime("jump"), BY_JUMP, SECOND_JUMP),
     ):
         np.testing.assert_allclose(row(ds.adjoint(run, cost)), first, atol=2e-11)
-        products = [row(each) for each in hessian_sweep(run, cost, units)]
+        products = [row(item) for item in hessian_sweep(run, cost, units)]
         np.testing.assert_allclose(products, second, rtol=0, atol=1e-9)
 
 
@@ -176,11 +176,11 @@ def test_parameters_are_found_again_from_data_on_both_sides_of_the_jump(simple):
         {"p0": ds.Parameter(1.6), "p1": 1.0, "p2": ds.Parameter(0.6), "p3": P[3]},
         initial_state=[1.0],
     )
-    found = ds.fit(model, data, free, ds.Stepping((0.0, 1.0), "rk4", dt=0.05), columns=["x"])
-    assert found.estimate["p0"] == pytest.approx(2.0, abs=1e-3)
-    assert found.estimate["p2"] == pytest.approx(0.5, abs=1e-3)
+    fitted = ds.fit(model, data, free, ds.Stepping((0.0, 1.0), "rk4", dt=0.05), columns=["x"])
+    assert fitted.estimate["p0"] == pytest.approx(2.0, abs=1e-3)
+    assert fitted.estimate["p2"] == pytest.approx(0.5, abs=1e-3)
     for name, true in (("p0", 2.0), ("p2", 0.5)):
-        assert abs(found.estimate[name] - true) < 4.0 * found.covariance.error(name)
+        assert abs(fitted.estimate[name] - true) < 4.0 * fitted.covariance.error(name)
 
 
 # ---- several jumps, optimisers that emerge -------------------------------------------------------

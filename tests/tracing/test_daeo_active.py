@@ -16,8 +16,8 @@ METHODS = [("rk6vr", {"rtol": 1e-12}), ("rk4", {"dt": 0.02}), ("esdirk4", {"dt":
 
 
 def solved(model, x0, p, method="rk6vr", end=1.0, **steps):
-    given = steps or {"rtol": 1e-12}
-    return ds.solve(model, x0, p, ds.Stepping((0.0, end), method, **given))
+    value = steps or {"rtol": 1e-12}
+    return ds.solve(model, x0, p, ds.Stepping((0.0, end), method, **value))
 
 
 def times_of(run, name="active set"):
@@ -93,7 +93,7 @@ def test_a_bound_that_holds_at_the_start_is_released_where_the_closed_form_says(
     slope = 0.5 / p[1] ** 2 / np.cos(angle)
     assert by == pytest.approx([0.0, slope], abs=1e-12)
     assert run.report.unproven == []  # h is convex beside the bound
-    changes = [(each.constraint, each.active) for each in run.report.changes]
+    changes = [(change.constraint, change.active) for change in run.report.changes]
     upper = "y[0] at its upper bound"
     assert changes == [(upper, True), (upper, False)]
     assert f"{upper} becomes inactive" in str(run.report)

@@ -17,8 +17,8 @@ METHODS = [("rk6vr", {"rtol": 1e-12}), ("rk4", {"dt": 0.02}), ("esdirk4", {"dt":
 
 
 def solved(model, x0, p, method="rk6vr", end=1.0, **steps):
-    given = steps or {"rtol": 1e-12}
-    return ds.solve(model, x0, p, ds.Stepping((0.0, end), method, **given))
+    value = steps or {"rtol": 1e-12}
+    return ds.solve(model, x0, p, ds.Stepping((0.0, end), method, **value))
 
 
 def times_of(run, name="active set"):
@@ -122,8 +122,8 @@ def test_bounds_given_as_constraints_are_the_same():
             along = [1.0, 0.0, 0.0, 0.0], [0.5]
             product = hessian_sweep(run, cost, [along])[0]
             answers[-1] += [gradient.u0[:1], gradient.p, product.u0[:1], product.p]
-    for one, other in zip(*answers, strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=1e-13)
+    for item, other in zip(*answers, strict=True):
+        np.testing.assert_allclose(item, other, rtol=0, atol=1e-13)
 
 
 def test_a_linear_programme_goes_from_vertex_to_vertex():
@@ -140,7 +140,7 @@ def test_a_linear_programme_goes_from_vertex_to_vertex():
     # y = (0, 1 + t/2) until t = 1, where the other constraint takes the place of the first
     assert times_of(run) == pytest.approx([1.0], abs=1e-13)
     assert run.u[-1] == pytest.approx([0.4, 0.0, 1.5, 1.0 + 32.0], abs=1e-12)
-    changes = [(each.constraint, each.active) for each in run.report.changes]
+    changes = [(change.constraint, change.active) for change in run.report.changes]
     assert changes == [("constraint 0", False), ("constraint 1", True)]
     assert duality(run, EventTime("active set")) < 1e-12
 
@@ -185,15 +185,15 @@ def program(x0, p, end):
 
     def distances(t, x, active, start):
         y, multipliers = optimum(t, x, active, start)
-        found = -np.array(limits(t, x, y, p))
-        found[active] = multipliers
-        return found
+        value = -np.array(limits(t, x, y, p))
+        value[active] = multipliers
+        return value
 
     t, x, y, times = 0.0, np.array(x0, dtype=float), np.array([0.0, 0.45]), []
     sets = [list(k) for count in range(3) for k in itertools.combinations(range(2), count)]
     while True:
         ahead = t + 1e-9, x + 1e-9 * moved(t, x, y, p)
-        (active,) = [each for each in sets if (distances(*ahead, each, y) > 0).all()]
+        (active,) = [computed for computed in sets if (distances(*ahead, computed, y) > 0).all()]
 
         def rate(t, x, active=active, y=y):
             return moved(t, x, optimum(t, x, active, y)[0], p)
@@ -224,7 +224,7 @@ def test_values_times_and_gradients_are_those_of_a_program_by_scipy():
     assert len(times) == 3
     assert times_of(run) == pytest.approx(times, abs=1e-9)
     assert run.u[-1, :2] == pytest.approx(x, abs=1e-10)
-    active = [(each.constraint[-1], each.active) for each in run.report.changes]
+    active = [(change.constraint[-1], change.active) for change in run.report.changes]
     assert active == [("0", False), ("0", True), ("1", False)]
     by_x = ds.adjoint(run, model.terminal(lambda t, x, y, p: x[0] + 2.0 * x[1]))
     by_t = ds.adjoint(run, EventTime("active set", 2))
@@ -233,8 +233,8 @@ def test_values_times_and_gradients_are_those_of_a_program_by_scipy():
     assert by_x.p @ step == pytest.approx((up - down) @ [0.5, 1.0], abs=1e-9)
     assert by_t.p @ step == pytest.approx((late - early)[2] / 2.0, abs=1e-9)
     cost = model.terminal(lambda t, x, y, p: x[0] * y[0] + y[1] * p[1])
-    for each in (cost, EventTime("active set", 1)):
-        assert duality(run, each) < 1e-12
+    for value in (cost, EventTime("active set", 1)):
+        assert duality(run, value) < 1e-12
 
 
 # ---- jumps, and what is refused ------------------------------------------------------------------

@@ -38,15 +38,15 @@ def short_lived(t, x, y, p):
 
 def wells(t):
     """Return the minimisers of this near 0 and near 1.5, by Newton's method."""
-    deep, found = np.exp(-(((t - 0.5) / 0.08) ** 2)), []
+    deep, values = np.exp(-(((t - 0.5) / 0.08) ** 2)), []
     for start in (0.0, 1.45):
         y = start
         for _ in range(40):
             z = y - 1.5
             well = deep * np.exp(-8.0 * z**2)
             y -= (0.2 * y + 16.0 * z * well) / (0.2 + 16.0 * well * (1.0 - 16.0 * z**2))
-        found.append(y)
-    return found
+        values.append(y)
+    return values
 
 
 def gap(t):

@@ -45,11 +45,11 @@ def test_thinned_runs_have_the_same_derivatives(model, method):
     direction = [1.0, 0.0, 0.0], [0.3, -0.2]
     for cost in (model.terminal(lambda t, x, y, p: x[0] * y[0] ** 3), EventTime("jump")):
         for engine, error in (("vectors", 0.0), ("auto", 1e-13)):  # blocks are added up otherwise
-            one, other = (ds.adjoint(each, cost, engine) for each in (run, few))
-            np.testing.assert_allclose(one.p, other.p, rtol=error, atol=error)
-            np.testing.assert_allclose(one.u0, other.u0, rtol=error, atol=error)
+            values, other = (ds.adjoint(value, cost, engine) for value in (run, few))
+            np.testing.assert_allclose(values.p, other.p, rtol=error, atol=error)
+            np.testing.assert_allclose(values.u0, other.u0, rtol=error, atol=error)
             first, second = (
-                hessian_sweep(each, cost, [direction], engine=engine)[0] for each in (run, few)
+                hessian_sweep(value, cost, [direction], engine=engine)[0] for value in (run, few)
             )
             np.testing.assert_allclose(first.p, second.p, rtol=error, atol=error)
             np.testing.assert_allclose(first.u0, second.u0, rtol=error, atol=error)
@@ -93,7 +93,7 @@ def fitted(model):
 
 
 def test_experiments_are_fitted_as_by_scipy(fitted):
-    data, found = fitted
+    data, outcome = fitted
 
     def residuals(z):
         return np.concatenate(
@@ -104,16 +104,16 @@ def test_experiments_are_fitted_as_by_scipy(fitted):
     variance = 2.0 * other.cost / (data.size - 2)
     errors = np.sqrt(np.diag(np.linalg.inv(other.jac.T @ other.jac)) * variance)
     for name, estimate, error in zip(("rate", "switch"), other.x, errors, strict=True):
-        assert found.estimate[name] == pytest.approx(estimate, abs=1e-3 * error)
-        assert found.covariance.error(name) == pytest.approx(error, rel=0.02)
+        assert outcome.estimate[name] == pytest.approx(estimate, abs=1e-3 * error)
+        assert outcome.covariance.error(name) == pytest.approx(error, rel=0.02)
 
 
 def test_profiles_go_through_jumps(fitted):
     """Of a noise this small they are parabolas: the intervals are those of the covariance."""
-    _, found = fitted
-    profile = found.profile(["switch"], points=3)
+    _, outcome = fitted
+    profile = outcome.profile(["switch"], points=3)
     low, high = profile["switch"].interval
-    error, estimate = found.covariance.error("switch"), found.estimate["switch"]
+    error, estimate = outcome.covariance.error("switch"), outcome.estimate["switch"]
     assert low == pytest.approx(estimate - 2.0 * error, abs=0.05 * error)
     assert high == pytest.approx(estimate + 2.0 * error, abs=0.05 * error)
 
@@ -125,7 +125,7 @@ def test_optima_are_those_of_the_closed_form(model):
             (x[0] - 0.2) ** 2 + 0.01 * (p.rate - 1.5) ** 2 + 0.1 * (p.switch - 0.6) ** 2
         )
     )
-    found = ds.minimize(ds.Reduced(model, cost, STEPPING, free))
+    result = ds.minimize(ds.Reduced(model, cost, STEPPING, free))
 
     def value(z):
         x = exact(1.0, 1.0, *z)
@@ -134,7 +134,7 @@ def test_optima_are_those_of_the_closed_form(model):
     other = scipy_minimize(
         value, [2.3, 0.55], method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-16}
     )
-    np.testing.assert_allclose(found.x, other.x, atol=1e-5)
+    np.testing.assert_allclose(result.x, other.x, atol=1e-5)
 
 
 # ---- what is refused -----------------------------------------------------------------------------

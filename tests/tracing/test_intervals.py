@@ -182,13 +182,13 @@ def at_point(rows, point, n_outputs):
             if name == "IF_ELSE_ZERO" and arguments[0] is not None and arguments[0].is_finite():
                 work[written[0]] = arguments[1] if truth(arguments[0]) else arb(0)
             elif all(
-                each.is_finite() or (name in ("LT", "LE") and not each.is_nan())
-                for each in arguments
+                argument.is_finite() or (name in ("LT", "LE") and not argument.is_nan())
+                for argument in arguments
             ):
                 work[written[0]] = result = POINTS[name](*arguments)
                 # balls that reach out of the domain, of numbers that may be in it
-                exact = all(each.is_exact() for each in arguments)
-                middles = [each.mid() for each in arguments]
+                exact = all(argument.is_exact() for argument in arguments)
+                middles = [argument.mid() for argument in arguments]
                 if not (exact or result.is_finite()) and POINTS[name](*middles).is_finite():
                     raise UndecidedError
             else:

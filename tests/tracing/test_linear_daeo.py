@@ -169,15 +169,15 @@ def test_flows_are_optimal_everywhere(seed, method, steps):
         pairs = [(float(a), float(b)) for a, b in moving(run.times[k], run.u[k], p).values()]
         reached = []
         for c in weights:
-            found = linprog(
+            optimum = linprog(
                 -c,
                 A_eq=np.vstack([matrix, *weights[: len(reached)]]),
                 b_eq=[0.0] * len(matrix) + reached,
                 bounds=pairs,
             )
-            if found.status:  # the values before, to rounding
+            if optimum.status:  # the values before, to rounding
                 break
-            reached.append(float(c @ found.x))
+            reached.append(float(c @ optimum.x))
             assert c @ v[k] == pytest.approx(reached[-1], abs=1e-6)
         assert reached
         low, high = np.array(pairs).T
@@ -289,7 +289,7 @@ def test_feeding_jumps_to_another_basis_and_derivatives_go_through():
     parts = [value(k * h) for k in (-3, -2, -1, 1, 2, 3)]
     slope = np.array([-1, 9, -45, 45, -9, 1]) @ parts / (60 * h)
     assert gradient.p @ direction == pytest.approx(slope, rel=1e-8)
-    low, high = (np.array([each[k] for each in BOUNDS(run, model)]) for k in range(2))
+    low, high = (np.array([item[k] for item in BOUNDS(run, model)]) for k in range(2))
     v = model.flows(run)
     assert (v >= low - 1e-9).all()
     assert (v <= high + 1e-9).all()
@@ -553,13 +553,13 @@ def e_coli():
 def test_e_coli_core_grows_as_others_say():
     network = e_coli_core(xylose=False)
     assert network.matrix.shape == (72, 95)
-    found = linprog(
+    optimum = linprog(
         -(np.array(network.flows) == GROWTH).astype(float),
         A_eq=network.matrix,
         b_eq=np.zeros(72),
         bounds=list(zip(network.lower, network.upper, strict=True)),
     )
-    assert -found.fun == pytest.approx(0.8739215069684279, rel=1e-9)  # cobra's slim_optimize()
+    assert -optimum.fun == pytest.approx(0.8739215069684279, rel=1e-9)  # cobra's slim_optimize()
 
 
 @needs_cobra
@@ -593,8 +593,8 @@ def test_flows_of_e_coli_are_optimal_all_the_way(e_coli):
             low[names.index(flow)], high[names.index(flow)] = pair
         unit = (np.array(names) == GROWTH).astype(float)
         pairs = list(zip(low, high, strict=True))
-        found = linprog(-unit, A_eq=network.matrix, b_eq=np.zeros(75), bounds=pairs)
-        assert v[k, names.index(GROWTH)] == pytest.approx(-found.fun, abs=1e-8)
+        optimum = linprog(-unit, A_eq=network.matrix, b_eq=np.zeros(75), bounds=pairs)
+        assert v[k, names.index(GROWTH)] == pytest.approx(-optimum.fun, abs=1e-8)
         assert (v[k] >= low - 1e-9).all()
         assert (v[k] <= high + 1e-9).all()
         assert np.abs(network.matrix @ v[k]).max() < 1e-10
@@ -605,7 +605,7 @@ def test_final_biomass_of_e_coli_by_uptake_rates_against_whole_runs(e_coli):
     p = e_coli.pack(UPTAKE)
     stepping = ds.Stepping((0.0, 8.0), "rk8vr", rtol=1e-12, atol=1e-13)
     run = ds.solve(e_coli, BATCH, p, stepping)
-    assert [each.name for each in run.crossings] == ["basis"] * 3
+    assert [crossing.name for crossing in run.crossings] == ["basis"] * 3
     cost = e_coli.terminal(lambda t, x, p: x[0])
     gradient = e_coli.unpack(ds.adjoint(run, cost).p)
     for name in ("v_g", "v_z", "v_o", "kla"):

@@ -13,7 +13,7 @@ HEAD = "static int casadi_f0(const double** arg, double** res) {\n  casadi_real 
 
 
 def function(*statements):
-    return "".join([HEAD, *(f"  {each}\n" for each in statements), "  return 0;\n}"])
+    return "".join([HEAD, *(f"  {statement}\n" for statement in statements), "  return 0;\n}"])
 
 
 def written(first, second, output):
@@ -86,9 +86,9 @@ def derivatives(n, h, rng):
     p = rng.normal(size=model.n_parameters) / np.sqrt(n)
     run = ds.solve(model, rng.normal(size=n), p, ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
     total = model.terminal(lambda t, u, p: u @ u)
-    found = ds.adjoint(run, total)
+    gradient = ds.adjoint(run, total)
     product = ds.hessian_product(run, total, dp=np.cos(np.arange(p.size)))
-    return run.final.array.copy(), found.p, found.u0, ds.sensitivities(run).p, product.p
+    return run.final.array.copy(), gradient.p, gradient.u0, ds.sensitivities(run).p, product.p
 
 
 @pytest.mark.filterwarnings("ignore::daeosens.errors.KinkWarning")  # rectifiers
@@ -96,8 +96,8 @@ def test_numbers_are_those_of_the_statements_to_the_last_digit(monkeypatch):
     with_loops = derivatives(20, 31, np.random.default_rng(3))
     monkeypatch.setattr(module, "LONG", 10**9)
     with_statements = derivatives(20, 31, np.random.default_rng(3))
-    for one, other in zip(with_loops, with_statements, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for item, other in zip(with_loops, with_statements, strict=True):
+        np.testing.assert_array_equal(item, other)
 
 
 def test_code_does_not_grow_with_the_width_of_a_layer(monkeypatch):

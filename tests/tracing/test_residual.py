@@ -42,7 +42,7 @@ def by_callbacks(model: ds.tracing.Model) -> ds.problem.Problem:
 
 def dense(derivative, model, point):
     t, u, udot, p = point
-    vecs = [model.admit_state(each) for each in (u, udot)]
+    vecs = [model.admit_state(value) for value in (u, udot)]
     matrix = derivative.create(t, *vecs, p)
     derivative.fill(t, *vecs, p, matrix)
     return matrix.convert("dense").getDenseArray().copy()
@@ -89,7 +89,7 @@ def test_derivatives_pass_their_taylor_tests(model):
 def test_answers_are_those_of_callbacks(model, rng):
     u0, cost = start(model), ds.Terminal(lambda t, u, p: u @ u)
     dp = rng.normal(size=model.n_parameters)
-    ours, theirs = (ds.solve(each, u0, P, STEPPING) for each in (model, by_callbacks(model)))
+    ours, theirs = (ds.solve(value, u0, P, STEPPING) for value in (model, by_callbacks(model)))
     np.testing.assert_allclose(ours.u, theirs.u, atol=1e-12)
     gradients = [ds.adjoint(run, cost) for run in (ours, theirs)]
     np.testing.assert_allclose(gradients[0].p, gradients[1].p, atol=1e-11)
@@ -141,7 +141,7 @@ def test_events_and_running_costs_are_traced_too():
         running=lambda t, u, p: u[0] ** 2,
     )
     other = ds.solve(plain, [1.0], {"rate": 0.5}, stepping)
-    ours, theirs = (ds.adjoint(each, each.problem.running) for each in (run, other))
+    ours, theirs = (ds.adjoint(value, value.problem.running) for value in (run, other))
     np.testing.assert_allclose([*ours.p, *ours.u0], [*theirs.p, *theirs.u0], rtol=1e-9)
 
 

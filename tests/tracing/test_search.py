@@ -282,7 +282,7 @@ def test_unchanged_along_a_path_is_never_wrong(seed):
             others = [search.find(0.0, place, mode=mode) for place in points]
             beside = np.abs(minimizers.points - np.array(box).T[:, None]).min(axis=0) < 30 * end
             same = [other.active == minimizers.active for other in others]
-            assert all((each | beside).all() for each in same)
+            assert all((item | beside).all() for item in same)
     assert shown[0]
     assert sum(shown) >= sum(by_box)
 

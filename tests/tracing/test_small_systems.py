@@ -46,7 +46,7 @@ def test_a_traced_chain_is_that_of_numpy():
     p, start = np.array([1.0, 0.8, 0.5, 0.05]), [1.0, 0.3, -2.0, 0.0, 0.0, 0.5]
     stepping = Stepping((0.0, 2.0), "rk8vr", dt=0.02)
     model = trace(chain, 6, NAMES)
-    plain, compiled = (solve(one, start, p, stepping) for one in (ODE(chain, 6, NAMES), model))
+    plain, compiled = (solve(value, start, p, stepping) for value in (ODE(chain, 6, NAMES), model))
     np.testing.assert_allclose(compiled.u, plain.u, rtol=0, atol=1e-11)
     direction = np.linspace(1.0, 2.0, 6), np.linspace(-1.0, 1.0, 4)
     products = [
@@ -75,9 +75,9 @@ def test_solutions_are_as_accurate_as_those_of_numpy(size):
         matrix = (left * np.geomspace(1.0, 1.0 / condition, size)) @ right
         matrix[0, 0] = 0.0 if size > 1 else matrix[0, 0]
         point = 0.0, np.zeros(size), shapes.pack({"A": matrix, "b": right_side})
-        found = np.array(evaluate(*point))[:, 0]
+        values = np.array(evaluate(*point))[:, 0]
         expected = np.linalg.solve(matrix, right_side)
-        error = np.abs(found - expected).max() / np.abs(expected).max()
+        error = np.abs(values - expected).max() / np.abs(expected).max()
         assert error < 1e-14 * size * np.linalg.cond(matrix)
 
 

@@ -51,7 +51,7 @@ def models(rhs, grid, parameters):
 def test_the_matrix_multiplies_as_the_products_do(dimensions, boundary):
     grid = Grid(((0.0, 1.0),) * dimensions, (26, 17, 14)[:dimensions], boundary, dof=2)
     u, w, v = (random_field(grid, seed) for seed in range(3))
-    found = []
+    values = []
     for model in models(curved, grid, CURVED):
         matrix = model.rhs_u.create(0.4, u, POINT)
         for state in (w, u):  # filled anew
@@ -61,8 +61,8 @@ def test_the_matrix_multiplies_as_the_products_do(dimensions, boundary):
         outs = [grid.create_vec(), grid.create_vec()]
         matrix.mult(v, outs[0])
         matrix.multTranspose(w, outs[1])
-        found.append(outs)
-    for assembled, products in zip(*found, strict=True):
+        values.append(outs)
+    for assembled, products in zip(*values, strict=True):
         assert close(assembled, products) < 1e-14
 
 
@@ -103,7 +103,7 @@ SOLVERS = {
 @pytest.mark.parametrize("method", ["cn", "beuler"])
 def test_runs_and_sweeps_are_those_of_products(method, solver):
     grid = Grid(BOX, (16, 15), dof=2)
-    found = []
+    values = []
     for model, options in zip(
         models(reaction, grid, NAMES), (SOLVERS[solver], {"ksp_rtol": 1e-13}), strict=True
     ):
@@ -112,9 +112,9 @@ def test_runs_and_sweeps_are_those_of_products(method, solver):
         gradient = adjoint(run, energy(4))
         curvature = hessian_product(run, energy(4), random_field(grid, 4), np.full(4, 1e-3))
         vecs = [gradient.u0_vec, gradient.p_vec, curvature.u0_vec, curvature.p_vec]
-        found.append([run.final, *vecs])
+        values.append([run.final, *vecs])
         assert duality(run, energy(4)) < 1e-12
-    for assembled, products in zip(*found, strict=True):
+    for assembled, products in zip(*values, strict=True):
         assert close(assembled, products) < 1e-10
 
 
@@ -192,7 +192,7 @@ def test_multigrid_takes_as_many_iterations_on_any_grid(boundary, method):
     plain = solve(model, u0, p, Stepping((0.0, 0.06), method, dt=0.02))
     assert close(run.final, plain.final) < 1e-9
     for mine, other in zip(
-        *((each.u0_vec, each.p_vec) for each in (adjoint(k, energy(1)) for k in (run, plain))),
+        *((item.u0_vec, item.p_vec) for item in (adjoint(k, energy(1)) for k in (run, plain))),
         strict=True,
     ):
         assert close(mine, other) < 1e-9
@@ -224,9 +224,9 @@ def test_remainders_by_multigrid_are_of_third_order(method, dimensions):
         model = trace_stencil(reacting, grid, names, jacobian="assembled")
         reduced = Reduced(model, misfit, stepping, control)
         assert duality(reduced.trajectory(reduced.start()), misfit) < 1e-12
-        found = taylor(reduced, hessian=True)
-        assert found.order > 1.9
-        assert found.hessian_order > 2.9
+        orders = taylor(reduced, hessian=True)
+        assert orders.order > 1.9
+        assert orders.hessian_order > 2.9
 
 
 NO_TRANSPOSE = {
@@ -250,8 +250,8 @@ def test_adjoints_are_refused_where_the_preconditioner_has_no_transpose(method, 
     model = trace_stencil(reaction, grid, NAMES, jacobian="assembled")
     u0, dp, options = spots(grid), np.full(4, 0.1), {"ksp_type": "gmres", "ksp_rtol": 1e-13}
     chosen, plain = (
-        solve(model, u0, VALUES, Stepping((0.0, 1.0), method, dt=0.3, options=each))
-        for each in (options | NO_TRANSPOSE[name], options)
+        solve(model, u0, VALUES, Stepping((0.0, 1.0), method, dt=0.3, options=value))
+        for value in (options | NO_TRANSPOSE[name], options)
     )
     assert close(tangent(chosen, dp=dp).final, tangent(plain, dp=dp).final) < 1e-9
     match = (

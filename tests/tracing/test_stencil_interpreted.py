@@ -45,13 +45,13 @@ def test_every_function_is_the_compiled_one(dimensions, boundary):
     shape = (26, 17, 14)[:dimensions]
     grid = Grid(((0.0, 1.0),) * dimensions, shape, boundary, dof=2)
     u, w, du = (random_field(grid, seed) for seed in range(3))
-    found = []
+    values = []
     for model in pair(curved, grid, CURVED):
         outs = [grid.create_vec() for _ in range(7)]
         of_p = [model.create_parameters() for _ in range(4)]
         model.rhs(0.4, u, POINT, outs[0])
         model.rhs_t(0.4, u, POINT, outs[1])
-        by_u, by_p = (each.create(0.4, u, POINT) for each in (model.rhs_u, model.rhs_p))
+        by_u, by_p = (value.create(0.4, u, POINT) for value in (model.rhs_u, model.rhs_p))
         model.rhs_u.fill(0.4, u, POINT, by_u)
         model.rhs_p.fill(0.4, u, POINT, by_p)
         by_u.mult(du, outs[2])
@@ -61,8 +61,8 @@ def test_every_function_is_the_compiled_one(dimensions, boundary):
         by_p.multTranspose(w, of_p[1])
         model.rhs_hessian((0.4, u, POINT), w, (du, POINT), (outs[5], of_p[2]))
         twice = model.rhs_time_hessian((0.4, u, POINT), w, (outs[6], of_p[3]))
-        found.append(([*outs, *of_p], twice))
-    (compiled, in_time), (interpreted, in_time_too) = found
+        values.append(([*outs, *of_p], twice))
+    (compiled, in_time), (interpreted, in_time_too) = values
     assert in_time == pytest.approx(in_time_too, rel=1e-12)
     for mine, other in zip(interpreted, compiled, strict=True):
         assert close(mine, other) < 1e-13
@@ -72,49 +72,49 @@ def test_every_function_is_the_compiled_one(dimensions, boundary):
 @pytest.mark.parametrize("method", ["rk4", "3bs", "cn"])
 def test_runs_and_sweeps_are_the_compiled_ones(method):
     grid = Grid(((0.0, 2.5), (0.0, 2.5)), (13, 11), dof=2)
-    found = []
+    values = []
     for model in pair(reaction, grid, NAMES):
         run = solve(model, spots(grid), VALUES, Stepping((0.0, 2.0), method, dt=0.5))
         gradient = adjoint(run, energy(4))
         curvature = hessian_product(run, energy(4), random_field(grid, 4), np.full(4, 1e-3))
         vecs = [gradient.u0_vec, gradient.p_vec, curvature.u0_vec, curvature.p_vec]
-        found.append([run.final, *vecs])
+        values.append([run.final, *vecs])
         if method == "rk4":
             assert duality(run, energy(4)) < 1e-12
-    for compiled, interpreted in zip(*found, strict=True):
+    for compiled, interpreted in zip(*values, strict=True):
         assert close(interpreted, compiled) < 1e-11
 
 
 @pytest.mark.parametrize("boundary", ["periodic", "zero"])
 def test_stages_of_large_grids_follow_each_other_by_rows(boundary):
     grid = Grid(((0.0, 1.0), (0.0, 1.0)), (300, 450), boundary, dof=2, comm=SELF)
-    found = []
+    values = []
     for model in pair(far_reaching, grid, ["k"]):
         run = solve(model, random_field(grid, 3), [0.7], Stepping((0.0, 0.1), "rk4", dt=0.1))
         gradient = adjoint(run, energy(1))
-        found.append([run.final, gradient.u0_vec, gradient.p_vec])
-    for compiled, interpreted in zip(*found, strict=True):
+        values.append([run.final, gradient.u0_vec, gradient.p_vec])
+    for compiled, interpreted in zip(*values, strict=True):
         assert close(interpreted, compiled) < 1e-13
 
 
 def test_the_assembled_matrix_is_the_compiled_one():
     grid = box(2, comm=SELF)
     u, v = random_field(grid, 0), random_field(grid, 1)
-    found = []
+    values = []
     for model in pair(curved, grid, CURVED, jacobian="assembled"):
         matrix = model.rhs_u.create(0.4, u, POINT)
         model.rhs_u.fill(0.4, u, POINT, matrix)
-        found.append(matrix * v)
-    assert close(*found) < 1e-14
+        values.append(matrix * v)
+    assert close(*values) < 1e-14
 
 
 def test_a_model_without_parameters():
     grid = box(1, comm=SELF)
-    found = []
+    values = []
     for model in pair(lambda t, u, p: -(u.center**3), grid, ()):
         run = solve(model, random_field(grid, 3), [], Stepping((0.0, 0.2), "rk4", dt=0.1))
-        found.append(adjoint(run, energy(0)).u0_vec)
-    assert close(*found) < 1e-14
+        values.append(adjoint(run, energy(0)).u0_vec)
+    assert close(*values) < 1e-14
 
 
 def test_one_warning_for_all_that_is_traced(monkeypatch):

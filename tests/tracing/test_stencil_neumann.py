@@ -77,7 +77,7 @@ def test_points_beyond_the_edge_are_images(shape):
     padded = np.pad(everywhere, [*((2, 2),) * dimensions, (0, 0)], mode="symmetric")
 
     def at(*offset):
-        first = [2 + each for each in reversed(offset)]
+        first = [2 + item for item in reversed(offset)]
         places = [slice(k, k + n) for k, n in zip(first, reversed(shape), strict=True)]
         return padded[tuple(places)]
 
@@ -88,7 +88,7 @@ def test_points_beyond_the_edge_are_images(shape):
     along = 0.0
     for axis in range(dimensions):
         ahead = tuple(int(k == axis) for k in range(dimensions))
-        back = tuple(-each for each in ahead)
+        back = tuple(-item for item in ahead)
         along = along + (at(*ahead) + at(*back) - 2.0 * at(0, *rest)) / h[axis] ** 2
     x = (np.arange(shape[0]) + 0.5) * h[0]
     slope = (at(1, *rest) - at(-1, *rest))[..., 0] / (2.0 * h[0])
@@ -125,9 +125,9 @@ def test_derivatives_are_exact(method, shape, slope):
     run = solve(model, u0, P, stepping)
     assert duality(run, energy(2)) < 1e-12
     control = Parameters({"k": Parameter(P[0]), "r": Parameter(P[1])}, u0)
-    found = taylor(Reduced(model, energy(2), stepping, control), hessian=True)
-    assert found.order > 1.9
-    assert found.hessian_order > 2.9
+    orders = taylor(Reduced(model, energy(2), stepping, control), hessian=True)
+    assert orders.order > 1.9
+    assert orders.hessian_order > 2.9
     if slope is not None:
         assert abs(adjoint(run, energy(2)).p[1]) > 1e-5
 

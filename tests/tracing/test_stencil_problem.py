@@ -111,14 +111,14 @@ def test_gradients_equal_those_of_gray_scott(method, boundary):
         trace_stencil(reaction, grid, NAMES),
         gray_scott(grid, parameters=NAMES, jacobian="products"),
     ]
-    found = []
+    values = []
     for problem in problems:
         run = solve(problem, spots(grid), VALUES, Stepping((0.0, 2.0), method, dt=0.5))
         gradient = adjoint(run, energy(4))
         curvature = hessian_product(run, energy(4), random_field(grid, 4), np.full(4, 1e-3))
         vecs = [run.final, gradient.u0_vec, gradient.p_vec, curvature.u0_vec, curvature.p_vec]
-        found.append(vecs)
-    for mine, other in zip(*found, strict=True):
+        values.append(vecs)
+    for mine, other in zip(*values, strict=True):
         assert close(mine, other) < 1e-11
 
 
@@ -327,11 +327,11 @@ def test_second_products_equal_differences(dimensions, boundary):
 def test_ranks_change_nothing(dimensions, boundary):
     shape = (16, 17, 14)[:dimensions]
     grid = Grid((UNIT,) * dimensions, shape, boundary, dof=2)
-    found = []
-    for each in (grid, alone(grid)):
-        model = trace_stencil(curved, each, CURVED)
-        u, w, du = (random_field(each, seed) for seed in range(3))
-        outs = [each.create_vec() for _ in range(4)]
+    values = []
+    for value in (grid, alone(grid)):
+        model = trace_stencil(curved, value, CURVED)
+        u, w, du = (random_field(value, seed) for seed in range(3))
+        outs = [value.create_vec() for _ in range(4)]
         of_p = model.create_parameters()
         model.rhs(0.4, u, POINT, outs[0])
         matrix = model.rhs_u.create(0.4, u, POINT)
@@ -339,10 +339,10 @@ def test_ranks_change_nothing(dimensions, boundary):
         matrix.mult(du, outs[1])
         matrix.multTranspose(w, outs[2])
         model.rhs_hessian((0.4, u, POINT), w, (du, POINT), (outs[3], of_p))
-        found.append([each.values(out) for out in outs])
+        values.append([value.values(out) for out in outs])
         parameters = of_p.comm.tompi4py().allgather(of_p.array.copy())
-        found[-1].append(np.concatenate(parameters))
-    for mine, whole in zip(*found, strict=True):
+        values[-1].append(np.concatenate(parameters))
+    for mine, whole in zip(*values, strict=True):
         expected = whole if mine.ndim == 1 else own_part(grid, whole)
         np.testing.assert_allclose(mine, expected, rtol=1e-12, atol=1e-12)
 
@@ -394,9 +394,9 @@ def test_matrices_are_found_by_the_shorter_sweep(checkpoint):
     model = trace_stencil(reaction, box(1), NAMES)
     stepping = Stepping((0.0, 0.3), "rk4", dt=0.1)
     run = solve(model, random_field(box(1), 1), VALUES, stepping, checkpoint=checkpoint)
-    found = sensitivities(run, with_respect_to=["p"])
-    assert found.sweep == "tangent"
-    for unit, column in zip(np.eye(4), found.p.T, strict=True):
+    rows = sensitivities(run, with_respect_to=["p"])
+    assert rows.sweep == "tangent"
+    for unit, column in zip(np.eye(4), rows.p.T, strict=True):
         np.testing.assert_allclose(column, tangent(run, dp=unit).u[-1], rtol=0, atol=1e-14)
 
 

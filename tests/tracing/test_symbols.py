@@ -365,7 +365,7 @@ def derivatives_of(function, u, p):
     graph = Tracer(len(u), admit_shapes(len(p)), comm=None).graph(function, "f", (len(u),))
     by = [casadi.jacobian(graph.value, x) for x in (graph.u, graph.p)]
     evaluate = casadi.Function("f", [graph.t, graph.u, graph.p], [graph.value, *by])
-    return [np.array(each) for each in evaluate(0.0, u, p)]
+    return [np.array(item) for item in evaluate(0.0, u, p)]
 
 
 def test_a_power_of_nothing_has_a_derivative_in_its_exponent():
@@ -396,8 +396,8 @@ def test_hill_functions_have_second_derivatives_where_there_is_nothing(exponent)
     x = casadi.vertcat(graph.u, graph.p)
     first = casadi.jacobian(graph.value, x)
     second = casadi.Function("f", [graph.t, graph.u, graph.p], [casadi.jacobian(first, x)])
-    found = np.array(second(0.0, [0.0], [exponent]))[0, 0]
-    assert found == (2.0 if exponent == 2.0 else 0.0)
+    values = np.array(second(0.0, [0.0], [exponent]))[0, 0]
+    assert values == (2.0 if exponent == 2.0 else 0.0)
 
 
 @pytest.mark.parametrize("length", [np.linalg.norm, lambda v: np.hypot(v[0], v[1])])

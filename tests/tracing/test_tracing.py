@@ -59,7 +59,7 @@ def test_every_derivative_of_a_vector_has_its_closed_form(engine, nodes):
     n = ((3,),)
     made = tracer.Tracer(3, admit_shapes(3), COMM)
     ready = made.compiled([made.graph(forms.rhs, "rhs", (3,))])
-    assert all(isinstance(each, Native) for each in ready.values()) == (engine == "compiled")
+    assert all(isinstance(value, Native) for value in ready.values()) == (engine == "compiled")
     for name, closed in {"rhs": forms.rhs, "rhs_t": forms.rhs_t}.items():
         np.testing.assert_allclose(evaluate(ready[name], *POINT, shapes=n), closed(*POINT), **CLOSE)
     for name, closed in {"rhs_u": forms.rhs_u, "rhs_p": forms.rhs_p}.items():
@@ -69,15 +69,15 @@ def test_every_derivative_of_a_vector_has_its_closed_form(engine, nodes):
     np.testing.assert_allclose(pulled[0], forms.rhs_u(*POINT).T @ W, **CLOSE)
     np.testing.assert_allclose(pulled[1], forms.rhs_p(*POINT).T @ W, **CLOSE)
     curved = evaluate(ready["rhs_hessian"], *POINT, W, DU, DP, shapes=n * 2)
-    for found, expected in zip(curved, forms.rhs_hessian(*POINT, W, DU, DP), strict=True):
-        np.testing.assert_allclose(found, expected, **CLOSE)
+    for item, expected in zip(curved, forms.rhs_hessian(*POINT, W, DU, DP), strict=True):
+        np.testing.assert_allclose(item, expected, **CLOSE)
     step, (t, u, p) = 1e-40j, POINT
     in_time = evaluate(ready["rhs_hessian_t"], *POINT, W, shapes=n * 2, returns=True)
     by_u = [np.imag(forms.rhs_t(t, u + step * e, p) @ W) / 1e-40 for e in np.eye(3)]
     by_p = [np.imag(forms.rhs_t(t, u, p + step * e) @ W) / 1e-40 for e in np.eye(3)]
     by_t = np.imag(np.array(rhs_t_by_time(t + step, u, p)) @ W) / 1e-40
-    for found, expected in zip(in_time, (by_u, by_p, by_t), strict=True):
-        np.testing.assert_allclose(found, expected, **CLOSE)
+    for item, expected in zip(in_time, (by_u, by_p, by_t), strict=True):
+        np.testing.assert_allclose(item, expected, **CLOSE)
 
 
 def rhs_t_by_time(t, u, p):
@@ -102,8 +102,8 @@ def test_every_derivative_of_a_number_is_that_of_complex_steps(engine, nodes):
 
     value = evaluate(ready["cost"], *POINT, returns=True)
     assert value == pytest.approx(cost(*POINT), rel=1e-14)
-    found = [evaluate(ready[f"cost_{x}"], *POINT, shapes=((3,),)) for x in "up"]
-    np.testing.assert_allclose(np.concatenate(found), gradients(*POINT), **CLOSE)
+    values = [evaluate(ready[f"cost_{x}"], *POINT, shapes=((3,),)) for x in "up"]
+    np.testing.assert_allclose(np.concatenate(values), gradients(*POINT), **CLOSE)
     slope = evaluate(ready["cost_t"], *POINT, returns=True)
     assert slope == pytest.approx(-sin * decay + u[1] ** 2 * p[0], rel=1e-13)
     curved = evaluate(ready["cost_hessian"], *POINT, DU, DP, shapes=((3,),) * 2)
@@ -238,7 +238,7 @@ def reduced(name):
     model = ds.trace(rhs, n, parameters, running=density, **more)
     objective = 0.3 * model.running + model.terminal(final)
     p = dict(zip(model.parameter_names, model.pack(values), strict=True))
-    control = Parameters({each: Parameter(x) for each, x in p.items()}, initial_state=u0)
+    control = Parameters({entry: Parameter(x) for entry, x in p.items()}, initial_state=u0)
     return model, objective, Reduced(model, objective, stepping, control)
 
 
@@ -254,7 +254,7 @@ def test_unpacked_parameters_are_parameters_again():
     model = ds.trace(lambda t, u, p: -p.rate * u, 1, {"rate": (1,)})
     stepping = Stepping((0.0, 1.0), "rk4", dt=0.5)
     p = model.pack(rate=[2.0])
-    first, again = (ds.solve(model, [1.0], each, stepping) for each in (p, model.unpack(p)))
+    first, again = (ds.solve(model, [1.0], value, stepping) for value in (p, model.unpack(p)))
     np.testing.assert_array_equal(again.at(1.0).array, first.at(1.0).array)
 
 
@@ -287,13 +287,13 @@ def test_traced_runs_and_gradients_are_those_of_the_same_callbacks(name):
     plain = ds.ODE(lambda t, u, p: rhs(t, u, split(p)), n, model.parameter_names, **keywords)
     same = 0.3 * ds.Running(density) + ds.Terminal(final)
     p, direction = model.pack(values), RNG.normal(size=(2, 10))
-    found = ds.solve(model, u0, p, stepping)
+    run = ds.solve(model, u0, p, stepping)
     expected = ds.solve(plain, u0, p, stepping)
     du, dp = direction[0, :n], direction[1, : p.size]
     for first, second in (
-        (ds.adjoint(found, objective), ds.adjoint(expected, same)),
+        (ds.adjoint(run, objective), ds.adjoint(expected, same)),
         (
-            ds.hessian_product(found, objective, du, dp),
+            ds.hessian_product(run, objective, du, dp),
             ds.hessian_product(expected, same, du, dp),
         ),
     ):
@@ -414,8 +414,8 @@ def test_a_jacobian_without_rules_is_made_row_by_row(engine):
         "j", [graph.t, graph.u, graph.p], [casadi.jacobian(graph.value, graph.u)]
     )
     point = (0.3, RNG.normal(size=n), RNG.normal(size=shapes.size))
-    found = evaluate(ready["f_u"], *point, shapes=((n, n),))
-    np.testing.assert_allclose(found, np.array(jacobian(*point)), **CLOSE)
+    value = evaluate(ready["f_u"], *point, shapes=((n, n),))
+    np.testing.assert_allclose(value, np.array(jacobian(*point)), **CLOSE)
 
 
 def test_the_example_of_the_documentation(capsys):
@@ -438,9 +438,9 @@ def test_bad_input_is_named():
     above = Event(lambda t, u, p: u[0] > 1.0, name="above")
     with pytest.raises(InputError, match=r"returned a comparison, \(1<u\[0\]\)(.|\n)*try: the"):
         ds.trace(van_der_pol, 2, ["mu"], events=[above])
-    given = Event(lambda t, u, p: u[0], when_u=lambda t, u, p: [1.0, 0.0], name="given")
+    value = Event(lambda t, u, p: u[0], when_u=lambda t, u, p: [1.0, 0.0], name="given")
     with pytest.raises(InputError, match='event "given" of a traced model has when_u'):
-        ds.trace(van_der_pol, 2, ["mu"], events=[given])
+        ds.trace(van_der_pol, 2, ["mu"], events=[value])
 
 
 def test_a_missing_library_is_named(monkeypatch):

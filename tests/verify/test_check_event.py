@@ -74,7 +74,7 @@ def wrong_entry(values):
 
 
 def spoil(table, part):
-    return {key: off(each) if key == part else each for key, each in table.items()}
+    return {key: off(entry) if key == part else entry for key, entry in table.items()}
 
 
 def bare(names):
@@ -149,12 +149,12 @@ WRONG = {
 
 def test_right_ones_are_confirmed():
     problem, cost = whole()
-    found = check(problem, forms.U0, forms.P0, T, objective=cost)
-    assert found.ok, found
-    assert {row.verdict for row in found.rows} == {"right"}
-    assert max(row.error for row in found.rows) < 1e-8
-    names = {row.name for row in found.rows}
-    assert bare(names) == {name for each in WRONG.values() for name in each.values()}
+    verdicts = check(problem, forms.U0, forms.P0, T, objective=cost)
+    assert verdicts.ok, verdicts
+    assert {row.verdict for row in verdicts.rows} == {"right"}
+    assert max(row.error for row in verdicts.rows) < 1e-8
+    names = {row.name for row in verdicts.rows}
+    assert bare(names) == {name for value in WRONG.values() for name in value.values()}
     assert {f'event "bounce" when_hessian_t {d}' for d in ("du", "dp", "dt")} <= names
     assert {f'event "bounce" reset_hessian {d}' for d in ("du", "dp")} <= names
 
@@ -165,10 +165,10 @@ def test_right_ones_are_confirmed():
 )
 def test_exactly_the_wrong_one_is_named(where, part, name):
     problem, cost = whole(**{where: spoil(MAP if where in ("rhs", "reset") else SCALAR, part)})
-    found = check(problem, forms.U0, forms.P0, T, objective=cost)
-    assert bare(found.wrong) == {name}
+    verdicts = check(problem, forms.U0, forms.P0, T, objective=cost)
+    assert bare(verdicts.wrong) == {name}
     with pytest.raises(InputError, match="instead of"):
-        found.raise_if_wrong()
+        verdicts.raise_if_wrong()
 
 
 @pytest.mark.parametrize(("output", "argument"), [(0, "du"), (1, "dp"), (2, "dt")])
@@ -198,9 +198,9 @@ def test_residual_in_time(wrong):
         return by_u, forms.MASS.T @ w * u[0] * p[0] * (2.0 if wrong else 1.0), by_p, -by_t
 
     problem = DAE(residual, 3, forms.NAMES, hessian_t=hessian_t)
-    found = check(problem, forms.U0, forms.P0, T)
-    assert found.wrong == (("hessian_t dudot",) if wrong else ())
-    rows = {row.name for row in found.rows if row.name.startswith("hessian_t")}
+    verdicts = check(problem, forms.U0, forms.P0, T)
+    assert verdicts.wrong == (("hessian_t dudot",) if wrong else ())
+    rows = {row.name for row in verdicts.rows if row.name.startswith("hessian_t")}
     assert rows == {f"hessian_t {d}" for d in ("du", "dudot", "dp", "dt")}
 
 
@@ -227,13 +227,13 @@ def test_equations_are_named_by_mode_and_events_by_name():
         Event(SCALAR["value"], mode="off", name="cold", when_u=SCALAR["u"]),
         Event(SCALAR["value"], mode="on", name="hot", when_u=off(SCALAR["u"])),
     ]
-    found = check(hybrid(modes, "on", events), forms.U0, forms.P0, T)
-    assert found.wrong == (
+    verdicts = check(hybrid(modes, "on", events), forms.U0, forms.P0, T)
+    assert verdicts.wrong == (
         'mode "off" jacobian_p',
         'mode "half" jacobian_udot',
         'event "hot" when_u',
     )
-    sources = {row.name: row.source for row in found.rows}
+    sources = {row.name: row.source for row in verdicts.rows}
     assert sources['mode "on" jacobian'] == "callback"
     assert sources['mode "half" jacobian'] == "automatic"
     assert sources['event "cold" when_p'] == "automatic"
@@ -250,8 +250,8 @@ def test_false_claims_are_named():
         changes={"a": Terminal(SCALAR["value"], gradient_p=INDEPENDENT, hessian_t=INDEPENDENT)},
     )
     problem = ODE(forms.rhs, 3, forms.NAMES, events=[event])
-    found = check(problem, forms.U0, forms.P0, T, objective=EventTime("bounce"))
-    assert found.wrong == (
+    verdicts = check(problem, forms.U0, forms.P0, T, objective=EventTime("bounce"))
+    assert verdicts.wrong == (
         'event "bounce" when_t',
         'event "bounce" reset_t',
         'event "bounce" changes["a"] gradient_p',
@@ -259,8 +259,8 @@ def test_false_claims_are_named():
         'event "bounce" changes["a"] hessian_t dp',
         'event "bounce" changes["a"] hessian_t dt',
     )
-    assert found['event "bounce" when_t'].source == AUTONOMOUS
-    assert found['at event "bounce" gradient_u'].verdict == "right"
+    assert verdicts['event "bounce" when_t'].source == AUTONOMOUS
+    assert verdicts['at event "bounce" gradient_u'].verdict == "right"
 
 
 def test_functions_found_automatically_and_times_have_nothing_wrong():
@@ -274,15 +274,18 @@ def test_functions_found_automatically_and_times_have_nothing_wrong():
             changes={"c": lambda t, u, p: t * u[0] * p[2] ** 2},
         ),
     ]
-    found = check(ODE(forms.rhs, 3, forms.NAMES, events=events), forms.U0, forms.P0, T)
-    rows = {row.name for row in found.rows if row.name.startswith("event")}
+    verdicts = check(ODE(forms.rhs, 3, forms.NAMES, events=events), forms.U0, forms.P0, T)
+    rows = {row.name for row in verdicts.rows if row.name.startswith("event")}
     assert rows == {
-        *(f'event "kick" {each}' for each in ("when_u", "when_p", "when_t")),
-        *(f'event "kick" {each}' for each in ("reset_u", "reset_p", "reset_t")),
-        *(f'event "kick" changes["c"] {each}' for each in ("gradient_u", "gradient_p", "value_t")),
+        *(f'event "kick" {value}' for value in ("when_u", "when_p", "when_t")),
+        *(f'event "kick" {value}' for value in ("reset_u", "reset_p", "reset_t")),
+        *(
+            f'event "kick" changes["c"] {value}'
+            for value in ("gradient_u", "gradient_p", "value_t")
+        ),
     }
-    assert {found[name].source for name in rows} == {"automatic"}
-    assert {found[name].verdict for name in rows} == {"right"}
+    assert {verdicts[name].source for name in rows} == {"automatic"}
+    assert {verdicts[name].verdict for name in rows} == {"right"}
 
 
 def test_a_function_without_a_value_at_the_point_is_not_judged():
@@ -292,11 +295,11 @@ def test_a_function_without_a_value_at_the_point_is_not_judged():
         return u
 
     event = Event(lambda t, u, p: np.log(u[0] - 5.0), reset, name="far")
-    found = check(ODE(forms.rhs, 3, forms.NAMES, events=[event]), forms.U0, forms.P0, T)
-    assert found.unclear == ('event "far" when', 'event "far" reset')
-    assert found['event "far" reset'].detail == "no state beyond 0.5"
-    assert "returned nan" in found['event "far" when'].detail
-    assert found.ok
+    verdicts = check(ODE(forms.rhs, 3, forms.NAMES, events=[event]), forms.U0, forms.P0, T)
+    assert verdicts.unclear == ('event "far" when', 'event "far" reset')
+    assert verdicts['event "far" reset'].detail == "no state beyond 0.5"
+    assert "returned nan" in verdicts['event "far" when'].detail
+    assert verdicts.ok
 
 
 def test_second_derivatives_of_what_fails_are_not_judged():
@@ -307,10 +310,10 @@ def test_second_derivatives_of_what_fails_are_not_judged():
         jacobian=lambda t, u, p: np.zeros((2, 3)),
         hessian_product=forms.rhs_hessian,
     )
-    found = check(problem, forms.U0, forms.P0, T)
-    assert found.wrong == ("jacobian",)
-    assert found.unclear == ("hessian_product du", "hessian_product dp")
-    assert "'jacobian' returned shape (2, 3)" in found["hessian_product du"].detail
+    verdicts = check(problem, forms.U0, forms.P0, T)
+    assert verdicts.wrong == ("jacobian",)
+    assert verdicts.unclear == ("hessian_product du", "hessian_product dp")
+    assert "'jacobian' returned shape (2, 3)" in verdicts["hessian_product du"].detail
 
 
 # ---- PETSc style, on several ranks --------------------------------------------------------------
@@ -332,13 +335,13 @@ class Swarm:
     def problem(self):
         g = self.scalar('event "kick" when_')
         changed = self.scalar('event "kick" changes["b"] ', COST)
-        given = terminal({part: getattr(changed, part) for part in ("value", *PARTS)})
+        value = terminal({part: getattr(changed, part) for part in ("value", *PARTS)})
         reset, f = self.map('event "kick" reset_'), self.map("", EQUATION)
         event = Event(
             g.value,
             reset.value,
             name="kick",
-            changes={"b": Terminal(**given)},
+            changes={"b": Terminal(**value)},
             **{f"when_{part}": getattr(g, part) for part in PARTS},
             **{f"reset_{part}": getattr(reset, part) for part in PARTS},
         )
@@ -432,12 +435,12 @@ PETSC_WRONG = [
 @pytest.mark.parametrize("wrong", [(), PETSC_WRONG])
 def test_wrong_distributed_derivatives_of_events_are_named_on_every_rank(wrong):
     swarm = Swarm(wrong)
-    found = check(swarm.problem(), swarm.u, swarm.p, T)
-    assert bare(found.wrong) == set(wrong), found
+    verdicts = check(swarm.problem(), swarm.u, swarm.p, T)
+    assert bare(verdicts.wrong) == set(wrong), verdicts
     if not wrong:
-        assert {row.verdict for row in found.rows} == {"right"}
-        assert max(row.error for row in found.rows) < 1e-8
-    assert len(set(swarm.u.comm.tompi4py().allgather(str(found)))) == 1
+        assert {row.verdict for row in verdicts.rows} == {"right"}
+        assert max(row.error for row in verdicts.rows) < 1e-8
+    assert len(set(swarm.u.comm.tompi4py().allgather(str(verdicts)))) == 1
 
 
 @pytest.mark.mpi
@@ -446,8 +449,10 @@ def test_missing_petsc_style_derivatives_of_events_are_listed():
     g, f = swarm.scalar(""), swarm.map("")
     event = Event(g.value, f.value, name="kick", when_hessian=g.hessian, when_hessian_t=g.hessian_t)
     problem = ODE(f.value, state=swarm.u, parameters=["a", "b"], jacobian=f.u, events=[event])
-    found = check(problem, swarm.u, swarm.p, T, objective=AtEvent(g.value, "kick", gradient_u=g.u))
-    missing = {row.name for row in found.rows if row.verdict == "not supplied"}
+    verdicts = check(
+        problem, swarm.u, swarm.p, T, objective=AtEvent(g.value, "kick", gradient_u=g.u)
+    )
+    missing = {row.name for row in verdicts.rows if row.verdict == "not supplied"}
     assert missing == {
         "jacobian_p",
         "rhs_t",
@@ -455,8 +460,8 @@ def test_missing_petsc_style_derivatives_of_events_are_listed():
         *(f'event "kick" {name}' for name in ("reset_u", "reset_p", "reset_t")),
         *(f'at event "kick" {name}' for name in ("gradient_p", "value_t")),
     }
-    assert bare(found.unclear) == {
+    assert bare(verdicts.unclear) == {
         'event "kick" when_hessian',
         'event "kick" when_hessian_t',
     }
-    assert found.ok
+    assert verdicts.ok

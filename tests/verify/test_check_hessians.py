@@ -20,7 +20,7 @@ def spoiled(callback, output, entry):
     """Return the callback with one entry of one output made wrong."""
 
     def wrong(*arguments):
-        result = [np.array(each) for each in callback(*arguments)]
+        result = [np.array(item) for item in callback(*arguments)]
         result[output][entry] += 0.1 * sum(float(np.sum(d)) for d in arguments[-2:])
         return tuple(result)
 
@@ -30,17 +30,19 @@ def spoiled(callback, output, entry):
 @pytest.mark.parametrize("form", forms.FORMS)
 def test_right_ones_are_confirmed(form):
     problem = forms.FORMS[form].analytic
-    found = check(problem, forms.U0, forms.P0, 0.3, objective=forms.ANALYTIC_COST, control=CONTROL)
-    assert found.ok, found
-    assert found["hessian_product du"].error < 1e-8
-    assert found["hessian_product dp"].error < 1e-8
-    assert found["terminal hessian_product dp"].error < 1e-8
-    assert found["running hessian_product du"].error < 1e-8
+    verdicts = check(
+        problem, forms.U0, forms.P0, 0.3, objective=forms.ANALYTIC_COST, control=CONTROL
+    )
+    assert verdicts.ok, verdicts
+    assert verdicts["hessian_product du"].error < 1e-8
+    assert verdicts["hessian_product dp"].error < 1e-8
+    assert verdicts["terminal hessian_product dp"].error < 1e-8
+    assert verdicts["running hessian_product du"].error < 1e-8
     if form == "F":
-        assert found["hessian_product dudot"].error < 1e-8
+        assert verdicts["hessian_product dudot"].error < 1e-8
     if form == "M(p)":
-        assert found["mass_hessian dv"].error < 1e-8
-        assert found["mass_hessian dp"].error < 1e-8
+        assert verdicts["mass_hessian dv"].error < 1e-8
+        assert verdicts["mass_hessian dp"].error < 1e-8
 
 
 def test_wrong_ones_are_named():
@@ -94,9 +96,9 @@ def test_wrong_costs_and_initial_states():
 def test_gray_scott(names, jacobian):
     grid = Grid(((0.0, 1.0), (0.0, 2.0)), (6, 5), dof=2, comm=PETSc.COMM_WORLD)
     problem = gray_scott(grid, parameters=names, jacobian=jacobian)
-    found = check(problem, random_field(grid, 1), np.linspace(0.1, 0.4, len(names)))
-    assert found.ok, found
-    assert found["hessian_product du"].error < 1e-8
+    verdicts = check(problem, random_field(grid, 1), np.linspace(0.1, 0.4, len(names)))
+    assert verdicts.ok, verdicts
+    assert verdicts["hessian_product du"].error < 1e-8
 
 
 @pytest.mark.mpi
@@ -104,6 +106,6 @@ def test_gray_scott(names, jacobian):
 def test_heat(diffusivity):
     grid = Grid(((0.0, 1.0), (0.0, 2.0)), (6, 5), "zero", comm=PETSc.COMM_WORLD)
     p = random_field(grid, 2) if diffusivity == "field" else [0.7]
-    found = check(heat(grid, diffusivity=diffusivity), random_field(grid, 1), p)
-    assert found.ok, found
-    assert found["hessian_product dp"].error < 1e-8
+    verdicts = check(heat(grid, diffusivity=diffusivity), random_field(grid, 1), p)
+    assert verdicts.ok, verdicts
+    assert verdicts["hessian_product dp"].error < 1e-8

@@ -12,10 +12,10 @@ from daeosens.verify.taylor import taylor
 @pytest.mark.parametrize("size", [1.0, 1e-4])
 def test_wrong_gradient_has_order_one(size):
     """Also where only the smallest steps can see the error."""
-    found = taylor(cubic(size))
-    assert min(found) == found.order < 1.9
-    assert not found.passed
-    assert "WRONG" in str(found)
+    orders = taylor(cubic(size))
+    assert min(orders) == orders.order < 1.9
+    assert not orders.passed
+    assert "WRONG" in str(orders)
 
 
 def test_gradient_with_a_right_hessian_is_right_before_its_own_order_shows():
@@ -27,11 +27,11 @@ def test_gradient_with_a_right_hessian_is_right_before_its_own_order_shows():
             np.zeros(1),
         )
 
-    found = taylor(bent(0.0), None, [1.0], [2e-2, 1e-2, 5e-3], hessian=True)
-    assert found.order < 1.9
-    assert min(found) > 2.99
-    assert found.passed
-    assert "WRONG" not in str(found)
+    orders = taylor(bent(0.0), None, [1.0], [2e-2, 1e-2, 5e-3], hessian=True)
+    assert orders.order < 1.9
+    assert min(orders) > 2.99
+    assert orders.passed
+    assert "WRONG" not in str(orders)
     wrong = taylor(bent(1e-6), direction=[1.0], hessian=True)
     assert not wrong.passed
     assert "the gradient is WRONG" in str(wrong)
@@ -73,10 +73,10 @@ def scales(part):
 @pytest.mark.parametrize("size", [0.31, 0.57, 0.83, 1.37])
 @pytest.mark.parametrize("function", [wave, parabola, scales])
 def test_right_hessian_is_right_however_late_its_order_shows(function, size):
-    found = taylor(function(0.0), direction=[size], hessian=True)
-    assert 2.95 < min(found) < 3.05
-    assert found.passed
-    assert "WRONG" not in str(found)
+    orders = taylor(function(0.0), direction=[size], hessian=True)
+    assert 2.95 < min(orders) < 3.05
+    assert orders.passed
+    assert "WRONG" not in str(orders)
 
 
 @pytest.mark.parametrize("size", [0.31, 0.57, 0.83, 1.37])
@@ -85,16 +85,16 @@ def test_right_hessian_is_right_however_late_its_order_shows(function, size):
 )
 @pytest.mark.parametrize("sign", [1, -1])
 def test_hessian_that_is_wrong_by_a_small_part_is_wrong(function, part, sign, size):
-    found = taylor(function(sign * part), direction=[size], hessian=True)
-    assert min(found) == found.hessian_order < 2.9
-    assert not found.passed
-    assert "the Hessian is WRONG" in str(found)
+    orders = taylor(function(sign * part), direction=[size], hessian=True)
+    assert min(orders) == orders.hessian_order < 2.9
+    assert not orders.passed
+    assert "the Hessian is WRONG" in str(orders)
 
 
 def test_large_steps_of_a_wave_have_no_order():
-    found = taylor(wave(0.0), direction=[1.0], hessian=True)
-    assert np.nanmin(found.orders[2]) < 2
-    assert found.passed
+    orders = taylor(wave(0.0), direction=[1.0], hessian=True)
+    assert np.nanmin(orders.orders[2]) < 2
+    assert orders.passed
     assert not taylor(wave(0.0), None, [1.0], [8e-3, 4e-3, 2e-3], hessian=True).passed
 
 
@@ -130,10 +130,10 @@ def flat(value, slope):
 
 def test_order_of_a_linear_functional_is_infinite():
     weights = np.array([1.0, 2.0, 3.0])
-    found = taylor(flat(lambda x: weights @ x, weights))
-    assert found.order == np.inf
-    assert list(found) == [np.inf]
-    assert "is right" in str(found)
+    orders = taylor(flat(lambda x: weights @ x, weights))
+    assert orders.order == np.inf
+    assert list(orders) == [np.inf]
+    assert "is right" in str(orders)
 
 
 def test_order_of_a_constant_is_infinite():
@@ -142,14 +142,14 @@ def test_order_of_a_constant_is_infinite():
 
 def test_pairs_dominated_by_rounding_are_left_out():
     """With steps down to 1e-12 the remainder turns to noise; what is left is still of order 2."""
-    found = taylor(cubic(), epsilons=0.5 ** np.arange(3, 40))
-    assert np.isnan(found.orders[1][-15:]).all()
-    assert 1.9 < found.order < 2.1
-    assert sum(np.isfinite(found.orders[1])) > 10
+    orders = taylor(cubic(), epsilons=0.5 ** np.arange(3, 40))
+    assert np.isnan(orders.orders[1][-15:]).all()
+    assert 1.9 < orders.order < 2.1
+    assert sum(np.isfinite(orders.orders[1])) > 10
 
 
 def test_functional_that_is_all_noise_cannot_be_judged(rng):
-    found = taylor(flat(lambda x: rng.normal(), np.ones(3)))
-    assert np.isnan(found.order)
-    assert not found.passed
-    assert "cannot be judged" in str(found)
+    orders = taylor(flat(lambda x: rng.normal(), np.ones(3)))
+    assert np.isnan(orders.order)
+    assert not orders.passed
+    assert "cannot be judged" in str(orders)

@@ -72,16 +72,16 @@ T = 0.3
 @pytest.mark.parametrize("name", FORMS)
 def test_right_gradient_has_order_two(name):
     functional = Reduced(FORMS[name].analytic, ANALYTIC_COST, make_stepping("cn"), FOLLOWING)
-    found = taylor(functional)
-    assert min(found) > 1.99
-    assert found.passed
-    np.testing.assert_allclose(found.orders[0], 1.0, atol=0.02)
+    orders = taylor(functional)
+    assert min(orders) > 1.99
+    assert orders.passed
+    np.testing.assert_allclose(orders.orders[0], 1.0, atol=0.02)
 
 
 def test_noise_is_estimated(rng):
-    found = taylor(cubic(noise=lambda: 1e-7 * rng.normal()))
-    assert 2e-8 < found.noise < 4e-7
-    assert np.isnan(found.order) or found.order > 1.9
+    orders = taylor(cubic(noise=lambda: 1e-7 * rng.normal()))
+    assert 2e-8 < orders.noise < 4e-7
+    assert np.isnan(orders.order) or orders.order > 1.9
 
 
 def test_own_point_direction_and_steps():
@@ -89,10 +89,10 @@ def test_own_point_direction_and_steps():
     x, direction = functional.start(), functional.start()
     write(x, [1.0, 2.0, 3.0])
     write(direction, [0.0, 0.0, 1.0])
-    found = taylor(functional, x, direction, [0.1, 0.05])
-    assert found.value == 38.0
-    assert found.derivative == 27.0
-    np.testing.assert_allclose(found.remainders[1], [0.091, 0.022625])  # 9 eps^2 + eps^3
+    orders = taylor(functional, x, direction, [0.1, 0.05])
+    assert orders.value == 38.0
+    assert orders.derivative == 27.0
+    np.testing.assert_allclose(orders.remainders[1], [0.091, 0.022625])  # 9 eps^2 + eps^3
     assert read(x).tolist() == [1.0, 2.0, 3.0]
 
 
@@ -145,17 +145,17 @@ def test_duality_without_parameters():
 
 
 @pytest.mark.parametrize("name", FORMS)
-@pytest.mark.parametrize("given", ["analytic", "automatic"])
-def test_right_callbacks_pass(name, given):
-    found = check(
-        getattr(FORMS[name], given), U0, P0, T, objective=ANALYTIC_COST, control=FOLLOWING
+@pytest.mark.parametrize("value", ["analytic", "automatic"])
+def test_right_callbacks_pass(name, value):
+    verdicts = check(
+        getattr(FORMS[name], value), U0, P0, T, objective=ANALYTIC_COST, control=FOLLOWING
     )
-    assert found.ok
-    assert found.passed
-    assert found.wrong == found.unclear == ()
-    assert {row.verdict for row in found.rows} == {"right"}
-    assert max(row.error for row in found.rows) < 1e-11
-    found.raise_if_wrong()
+    assert verdicts.ok
+    assert verdicts.passed
+    assert verdicts.wrong == verdicts.unclear == ()
+    assert {row.verdict for row in verdicts.rows} == {"right"}
+    assert max(row.error for row in verdicts.rows) < 1e-11
+    verdicts.raise_if_wrong()
 
 
 def test_sources_of_the_derivatives_are_named():
@@ -174,12 +174,12 @@ def test_sources_of_the_derivatives_are_named():
 
 def test_missing_callbacks_of_costs_are_named_as_such():
     cost = Terminal(terminal) + Terminal(terminal, terminal_u, INDEPENDENT)
-    found = check(FORMS["rhs"].analytic, U0, P0, T, objective=cost)
-    sources = {row.name: row.source for row in found.rows}
+    verdicts = check(FORMS["rhs"].analytic, U0, P0, T, objective=cost)
+    sources = {row.name: row.source for row in verdicts.rows}
     assert sources["terminal gradient_u"] == "automatic"
     assert sources["terminal gradient_u 2"] == "callback"
     assert sources["terminal gradient_p 2"] == "independent"
-    assert found.wrong == ("terminal gradient_p 2",)  # it does depend on p
+    assert verdicts.wrong == ("terminal gradient_p 2",)  # it does depend on p
 
 
 # ---- check: mutations of NumPy-style callbacks ---------------------------------------------------
@@ -263,13 +263,13 @@ def test_exactly_the_mutated_callback_is_named(table, name, mutation):
     )
     by_p = mutation(initial_state_p) if table == "control" else initial_state_p
     control = Parameters(FOLLOWING.values, initial_state, by_p)
-    found = check(problem, U0, P0, T, objective=objective, control=control)
-    assert found.wrong == (name,)
-    assert not found.ok
-    assert "WRONG" in str(found)
-    assert found[name].error > 5e-5
+    verdicts = check(problem, U0, P0, T, objective=objective, control=control)
+    assert verdicts.wrong == (name,)
+    assert not verdicts.ok
+    assert "WRONG" in str(verdicts)
+    assert verdicts[name].error > 5e-5
     with pytest.raises(InputError, match=f"wrong callbacks: {name} \\(.* instead of"):
-        found.raise_if_wrong()
+        verdicts.raise_if_wrong()
 
 
 def test_wrong_entry_is_named():
@@ -278,9 +278,9 @@ def test_wrong_entry_is_named():
         values[2, 1] = 0.5
         return values
 
-    found = check(ODE(rhs, 3, NAMES, jacobian_p=wrong), U0, P0, T)
+    verdicts = check(ODE(rhs, 3, NAMES, jacobian_p=wrong), U0, P0, T)
     expected = P0[0] * U0[0] * np.exp(-T)
-    assert found["jacobian_p"].detail == f"entry [2, 1] is 0.5 instead of {expected:.6g}"
+    assert verdicts["jacobian_p"].detail == f"entry [2, 1] is 0.5 instead of {expected:.6g}"
 
 
 @pytest.mark.parametrize("kind", ["apply", "apply_transpose"])
@@ -294,8 +294,8 @@ def test_exactly_the_mutated_product_is_named(kind, name, mutation):
     }
     other = products["apply_transpose" if kind == "apply" else "apply"]
     products[kind] = other if mutation == "not transposed" else mutation(products[kind])
-    found = check(ODE(rhs, 3, NAMES, **{name: Products(**products)}), U0, P0, T)
-    assert found.wrong == (f"{name}.{kind}",)
+    verdicts = check(ODE(rhs, 3, NAMES, **{name: Products(**products)}), U0, P0, T)
+    assert verdicts.wrong == (f"{name}.{kind}",)
 
 
 @pytest.mark.parametrize("mutation", [entry, sign])
@@ -319,44 +319,44 @@ def test_mutation_of_a_large_jacobian_is_found_along_random_directions(mutation)
     }
     assert check(ODE(f, n, 1, jacobian=f_u), u, [0.3]).ok
     assert check(ODE(f, n, 1, jacobian=Products(**right)), u, [0.3]).ok
-    found = check(ODE(f, n, 1, jacobian=mutation(f_u)), u, [0.3])
-    assert found.wrong == ("jacobian",)
-    assert "random direction" in found["jacobian"].detail
+    verdicts = check(ODE(f, n, 1, jacobian=mutation(f_u)), u, [0.3])
+    assert verdicts.wrong == ("jacobian",)
+    assert "random direction" in verdicts["jacobian"].detail
     for kind, product in right.items():
         wrong = right | {kind: mutation(product)}
-        found = check(ODE(f, n, 1, jacobian=Products(**wrong)), u, [0.3])
-        assert found.wrong == (f"jacobian.{kind}",)
+        verdicts = check(ODE(f, n, 1, jacobian=Products(**wrong)), u, [0.3])
+        assert verdicts.wrong == (f"jacobian.{kind}",)
     energy = Terminal(lambda t, u, p: (u**4).sum(), mutation(lambda t, u, p: 4 * u**3))
-    found = check(ODE(f, n, 1), u, [0.3], objective=energy)
-    assert found.wrong == ("terminal gradient_u",)
-    assert "random direction" in found["terminal gradient_u"].detail
+    verdicts = check(ODE(f, n, 1), u, [0.3], objective=energy)
+    assert verdicts.wrong == ("terminal gradient_u",)
+    assert "random direction" in verdicts["terminal gradient_u"].detail
 
 
 def test_false_claims_of_independence_are_named():
-    found = check(
+    verdicts = check(
         ODE(rhs, 3, NAMES, rhs_t=AUTONOMOUS),
         U0,
         P0,
         T,
         objective=Running(density, INDEPENDENT, density_p, AUTONOMOUS),
     )
-    assert found.wrong == ("rhs_t", "running gradient_u", "running density_t")
+    assert verdicts.wrong == ("rhs_t", "running gradient_u", "running density_t")
 
 
 # ---- check: what cannot be judged, what fails ----------------------------------------------------
 
 
 def test_callback_of_the_wrong_shape_is_named():
-    found = check(ODE(rhs, 3, NAMES, jacobian=lambda t, u, p: np.zeros((2, 3))), U0, P0, T)
-    assert found.wrong == ("jacobian",)
-    assert "returned shape (2, 3)" in found["jacobian"].detail
+    verdicts = check(ODE(rhs, 3, NAMES, jacobian=lambda t, u, p: np.zeros((2, 3))), U0, P0, T)
+    assert verdicts.wrong == ("jacobian",)
+    assert "returned shape (2, 3)" in verdicts["jacobian"].detail
 
 
 def test_product_of_the_wrong_shape_is_named():
     products = Products(lambda t, u, p, v: v[:2], lambda t, u, p, w: rhs_u(t, u, p).T @ w)
-    found = check(ODE(rhs, 3, NAMES, jacobian=products), U0, P0, T)
-    assert found.wrong == ("jacobian.apply",)
-    assert "returned shape (2,)" in found["jacobian.apply"].detail
+    verdicts = check(ODE(rhs, 3, NAMES, jacobian=products), U0, P0, T)
+    assert verdicts.wrong == ("jacobian.apply",)
+    assert "returned shape (2,)" in verdicts["jacobian.apply"].detail
 
 
 def test_exception_of_a_product_is_not_taken_for_a_verdict():
@@ -370,14 +370,18 @@ def test_exception_of_a_product_is_not_taken_for_a_verdict():
 
 
 def test_callback_that_is_not_finite_is_named():
-    found = check(ODE(rhs, 3, NAMES, jacobian_p=lambda t, u, p: np.full((3, 3), np.nan)), U0, P0, T)
-    assert found.wrong == ("jacobian_p",)
+    verdicts = check(
+        ODE(rhs, 3, NAMES, jacobian_p=lambda t, u, p: np.full((3, 3), np.nan)), U0, P0, T
+    )
+    assert verdicts.wrong == ("jacobian_p",)
 
 
 def test_rhs_that_drops_derivatives_is_named():
-    found = check(ODE(lambda t, u, p: [float(u[0]) * p[0]], 1, 1, rhs_t=AUTONOMOUS), [1.0], [2.0])
-    assert found.wrong == ("jacobian",)
-    assert "cannot be differentiated" in found["jacobian"].detail
+    verdicts = check(
+        ODE(lambda t, u, p: [float(u[0]) * p[0]], 1, 1, rhs_t=AUTONOMOUS), [1.0], [2.0]
+    )
+    assert verdicts.wrong == ("jacobian",)
+    assert "cannot be differentiated" in verdicts["jacobian"].detail
 
 
 def test_rhs_of_the_wrong_shape_is_an_error():
@@ -394,18 +398,18 @@ def test_rough_rhs_gives_no_verdict():
         jacobian=lambda t, u, p: jacobian,
         rhs_t=AUTONOMOUS,
     )
-    found = check(problem, [1.2345])
-    assert found.unclear == ("jacobian",)
-    assert found.ok
-    assert "cannot tell" in str(found)
+    verdicts = check(problem, [1.2345])
+    assert verdicts.unclear == ("jacobian",)
+    assert verdicts.ok
+    assert "cannot tell" in str(verdicts)
 
 
 def test_points_outside_the_domain_are_avoided():
     """The root takes steps of at most 1e-3, the first differences are not finite."""
     problem = ODE(lambda t, u, p: np.sqrt(p[0] - u), 1, 1, jacobian_p=lambda t, u, p: [[0.0]])
-    found = check(problem, [1.0], [1.001])
-    assert found["jacobian"].error < 1e-8
-    assert found.wrong == ("jacobian_p",)
+    verdicts = check(problem, [1.0], [1.001])
+    assert verdicts["jacobian"].error < 1e-8
+    assert verdicts.wrong == ("jacobian_p",)
 
 
 def test_domain_of_one_point_gives_no_verdict():
@@ -414,15 +418,15 @@ def test_domain_of_one_point_gives_no_verdict():
             raise SolveError("left the domain")
         return u
 
-    found = check(ODE(f, 1, jacobian=lambda t, u, p: [[1.0]], rhs_t=AUTONOMOUS), [1.0])
-    assert found.unclear == ("jacobian",)
+    verdicts = check(ODE(f, 1, jacobian=lambda t, u, p: [[1.0]], rhs_t=AUTONOMOUS), [1.0])
+    assert verdicts.unclear == ("jacobian",)
 
 
 def test_control_without_initial_state_adds_nothing():
     names = [row.name for row in check(FORMS["rhs"].analytic, U0, P0, T).rows]
     for control in (InitialState(U0, P0), Parameters(FOLLOWING.values, U0)):
-        found = check(FORMS["rhs"].analytic, U0, P0, T, control=control)
-        assert [row.name for row in found.rows] == names
+        verdicts = check(FORMS["rhs"].analytic, U0, P0, T, control=control)
+        assert [row.name for row in verdicts.rows] == names
 
 
 def test_observation_of_components_needs_no_check():
@@ -450,8 +454,8 @@ def test_own_kinds_of_costs_are_checked(title):
             scalar = Hidden(scalar) if title == "cost" else scalar
             return Cost(points=((final_time, 1.0, scalar),), densities=((2.0, scalar),))
 
-    found = check(FORMS["rhs"].analytic, U0, P0, T, objective=Own())
-    assert found.wrong == (f"{title} gradient_u", f"{title} gradient_u 2")
+    verdicts = check(FORMS["rhs"].analytic, U0, P0, T, objective=Own())
+    assert verdicts.wrong == (f"{title} gradient_u", f"{title} gradient_u 2")
 
 
 def test_problem_without_parameters():
@@ -459,14 +463,14 @@ def test_problem_without_parameters():
     cost = Terminal(lambda t, u, p: u[0] * u[1]) + LeastSquares(
         [0.1], [[1.0]], observe=lambda t, u, p: u[:1] ** 2
     )
-    found = check(problem, [1.0, 2.0], objective=cost)
-    assert [row.name for row in found.rows] == [
+    verdicts = check(problem, [1.0, 2.0], objective=cost)
+    assert [row.name for row in verdicts.rows] == [
         "jacobian",
         "rhs_t",
         "terminal gradient_u",
         "observe_u",
     ]
-    assert found.ok
+    assert verdicts.ok
 
 
 def test_rate_can_be_given():
@@ -619,10 +623,10 @@ class Chain:
 @pytest.mark.parametrize("field", [False, True])
 @pytest.mark.parametrize("n", [24, 9])
 def test_right_distributed_callbacks_pass(products, field, n):
-    found = Chain(n=n, products=products, field=field).check()
-    assert found.ok
-    assert {row.verdict for row in found.rows} == {"right"}
-    assert max(row.error for row in found.rows) < 1e-9
+    verdicts = Chain(n=n, products=products, field=field).check()
+    assert verdicts.ok
+    assert {row.verdict for row in verdicts.rows} == {"right"}
+    assert max(row.error for row in verdicts.rows) < 1e-9
 
 
 @pytest.mark.mpi
@@ -644,12 +648,12 @@ def test_right_distributed_callbacks_pass(products, field, n):
 )
 @pytest.mark.parametrize("n", [24, 9])
 def test_mutated_distributed_callback_is_named_on_every_rank(name, options, n):
-    found = Chain(name, n=n, **options).check()
-    assert found.wrong == (name,)
-    everywhere = PETSc.COMM_WORLD.tompi4py().allgather(str(found))
-    assert set(everywhere) == {str(found)}
+    verdicts = Chain(name, n=n, **options).check()
+    assert verdicts.wrong == (name,)
+    everywhere = PETSc.COMM_WORLD.tompi4py().allgather(str(verdicts))
+    assert set(everywhere) == {str(verdicts)}
     if (name, n) == ("jacobian", 9):
-        assert found[name].detail.startswith("entry [5, 5] is ")
+        assert verdicts[name].detail.startswith("entry [5, 5] is ")
 
 
 @pytest.mark.mpi
@@ -657,10 +661,10 @@ def test_missing_petsc_style_callbacks_are_listed():
     chain = Chain()
     problem = ODE(chain.rhs, state=chain.grid, parameters=2, jacobian=COLORING)
     control = Parameters({"p0": 0.7, "p1": Parameter(0.2)}, chain.initial)
-    found = check(
+    verdicts = check(
         problem, chain.u, chain.p, objective=Terminal(chain.value, chain.value_u), control=control
     )
-    missing = {row.name for row in found.rows if row.verdict == "not supplied"}
+    missing = {row.name for row in verdicts.rows if row.verdict == "not supplied"}
     assert missing == {
         "jacobian",
         "jacobian_p",
@@ -668,8 +672,8 @@ def test_missing_petsc_style_callbacks_are_listed():
         "terminal gradient_p",
         "initial_state_p",
     }
-    assert found.ok
-    assert "not supplied" in str(found)
+    assert verdicts.ok
+    assert "not supplied" in str(verdicts)
 
 
 @pytest.mark.mpi
@@ -678,12 +682,12 @@ def test_taylor_and_duality_of_a_distributed_problem():
     stepping = Stepping((0.0, 0.5), "rk4", dt=0.05)
     cost = Terminal(chain.value, chain.value_u, chain.value_p)
     functional = Reduced(chain.problem, cost, stepping, InitialState(chain.u, chain.p))
-    found = taylor(functional)
-    assert min(found) > 1.99
+    orders = taylor(functional)
+    assert min(orders) > 1.99
     assert duality(solve(chain.problem, chain.u, chain.p, stepping), cost) < 1e-13
-    derivative = np.array(PETSc.COMM_WORLD.tompi4py().allgather(found.derivative))
+    derivative = np.array(PETSc.COMM_WORLD.tompi4py().allgather(orders.derivative))
     np.testing.assert_array_equal(derivative, derivative[0])
-    assert found.derivative == pytest.approx(-0.28710134048, abs=1e-11)  # on any number of ranks
+    assert orders.derivative == pytest.approx(-0.28710134048, abs=1e-11)  # on any number of ranks
 
 
 def swing(t, u, p):
@@ -704,24 +708,24 @@ COARSE = pytest.mark.filterwarnings("ignore::daeosens.errors.DiscretizationWarni
 @pytest.mark.parametrize("method", ["rk3bs", "rk6vr", "esdirk4", "cn", "beuler"])
 def test_adaptive_steps_are_judged_by_the_steps_that_were_taken(method):
     functional = swinging()(method)
-    found = taylor(functional, hessian=True)
-    assert found.passed
-    assert found.hessian_order == pytest.approx(3.0, abs=0.1)
+    orders = taylor(functional, hessian=True)
+    assert orders.passed
+    assert orders.hessian_order == pytest.approx(3.0, abs=0.1)
     assert taylor(functional).passed
 
 
 @COARSE
 def test_a_wrong_gradient_of_adaptive_steps_is_wrong():
     functional = swinging(slope=lambda t, u, p: 2.002 * u * [1.0, 0.0])("rk6vr")
-    found = taylor(functional)
-    assert not found.passed
-    assert "the gradient is WRONG" in str(found)
+    orders = taylor(functional)
+    assert not orders.passed
+    assert "the gradient is WRONG" in str(orders)
 
 
 @COARSE
 def test_adaptive_steps_after_an_event_are_not_called_wrong():
     turn = Event(lambda t, u, p: u[0] - 0.5, reset=lambda t, u, p: u * [1.0, 0.8], direction=-1)
-    found = taylor(swinging(events=[turn])("rk3bs"))
-    assert found.jumps
-    assert not found.passed
-    assert "the gradient cannot be judged: adaptive steps through events" in str(found)
+    orders = taylor(swinging(events=[turn])("rk3bs"))
+    assert orders.jumps
+    assert not orders.passed
+    assert "the gradient cannot be judged: adaptive steps through events" in str(orders)

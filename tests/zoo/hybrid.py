@@ -233,10 +233,10 @@ def follow(f, t, x, end, when, reset):
 
     event.direction, event.terminal = -1, True
     while True:
-        found = solve_ivp(f, (t, end), x, events=event, **options)
-        if found.status == 0:
-            return found.y[:, -1]
-        hit = found.t[-1]
+        solution = solve_ivp(f, (t, end), x, events=event, **options)
+        if solution.status == 0:
+            return solution.y[:, -1]
+        hit = solution.t[-1]
         for _ in range(3):
             at = solve_ivp(f, (t, hit), x, **options).y[:, -1]
             rate = (when(hit, at + 1e-7 * np.asarray(f(hit, at))) - when(hit, at)) / 1e-7

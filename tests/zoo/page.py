@@ -81,7 +81,7 @@ def fixed_cells(case: Case | FitCase) -> list[str]:
 def measured_cells(outcomes: list[Outcome]) -> list[str]:
     """Return errors and seconds."""
     errors = [outcome.errors for outcome in outcomes if outcome.errors]
-    worst = " ".join(f"{max(each):.0e}" for each in zip(*errors, strict=True))
+    worst = " ".join(f"{max(item):.0e}" for item in zip(*errors, strict=True))
     return [worst or "-", ", ".join(f"{outcome.seconds:.1f}" for outcome in outcomes)]
 
 

@@ -100,8 +100,8 @@ def make_objective(case: Case, style: str) -> Any:
 def make_stepping(case: Case, **more: Any) -> ds.Stepping:
     """Return the method and tolerances of a case, everything else by default."""
     chosen = {"dt": case.dt, "rtol": case.rtol, "atol": case.atol}
-    given = {name: value for name, value in chosen.items() if value is not None}
-    return ds.Stepping(case.span, case.method, **given, **more)
+    by_name = {name: value for name, value in chosen.items() if value is not None}
+    return ds.Stepping(case.span, case.method, **by_name, **more)
 
 
 def derivatives(case: Case, style: str, **more: Any) -> tuple[float, np.ndarray, np.ndarray]:
@@ -133,10 +133,10 @@ def derivatives(case: Case, style: str, **more: Any) -> tuple[float, np.ndarray,
                 PETSc.Vec().createWithArray(a.copy(), comm=PETSc.COMM_SELF) for a in (u0, du0)
             )
         run = ds.solve(problem, u0, p, stepping, times)
-        found = ds.adjoint(run, objective)
-        value = found.value
+        sensitivity = ds.adjoint(run, objective)
+        value = sensitivity.value
         product = ds.hessian_product(run, objective, du0, v[n:])
-        by_x = np.concatenate([np.asarray(found.u0), found.p])
+        by_x = np.concatenate([np.asarray(sensitivity.u0), sensitivity.p])
         along = np.concatenate([np.asarray(product.u0), product.p])
     directions = case.directions
     return value, directions @ by_x, directions @ along
@@ -156,9 +156,9 @@ def fit(case: FitCase, style: str) -> tuple[np.ndarray, np.ndarray]:
     guess = {name: ds.Parameter(value, scale=case.scale) for name, value in case.guess.items()}
     parameters = ds.Parameters(guess, initial_state=case.u0)
     stepping = ds.Stepping(case.span, case.method, rtol=case.rtol)
-    found = ds.fit(problem, case.data, parameters, stepping, observe=list(case.observe))
-    estimate = np.array([found.estimate[name] for name in case.guess])
-    return estimate, np.array([found.covariance.error(name) for name in case.guess])
+    fitted = ds.fit(problem, case.data, parameters, stepping, observe=list(case.observe))
+    estimate = np.array([fitted.estimate[name] for name in case.guess])
+    return estimate, np.array([fitted.covariance.error(name) for name in case.guess])
 
 
 def measure(case: Case | FitCase, style: str) -> tuple[float, ...]:

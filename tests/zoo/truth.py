@@ -527,7 +527,7 @@ def fitted(case: FitCase) -> dict[str, Any]:
 
     def residuals(logs: np.ndarray) -> np.ndarray:
         p = np.exp(logs)
-        found = solve_ivp(
+        solution = solve_ivp(
             lambda t, u: np.asarray(case.rhs(t, u, p), dtype=float),
             case.span,
             case.u0,
@@ -536,7 +536,7 @@ def fitted(case: FitCase) -> dict[str, Any]:
             rtol=1e-12,
             atol=1e-13 * max(1.0, np.max(np.abs(case.u0))),
         )
-        return (found.y[list(case.observe)] - measured).ravel()
+        return (solution.y[list(case.observe)] - measured).ravel()
 
     tight = {"xtol": 1e-15, "ftol": 1e-15, "gtol": 1e-15, "jac": "3-point", "x_scale": "jac"}
     logs = np.log(list(case.guess.values()))
@@ -561,13 +561,13 @@ def fitted(case: FitCase) -> dict[str, Any]:
     variance = 2 * middle / (measured.size - k)
     errors = np.exp(logs) * np.sqrt(variance * np.diag(np.linalg.inv(hessian)))
     estimate = np.exp(logs)
-    found = {"estimate": estimate.tolist(), "standard_error": errors.tolist()}
+    values = {"estimate": estimate.tolist(), "standard_error": errors.tolist()}
     if case.certified:
         off = abs(estimate / list(case.certified.values()) - 1).max()
-        found["published"] = float(off)
-    found["uncertainty"] = {"estimate": 1e-7, "standard_error": 1e-4}
-    found["how"] = "SciPy: least_squares with DOP853 at 1e-12, differences for the Hessian"
-    return found
+        values["published"] = float(off)
+    values["uncertainty"] = {"estimate": 1e-7, "standard_error": 1e-4}
+    values["how"] = "SciPy: least_squares with DOP853 at 1e-12, differences for the Hessian"
+    return values
 
 
 def truth(case: Case | FitCase) -> dict[str, Any]:
@@ -578,17 +578,17 @@ def truth(case: Case | FitCase) -> dict[str, Any]:
         parts = ("value", "gradient", "hessian", "uncertainty")
         return {key: known[key] for key in parts} | {"how": f"that of {case.truth_of}"}
     if case.truth is None:
-        found = variational(case)
+        solution = variational(case)
     else:
-        found = closed(case) if case.exact else by_program(case)
+        solution = closed(case) if case.exact else by_program(case)
     if case.published:
         off = max(
-            abs(found["final"][i] - value) / abs(value) for i, value in case.published.items()
+            abs(solution["final"][i] - value) / abs(value) for i, value in case.published.items()
         )
-        found["published"] = off
+        solution["published"] = off
         if off > case.published_digits:
             print(f"  {case.name}: published digits are {off:.1e} away")
-    return found
+    return solution
 
 
 def main() -> None:
@@ -608,15 +608,15 @@ def main() -> None:
             continue
         begin = time.perf_counter()
         try:
-            found = truth(case)
+            exact = truth(case)
         except Exception as error:  # noqa: BLE001 - the next case may do
             print(f"{case.name}: {type(error).__name__}: {error}", flush=True)
             continue
-        worst = found["uncertainty"]
+        worst = exact["uncertainty"]
         taken = time.perf_counter() - begin
-        print(f"{case.name}: {taken:.1f} s, {found['how']}, {worst}", flush=True)
+        print(f"{case.name}: {taken:.1f} s, {exact['how']}, {worst}", flush=True)
         stored = json.loads(STORE.read_text()) if STORE.exists() else {}
-        stored[case.name] = found
+        stored[case.name] = exact
         new = STORE.with_suffix(".new")
         lines = (f"{json.dumps(name)}: {json.dumps(row)}" for name, row in sorted(stored.items()))
         new.write_text("{\n" + ",\n".join(lines) + "\n}\n")
