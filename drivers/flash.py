@@ -282,41 +282,41 @@ def draw(config: Config, results: Results, run: ds.timestepping.Trajectory) -> N
         switching_figure,
     )
 
-    n, x = len(config.substances), run.u
+    n, x, times = len(config.substances), run.u[1:], run.times[1:]  # the first y is not found yet
     y = x[:, len(config.states) : len(config.states) + n]
     vapour, liquid = (np.transpose(part) for part in split(config, x.T, y.T))
     if config.specification == "TP":
-        level = Row("T [K]", [Course("", run.times, config.start + config.heat * run.times)])
+        level = Row("T [K]", [Course("", times, config.start + config.heat * times)])
     else:
         _, temperature, room = thermal(config, x.T, y.T)
         pressure = vapour.sum(axis=1) * R * temperature / room
-        level = Row("pressure [bar]", [Course("", run.times, 1e-5 * pressure)])
+        level = Row("pressure [bar]", [Course("", times, 1e-5 * pressure)])
     light = config.substances[0]
     rows = [
         level,
         Row(
             "part that is\nvapour",
             [
-                Course(name, run.times, vapour[:, k] / x[:, k])
+                Course(name, times, vapour[:, k] / x[:, k])
                 for k, name in enumerate(config.substances)
             ],
         ),
         Row(
             f"part of {light}",
             [
-                Course("in vapour", run.times, vapour[:, 0] / vapour.sum(axis=1)),
-                Course("in liquid", run.times, liquid[:, 0] / liquid.sum(axis=1)),
+                Course("in vapour", times, vapour[:, 0] / vapour.sum(axis=1)),
+                Course("in liquid", times, liquid[:, 0] / liquid.sum(axis=1)),
             ],
         ),
         Row(
             "left as vapour\n[mol]",
-            [Course(name, run.times, x[:, n + k]) for k, name in enumerate(config.substances)],
+            [Course(name, times, x[:, n + k]) for k, name in enumerate(config.substances)],
         ),
     ]
     one_phase = (np.abs(y) >= 0.999 * FAR).any(axis=1)
     edges = np.flatnonzero(np.diff(np.concatenate([[0], one_phase.astype(int), [0]])))
     shaded = [
-        (float(run.times[start]), float(run.times[end - 1]))
+        (float(times[start]), float(times[end - 1]))
         for start, end in zip(edges[::2], edges[1::2], strict=True)
     ]
     switching_figure(

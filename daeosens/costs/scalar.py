@@ -403,7 +403,7 @@ def _with_natives(
 
 def _address(function: object) -> tuple[int, int] | None:
     if isinstance(function, Compiled):
-        return function.native.address, function.native.user_data
+        return function.native.where
     return (0, 0) if function == INDEPENDENT else None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,24 @@ import numpy as np
 import numpy.typing as npt
 
 from daeosens.errors import InputError
+
+
+class LateAddress:
+    """The address of a C function that is compiled when somebody asks for it.
+
+    Parameters
+    ----------
+    find : callable
+        Returns it.
+    """
+
+    def __init__(self, find: Callable[[], int]) -> None:
+        self._find, self._address = find, 0
+
+    def __int__(self) -> int:
+        """Return the address."""
+        self._address = self._address or self._find()
+        return self._address
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +42,7 @@ class Native:
 
     Parameters
     ----------
-    address : int
+    address : int or LateAddress
         Of the function.
     user_data : int
         Address passed to it as the last argument.
@@ -50,7 +69,7 @@ class Native:
     0
     """
 
-    address: int
+    address: int | LateAddress
     user_data: int = 0
     keeps: Any = None
     pattern: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]] | None = None
@@ -58,11 +77,17 @@ class Native:
     sizes: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.address, int) or self.address <= 0:
+        late = isinstance(self.address, LateAddress)
+        if not late and (not isinstance(self.address, int) or self.address <= 0):
             raise InputError(
                 f"the address of a C function is {self.address!r}",
                 expected="that of a function that was loaded or compiled",
             )
+
+    @property
+    def where(self) -> tuple[int, int]:
+        """Addresses of the function, which is compiled now at the latest, and of its user data."""
+        return int(self.address), self.user_data
 
 
 def admit_native(callback: object) -> Native | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -57,7 +57,6 @@ class Compiled:
         self, native: Native, name: str, shapes: tuple[tuple[int, ...], ...], *, returns: bool
     ) -> None:
         self.native = native
-        self._where = (native.address, native.user_data)
         self.shapes = shapes
         self._returns = returns
         shape: tuple[int, ...] = shapes[0] if shapes else ()
@@ -65,6 +64,10 @@ class Compiled:
         self.scratch = np.empty(shape)
         if self._pattern is not None:
             self.scratch = np.empty(self._pattern.columns.size)
+
+    @cached_property
+    def _where(self) -> tuple[int, int]:
+        return self.native.where
 
     def __call__(self, t: float, *arrays: Any) -> Any:
         """Return what the function fills and returns, in new arrays; a tuple if several.

@@ -105,6 +105,8 @@ def switching_figure(
 ) -> Path:
     """Draw quantities over time, one axes below the other, with the same times shaded in all.
 
+    There is one legend: what has the same name has one colour, and other names have others.
+
     Parameters
     ----------
     path : Path
@@ -129,6 +131,10 @@ def switching_figure(
                     f"values of shape {np.shape(course.values)}",
                     expected="as many times as values",
                 )
+    names = [name for row in rows for name in (*(each.name for each in row.courses), *row.levels)]
+    colors = {
+        name: COLORS[k % len(COLORS)] for k, name in enumerate(dict.fromkeys(filter(None, names)))
+    }
     with canvas(path, (6.5, 0.9 + 1.55 * len(rows))) as figure:
         column: Any = figure.subplots(len(rows), 1, sharex=True, squeeze=False)
         for axes, row in zip(column[:, 0], rows, strict=True):
@@ -136,10 +142,10 @@ def switching_figure(
                 label = shade_label if k == 0 else ""
                 axes.axvspan(start, end, color="0.9", linewidth=0, label=label or None, zorder=0)
             for k, course in enumerate(row.courses):
-                axes.plot(course.times, course.values, color=COLORS[k], label=course.name or None)
-            for k, (name, level) in enumerate(row.levels.items()):
-                color = COLORS[(len(row.courses) + k) % len(COLORS)]
-                axes.axhline(level, color=color, linestyle="--", linewidth=1.0, label=name)
+                color = colors[course.name] if course.name else COLORS[k]
+                axes.plot(course.times, course.values, color=color, label=course.name or None)
+            for name, level in row.levels.items():
+                axes.axhline(level, color=colors[name], linestyle="--", linewidth=1.0, label=name)
             axes.set(ylabel=row.label)
             axes.margins(x=0.01, y=0.1)
             axes.grid(visible=True, axis="y")

@@ -41,10 +41,9 @@ class Held:
         if problem.stencil is not None:
             registered = RegisteredStencil(problem.stencil, self._p)
         else:
-            rhs = problem.native["rhs"]
             registered = Registered(
                 problem.size,
-                (rhs.address, rhs.user_data),
+                problem.native["rhs"].where,
                 self._p,
                 np.array(problem.breakpoints, dtype=float),
             )

@@ -108,7 +108,7 @@ def _steps(
 ) -> DenseSteps:
     native = problem.native
     functions = {
-        name: (native[name].address, native[name].user_data)
+        name: native[name].where
         for name in names
         if name in native and (name != "jacobian_p" or native[name].pattern is None)
     }

@@ -217,7 +217,7 @@ def _set_compiled_residual(
     registered.set_residual(
         ts,
         work,
-        (native.address, native.user_data),
+        native.where,
         compiled.scratch,
         compiled.places,
         *system.parts,

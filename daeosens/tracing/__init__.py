@@ -14,6 +14,7 @@ from daeosens.errors import InputError, require
 from daeosens.petsc.ranks import agree
 from daeosens.problem.event import EventLike
 from daeosens.problem.grids import Grid
+from daeosens.tracing.daeo.effort import SearchEffort
 from daeosens.tracing.model import DAEOModel, LinearDAEOModel, Model, Parametrized
 
 
@@ -242,6 +243,7 @@ def DAEO(  # noqa: N802 (a noun, like ODE)
     running: Callable[..., Any] | None = None,
     breakpoints: npt.ArrayLike = (),
     extension: Callable[..., Any] | None = None,
+    effort: SearchEffort | None = None,
     comm: MPI.Comm = MPI.COMM_WORLD,
 ) -> DAEOModel:
     """Describe x' = f(t, x, y, p), where y minimises h(t, x, y, p) over a box.
@@ -281,6 +283,8 @@ def DAEO(  # noqa: N802 (a noun, like ODE)
         Your own enclosures of h and its derivatives in y over boxes, in the place of those that are
         made from h: ``extension`` of ``tracing.daeo.intervals.interval_function``.  Not with
         ``constraints``.
+    effort : SearchEffort, optional
+        How much is searched and proven along a run, where that is not to be found by itself.
     comm : MPI.Comm, optional
         As for ``trace``.
 
@@ -322,10 +326,22 @@ def DAEO(  # noqa: N802 (a noun, like ODE)
         constraints=constraints,
         running=running,
         breakpoints=breakpoints,
+        effort=effort,
     )
     build = _needed("daeo.build").build_daeo
     model: DAEOModel = build(
-        f, h, constraints, size, parameters, box, events, running, breakpoints, extension, comm
+        f,
+        h,
+        constraints,
+        size,
+        parameters,
+        box,
+        events,
+        running,
+        breakpoints,
+        extension,
+        effort or SearchEffort(),
+        comm,
     )
     return model
 
@@ -521,6 +537,7 @@ __all__ = [
     "LinearDAEOModel",
     "Model",
     "Parametrized",
+    "SearchEffort",
     "trace",
     "trace_residual",
     "trace_stencil",

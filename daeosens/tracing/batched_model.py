@@ -58,7 +58,7 @@ class FactoredBatch:
         self._small, self.largest = sum(entries) <= SMALL, max(entries)
         few = UNPACKED // self.largest // 8 * 8
         self.rows_at_once = few if few >= 16 else PACKED
-        self.rhs_in_c = _place(self._whole) if self._small else None
+        self.rhs_in_c = self._whole.where if self._small else None
 
     def rhs(self, t: Array, u: Array, p: Array) -> Array:
         """Return f at every point [K, n]."""
@@ -100,7 +100,7 @@ class FactoredBatch:
     def steps(self) -> FactorSteps:
         """Adjoint steps of explicit methods by the same parts, for few rows."""
         parts = self._parts
-        inner, slopes = [_place(factor) for factor in self._inner], _place(self._slopes)
+        inner, slopes = [factor.where for factor in self._inner], self._slopes.where
         matrices = [
             factor.start if factor.start is not None else np.ascontiguousarray(factor.constant)
             for factor in parts.factors
@@ -124,7 +124,7 @@ class FactoredBatch:
         first, start = 0, 0
         for factor, inner in zip(self._parts.factors, self._inner, strict=True):
             values = np.empty((len(t), factor.columns))
-            call_points(*_place(inner), t, (u, p, y), (values,))
+            call_points(*inner.where, t, (u, p, y), (values,))
             matrix = factor.matrix(p)
             y[:, first : first + factor.rows] = values @ (matrix if factor.transposed else matrix.T)
             v[:, start : start + factor.columns] = values
@@ -144,14 +144,10 @@ class FactoredBatch:
         return FactorPulls(u.shape[1], matrices, parts.table, runs, values, v, parts.only_u, sums)
 
 
-def _place(function: Native) -> tuple[int, int]:
-    return function.address, function.user_data
-
-
 def _fill(
     function: Native, name: str, t: Array, inputs: tuple[Array, ...], outputs: tuple[Array, ...]
 ) -> None:
-    if call_points(*_place(function), t, inputs, outputs):
+    if call_points(*function.where, t, inputs, outputs):
         return
     for out in outputs:
         for time, values in zip(t.tolist(), out, strict=True):

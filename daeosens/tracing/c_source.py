@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from daeosens.tracing.casadi import casadi
-from daeosens.tracing.derivatives import DATA, Generated
+from daeosens.tracing.derivatives import CLOSE, DATA, HELD, ITERATIONS, Generated, Held
 from daeosens.tracing.loop_rolling import STACK, rolled
 from daeosens.tracing.matrix_products import with_fast_products
 
@@ -21,13 +21,18 @@ def source(functions: Sequence[Generated]) -> str:
     generator = casadi.CodeGenerator("model.c", {"with_header": False, "verbose": False})
     for function in functions:
         generator.add(function.function)
+    iterations = {part.held.name: part.held for part in functions if part.held is not None}
+    for held in iterations.values():
+        for function in (held.start, held.step, held.values):
+            generator.add(function)
     # what nobody else calls the compiler puts in its place
     code = f"#define CASADI_SYMBOL_EXPORT static\n{generator.dump()}"
     # the wrappers never pass NULL for an input; without the question compiling takes half the time
     code = re.sub(r"arg\[(\d+)\]\? arg\[\1\]\[(\d+)\] : 0", r"arg[\1][\2]", code)
     code = re.sub(r"arg\[(\d+)\] \? arg\[\1\] : casadi_zeros", r"arg[\1]", code)
     code = rolled(with_fast_products(code))
-    return "\n".join([code, *(_wrapper(function) for function in functions)])
+    finders = [_finder(held) for held in iterations.values()]
+    return "\n".join([code, *finders, *(_wrapper(function) for function in functions)])
 
 
 def entry(name: str) -> str:
@@ -42,7 +47,11 @@ def _wrapper(generated: Generated) -> str:
     filled = outputs[:-1] if returned else outputs
     arguments = [
         "double t",
-        *(f"const double *{name}" for name in inputs[1:] if name not in (_row(generated), DATA)),
+        *(
+            f"const double *{name}"
+            for name in inputs[1:]
+            if name not in (_row(generated), DATA, HELD)
+        ),
     ]
     arguments += [f"double *{name}" for name in filled]
     arguments += [f"const double *{DATA}"] if DATA in inputs else []
@@ -57,6 +66,12 @@ def _wrapper(generated: Generated) -> str:
         f"  double *res_[{sizes[1] + 1}];",
         "  double returned_ = 0.0;",
     ]
+    if generated.held is not None:
+        given = ", ".join(("t", "u", "p", *([DATA] if DATA in inputs else [])))
+        lines += [
+            f"  double {HELD}[{generated.held.symbols.numel()}];",
+            f"  {_found(generated.held)}({given}, {HELD});",
+        ]
     call = [f"arg_[{k}] = {'&t' if name == 't' else name};" for k, name in enumerate(inputs)]
     call += [f"res_[{k}] = {name};" for k, name in enumerate(filled)]
     call += [f"res_[{len(filled)}] = &returned_;"] if returned else []
@@ -74,6 +89,46 @@ def _wrapper(generated: Generated) -> str:
         lines += [f"  {line}" for line in call]
     lines += ["  return returned_;"] if returned else []
     return "\n".join([*lines, "}"])
+
+
+def _found(held: Held) -> str:
+    return f"find_{held.name}"
+
+
+def _finder(held: Held) -> str:
+    """Return a C function that fills the constants: steps of an iteration, and what follows."""
+    functions = held.start, held.step, held.values
+    arg, res, iw, w = (
+        max(getattr(function, f"sz_{kind}")() for function in functions)
+        for kind in ("arg", "res", "iw", "w")
+    )
+    given = ["t", "u", "p", *([DATA] if held.start.n_in() > 3 else [])]
+    arguments = ", ".join(f"const double *{name}" for name in given[1:])
+    n, size = len(given), held.start.numel_out(0)
+    return "\n".join(
+        [
+            f"static void {_found(held)}(double t, {arguments}, double *{HELD}) {{",
+            f"  double w_[{w + 1}], point[{size + 1}], next[{size + 1}], change = 0.0;",
+            f"  casadi_int iw_[{iw + 1}];",
+            f"  const double *arg_[{arg + 1}];",
+            f"  double *res_[{res + 1}];",
+            *(f"  arg_[{k}] = {'&t' if name == 't' else name};" for k, name in enumerate(given)),
+            "  res_[0] = point;",
+            f"  {held.start.name()}(arg_, res_, iw_, w_, 0);",
+            f"  for (int k = 0; k < {ITERATIONS}; ++k) {{",
+            f"    arg_[{n}] = point;",
+            "    res_[0] = next;",
+            "    res_[1] = &change;",
+            f"    {held.step.name()}(arg_, res_, iw_, w_, 0);",
+            f"    for (int i = 0; i < {size}; ++i) point[i] = next[i];",
+            f"    if (k && !(change > {CLOSE:g})) break;",
+            "  }",
+            f"  arg_[{n}] = point;",
+            f"  res_[0] = {HELD};",
+            f"  {held.values.name()}(arg_, res_, iw_, w_, 0);",
+            "}",
+        ]
+    )
 
 
 def _row(generated: Generated) -> str:

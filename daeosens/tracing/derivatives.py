@@ -28,6 +28,15 @@ COLORS = 32
 DATA = "data"
 """The input that is no argument of callbacks."""
 
+HELD = "held"
+"""The input of constants that an iteration finds, see ``Held``."""
+
+ITERATIONS = 25
+"""So many steps an iteration takes at most."""
+
+CLOSE = 1e-9
+"""It ends with a step that is smaller, from the second one on: it converges quadratically."""
+
 _BRANCHES = frozenset(
     getattr(casadi, f"OP_{name}")
     for name in (
@@ -38,26 +47,69 @@ _BRANCHES = frozenset(
 
 
 @dataclass(frozen=True, eq=False)
+class Held:
+    """Constants in graphs that an iteration finds whenever the graph is to be evaluated.
+
+    Derivatives take them for constants.
+
+    Attributes
+    ----------
+    name : str
+        An identifier.
+    symbols : casadi.SX
+        What stands for them in graphs [k].
+    start : casadi.Function
+        (t, u, p) -> the point where the iteration begins; all three take ``data`` after p if the
+        graphs do.
+    step : casadi.Function
+        (t, u, p, point) -> the next point, and how far it is away.
+    values : casadi.Function
+        (t, u, p, point) -> the constants [k].
+    """
+
+    name: str
+    symbols: Any
+    start: Any
+    step: Any
+    values: Any
+
+    def found(self, *inputs: Any) -> Any:
+        """Return the constants at numbers (t, u, p), evaluated by CasADi."""
+        point = self.start(*inputs)
+        for k in range(ITERATIONS):
+            point, change = self.step(*inputs, point)
+            if k and not float(change) > CLOSE:
+                break
+        return self.values(*inputs, point)
+
+
+@dataclass(frozen=True, eq=False)
 class Generated:
     """One function to evaluate, with the inputs and outputs of a callback by name.
 
     Attributes
     ----------
     function : casadi.Function
-        Inputs "t", "u", "p", and more by kind; an output called "returned" is a number.  A last
-        input "data" is bound by ``execution.with_data``.
+        Inputs "t", "u", "p", and more by kind; an output called "returned" is a number.  An
+        input "data" is bound by ``execution.with_data``; a last one "held" is found first.
     shape : tuple of int
         That of the matrix, or of the first output.
     pattern : (array [rows + 1], array [nnz]) of int32, optional
         Where the output holds the values of a sparse matrix: row starts and columns (CSR).
     by_rows : bool
         Whether the output is only one row of the matrix, the product with a unit vector "w".
+    held : Held, optional
+        The constants that are found first.
+    order : int
+        That of the derivatives.
     """
 
     function: Any
     shape: tuple[int, ...]
     pattern: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]] | None = None
     by_rows: bool = False
+    held: Held | None = None
+    order: int = 0
 
     @property
     def name(self) -> str:
@@ -78,9 +130,8 @@ class Graph:
         Whether it is a number.
     udot : casadi.SX, casadi.MX or None
         The rate u', of a residual.
-    held : (symbols, graph), optional
-        Symbols in ``value`` that stand for a graph of the inputs, which derivatives take for
-        constants: where Newton's method begins.
+    held : Held, optional
+        Constants in ``value`` that are found by an iteration.
     data : symbols, optional
         Symbols in ``value`` for numbers that a user of the compiled function brings along, one
         function for many of them; derivatives take them for constants.
@@ -93,7 +144,7 @@ class Graph:
     value: Any
     number: bool
     udot: Any = None
-    held: tuple[Any, Any] | None = None
+    held: Held | None = None
     data: Any = None
 
     @property
@@ -262,11 +313,10 @@ def _function(
     graph: Graph, ending: str, inputs: dict[str, Any], outputs: dict[str, Any], shape: Sequence[int]
 ) -> Generated:
     dense = [casadi.densify(output) for output in outputs.values()]
-    if graph.held is not None:
-        symbols, reached = graph.held
-        dense = casadi.substitute(dense, [symbols], [reached])
     if graph.data is not None:
         inputs = {**inputs, DATA: graph.data}
+    if graph.held is not None:
+        inputs = {**inputs, HELD: graph.held.symbols}
     function = casadi.Function(
         graph.name + ending,
         list(inputs.values()),
@@ -275,7 +325,8 @@ def _function(
         list(outputs),
         {"cse": True},
     )
-    return Generated(function, tuple(shape)[:1])
+    order = 0 if not ending else 2 if "hessian" in ending else 1
+    return Generated(function, tuple(shape)[:1], held=graph.held, order=order)
 
 
 def _is_matrix(graph: Graph) -> bool:
@@ -300,7 +351,7 @@ def _matrix(graph: Graph, ending: str, x: Any, *, square: bool) -> Generated:
         (w,) = _symbols(graph, w=graph.value.numel())
         row = {"out": casadi.jtimes(graph.value, x, w, True)}
         function = _function(graph, ending, point | {"w": w}, row, ()).function
-        return Generated(function, pattern.shape, by_rows=True)
+        return Generated(function, pattern.shape, by_rows=True, order=1)
     if square:  # an implicit step adds to the diagonal, and F_udot to F_u
         pattern = pattern + casadi.Sparsity.diag(*pattern.shape)
         for state in graph.states.values():
@@ -308,7 +359,8 @@ def _matrix(graph: Graph, ending: str, x: Any, *, square: bool) -> Generated:
     entries = pattern.numel()
     if entries <= 256 or pattern.nnz() > entries / 4:
         outputs = {"out": casadi.densify(jacobian).T}
-        return Generated(_function(graph, ending, point, outputs, ()).function, pattern.shape)
+        function = _function(graph, ending, point, outputs, ()).function
+        return Generated(function, pattern.shape, held=graph.held, order=1)
     values = casadi.project(jacobian, pattern).T
     transposed = pattern.T  # CasADi's columns of the transpose are the rows
     rows, columns = (
@@ -316,4 +368,4 @@ def _matrix(graph: Graph, ending: str, x: Any, *, square: bool) -> Generated:
     )
     outputs = {"out": casadi.vertcat(values.nz[:])}
     function = _function(graph, ending, point, outputs, ()).function
-    return Generated(function, pattern.shape, (rows, columns))
+    return Generated(function, pattern.shape, (rows, columns), held=graph.held, order=1)

@@ -13,24 +13,53 @@ from mpi4py import MPI
 from scipy import sparse
 
 from daeosens.errors import InputError, warn
-from daeosens.petsc.c_function import Native
+from daeosens.petsc.c_function import LateAddress, Native
 from daeosens.petsc.vectors import Array
 from daeosens.problem.c_callback import Compiled
 from daeosens.tracing.c_source import entry, source
 from daeosens.tracing.compilation import CompilerError, load
-from daeosens.tracing.derivatives import Generated
+from daeosens.tracing.derivatives import DATA, Generated
+
+LONG = 3000
+"""Derivatives of so many operations are compiled when somebody needs them: it takes a second."""
 
 
 def executable(functions: Sequence[Generated], comm: MPI.Comm) -> Mapping[str, Any]:
     """Return each function, by its name, as a callback for ODE, costs and events.
 
     They are C functions; without a compiler Python ones with the same results.  Collective on
-    ``comm``.
+    ``comm``; but derivatives that are long are compiled later, by whoever needs them first.
     """
-    library = compiled_library(source(functions), comm)
+    at_once, *later = _libraries(functions)
+    library = compiled_library(source(at_once), comm)
     if library is None:
         return {function.name: _interpreted(function) for function in functions}
-    return {function.name: _native(function, library) for function in functions}
+    ready = {function.name: _native(function, lambda: library) for function in at_once}
+    now = {name: replace(native, address=int(native.address)) for name, native in ready.items()}
+    for group in later:
+        now |= {function.name: _native(function, _loaded(group)) for function in group}
+    return now
+
+
+def _libraries(functions: Sequence[Generated]) -> list[list[Generated]]:
+    """Return what is compiled together: first what is compiled at once, then what is not."""
+    at_once, later = list[Generated](), list[list[Generated]]()
+    for order in range(3):
+        sized = [
+            (part.function.n_instructions(), part) for part in functions if part.order == order
+        ]
+        if order == 0 or sum(size for size, _ in sized) <= LONG:
+            at_once += [part for _, part in sized]
+            continue
+        together = [part for size, part in sized if size <= LONG // 2]
+        later += [together] if together else []
+        later += [[part] for size, part in sized if size > LONG // 2]
+    return [at_once, *later]
+
+
+def _loaded(functions: Sequence[Generated]) -> Callable[[], ctypes.CDLL]:
+    """Return what compiles some functions, once; of several processes the first one does."""
+    return cache(lambda: load(source(functions), MPI.COMM_SELF))
 
 
 def compiled_library(code: str, comm: MPI.Comm) -> ctypes.CDLL | None:
@@ -75,15 +104,16 @@ def _warn(message: str) -> None:
     )
 
 
-def _native(generated: Generated, library: ctypes.CDLL) -> Native:
-    def address(symbol: str) -> int:
-        pointer: Any = getattr(library, symbol, None)
+def _native(generated: Generated, library: Callable[[], ctypes.CDLL]) -> Native:
+    name, reads = generated.name, generated.function
+
+    def find() -> int:
+        pointer: Any = getattr(library(), entry(name), None)
         return ctypes.cast(pointer, ctypes.c_void_p).value or 0
 
-    name, reads = generated.name, generated.function
     sizes = (reads.numel_in("u"), reads.numel_in("p")) if {"u", "p"} <= {*reads.name_in()} else None
     return Native(
-        address(entry(name)),
+        LateAddress(find),
         keeps=library,
         pattern=generated.pattern,
         sizes=sizes,
@@ -93,7 +123,9 @@ def _native(generated: Generated, library: ctypes.CDLL) -> Native:
 def _interpreted(generated: Generated) -> Callable[..., Any]:
     function, pattern = generated.function, generated.pattern
     shape: Any = generated.shape
-    sizes = [function.numel_in(k) for k in range(function.n_in())]
+    sizes = [function.numel_in(k) for k in range(function.n_in() - (generated.held is not None))]
+    points = ("t", "u", "p", DATA)
+    of_held = [k for k, name in enumerate(function.name_in()) if name in points]
 
     def call(*arguments: Any) -> Any:
         if [np.size(argument) for argument in arguments] != sizes:
@@ -102,7 +134,10 @@ def _interpreted(generated: Generated) -> Callable[..., Any]:
                 expected=f"sizes {[np.size(argument) for argument in arguments]}",
                 remedy="terminal, event or running of the model that is solved",
             )
-        outputs = function.call([np.asarray(argument) for argument in arguments])
+        inputs = [np.asarray(argument) for argument in arguments]
+        if generated.held is not None:
+            inputs.append(generated.held.found(*(inputs[k] for k in of_held)))
+        outputs = function.call(inputs)
         arrays = [np.array(output, dtype=float) for output in outputs]
         results: list[Any] = [array[:, 0] for array in arrays]
         if function.name_out()[-1] == "returned":

@@ -5,8 +5,10 @@
 "one jump" is x' = -(p0 + y) x with two minimisers on [0, 1], whose solution is known; "emerging"
 is x' = y with h = (x - y)^2 + sin(5y) on [0, 2], nine minimisers, five or six of them there at a
 time, and four jumps; "waves" has as many minimisers as its box is wide, and one jump.  "tracked" is
-a DAEO, "searched" an ODE whose right-hand side searches the box, with proof, at every call, and
-whose steps meet jumps wherever they happen.  Least processor times of a run and of its gradient.
+a DAEO, "not located" an ODE whose right-hand side follows both minimisers and takes the lower one,
+"searched" one that searches the box, with proof, at every call: the steps of both meet jumps
+wherever they happen.  "search a step" is a DAEO that searches after every step, proven or not,
+and locates jumps.  Least processor times of a run and of its gradient.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -120,15 +122,40 @@ def searched(method: str, steps: ds.Stepping) -> Row:
     return Row("one jump", 2, "searched", method, run.n_steps, None, milliseconds, None, error)
 
 
+def not_located(method: str, steps: ds.Stepping, repeat: int) -> Row:
+    """Time a run of an ODE that follows both minimisers by Newton's method."""
+    _, p1, p2, p3 = SIMPLE
+
+    def rhs(t: float, x: Any, _p: Any) -> Any:
+        places = np.array([-1.0, 1.0])
+        for _ in range(4):
+            angles = p3 * places
+            slopes = -4.0 * places * (p1 - places**2) - (x[0] - p2) * p3 * np.cos(angles)
+            bends = 12.0 * places**2 - 4.0 * p1 + (x[0] - p2) * p3**2 * np.sin(angles)
+            places = places - slopes / bends
+        values = two_wells(t, x, places[None], SIMPLE)
+        return decay(t, x, places[np.argmin(values)], SIMPLE)
+
+    ode = ds.ODE(rhs, 1, jacobian="differences")
+    milliseconds, run = least(lambda: ds.solve(ode, [1.0], [], steps), repeat)
+    error = abs(float(run.u[-1, 0]) - FINAL)
+    return Row("one jump", 2, "not located", method, run.n_steps, None, milliseconds, None, error)
+
+
 def measure(repeat: int) -> list[Row]:
     """Return all lines."""
     rows: list[Row] = []
-    simple = ds.DAEO(decay, two_wells, size=(1, 1), parameters=4, box=[(-6.0, 6.0)])
+    wells = decay, two_wells, (1, 1), 4
+    simple = ds.DAEO(*wells, box=[(-6.0, 6.0)])
+    every = ds.DAEO(*wells, box=[(-6.0, 6.0)], effort=ds.tracing.SearchEffort(interval=0.0))
     for n in (4, 40, 400, 4000, 40000, 400000):
         fixed = f"cn, {n} steps", ds.Stepping((0.0, 1.0), "cn", dt=1.0 / n)
         rows.append(tracked("one jump", simple, [1.0], SIMPLE, fixed, repeat, FINAL))
         if n in (40, 400, 4000):
-            rows.append(searched(f"rk2a, {n} steps", ds.Stepping((0.0, 1.0), "rk2a", dt=1.0 / n)))
+            row = tracked("one jump", every, [1.0], SIMPLE, fixed, repeat, FINAL)
+            rows.append(replace(row, how="search a step"))
+            explicit = f"rk2a, {n} steps", ds.Stepping((0.0, 1.0), "rk2a", dt=1.0 / n)
+            rows += [not_located(*explicit, repeat), searched(*explicit)]
     tight = "rk6vr, rtol 1e-10", ds.Stepping((0.0, 1.0), "rk6vr", rtol=1e-10)
     rows.append(tracked("one jump", simple, [1.0], SIMPLE, tight, repeat, FINAL))
     emerging = ds.DAEO(follow, waves, size=(1, 1), parameters=0, box=[(-20.0, 20.0)])
@@ -150,7 +177,7 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = measure(arguments.repeat)
     print(
-        f"{'problem':<11}{'optimisers':>11}{'':>10}  {'method':<20}{'steps':>7}{'searches':>9}"
+        f"{'problem':<11}{'optimisers':>11}{'':>15}  {'method':<20}{'steps':>7}{'searches':>9}"
         f"{'run, ms':>10}{'gradient, ms':>14}{'error':>10}"
     )
     for row in rows:
@@ -158,7 +185,7 @@ def main() -> None:
         searches = "" if row.searches is None else str(row.searches)
         error = "" if row.error is None else f"{row.error:.1e}"
         print(
-            f"{row.problem:<11}{row.optimisers:>11}{row.how:>10}  {row.method:<20}{row.steps:>7}"
+            f"{row.problem:<11}{row.optimisers:>11}{row.how:>15}  {row.method:<20}{row.steps:>7}"
             f"{searches:>9}{row.run:>10.2f}{gradient:>14}{error:>10}"
         )
     for method, bound in BOUNDS:

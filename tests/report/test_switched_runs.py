@@ -1,5 +1,7 @@
 """Figures of runs that switch, and of curves with their tangents."""
 
+import re
+
 import numpy as np
 import pytest
 from matplotlib.image import imread
@@ -40,6 +42,19 @@ def test_names_and_labels_are_in_the_figure(tmp_path):
     text = switching_figure(tmp_path / "s.svg", ROWS, [(0.0, 1.0)], **arguments).read_text()
     for word in ("sensor [K]", "slope", "t [h]", "heater on", "start", "switches off"):
         assert f"<!-- {word} -->" in text
+
+
+def test_names_of_the_legend_have_colours_of_their_own(tmp_path):
+    """In whatever axes they are; the same name has the same colour again."""
+    rows = [
+        Row("split", [Course(name, TIMES, TIMES) for name in ("a", "b")]),
+        Row("part of a", [Course(name, TIMES, TIMES) for name in ("vapour", "liquid")]),
+        Row("left", [Course(name, TIMES, TIMES) for name in ("a", "b")], {"most": 2.0}),
+    ]
+    text = switching_figure(tmp_path / "s.svg", rows, [], time_label="t").read_text()
+    legend = text[text.index("legend") :]
+    colors = [each.lower() for each in re.findall(r"stroke: (#\w{6})", legend)]
+    assert len(colors) == len(set(colors)) == 5
 
 
 def test_without_names_there_is_no_legend(tmp_path):

@@ -1,12 +1,16 @@
 """Global search with constraints: all minimisers against a grid, proofs that are never wrong."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
 from daeosens.errors import SolveError
 from daeosens.tracing.daeo.constrained_search import ConstrainedSearch
+from daeosens.tracing.daeo.exclusion import bounded_by
 from daeosens.tracing.daeo.intervals import interval_function
+from daeosens.tracing.daeo.parts import Enclosures
 
 
 def make(h, constraints, box, n_x=1):
@@ -122,6 +126,54 @@ def test_unchanged_is_never_wrong(seed):
                 assert len(others) == len(minimizers)
                 assert np.abs(others.points - minimizers.points).max() < 30 * width
     assert shown[0]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_computed_of_enclosures_is_widened_by_its_rounding(seed):
+    """Values and gradients over boxes that are a few units in the last place wide, far from 0."""
+    rng = np.random.default_rng(seed)
+    a = [int(k) for k in rng.integers(-9, 10, size=6)]
+
+    def h(t, x, y, p):
+        first, second = y[0], y[1]
+        square = a[0] * first * first + a[1] * first * second + a[2] * second * second
+        return square + a[3] * first + a[4] * second + a[5]
+
+    low = rng.uniform(1.0, 2.0, size=2) * 10.0 ** rng.integers(0, 4, size=2)
+    boxes = np.stack([low, low + np.spacing(low) * rng.integers(1, 2000, size=2)], axis=1)[None]
+    enclosures = Enclosures([interval_function(h, 0, 2)], 4.0 * boxes[0], np.zeros((3, 2)))
+    parts = enclosures.second(enclosures.first(boxes))
+    for corner in np.ndindex(2, 2):
+        first, second = (Fraction(boxes[0, i, side]) for i, side in enumerate(corner))
+        value = h(None, None, [first, second], None)
+        slopes = 2 * a[0] * first + a[1] * second + a[3], a[1] * first + 2 * a[2] * second + a[4]
+        assert Fraction(parts.value[0, 0, 0]) <= value <= Fraction(parts.value[0, 0, 1])
+        for i, slope in enumerate(slopes):
+            middle, radius = Fraction(parts.middle[0, 0, i]), Fraction(parts.radius[0, 0, i])
+            assert abs(slope - middle) <= radius
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_bounds_of_what_bounds_itself_are_never_too_small(seed):
+    """Of |l| <= start + rest |l|, by fractions; and none where there are none."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 4))
+    rest = rng.uniform(0.0, 1.0, (n, n)) * rng.uniform(0.0, 0.9, (n, 1)) / n
+    start = rng.uniform(0.0, 1.0, n) * 10.0 ** rng.integers(-12, 3, n)
+    bounds = bounded_by(rest, start)
+    assert bounds is not None
+    exact = [[Fraction(i == j) - Fraction(rest[i, j]) for j in range(n)] for i in range(n)]
+    right = [Fraction(each) for each in start]
+    for i in range(n):  # by elimination: the matrix is dominated by its diagonal
+        for j in range(n):
+            if j != i:
+                factor = exact[j][i] / exact[i][i]
+                exact[j] = [b - factor * a for a, b in zip(exact[i], exact[j], strict=True)]
+                right[j] -= factor * right[i]
+    solution = [right[i] / exact[i][i] for i in range(n)]
+    for v, value in zip(bounds.tolist(), solution, strict=True):
+        assert value <= Fraction(v) <= value + max(solution) * Fraction(1, 10**8)
+    assert bounded_by(np.full((n, n), 1.0 / n), start) is None
 
 
 def test_constraints_that_nothing_satisfies_are_an_error():

@@ -9,7 +9,7 @@ import daeosens as ds
 from daeosens.costs import EventTime
 from daeosens.derivatives.hessian import hessian_sweep
 from daeosens.timestepping.thinning import thinned
-from daeosens.tracing.daeo.search import Search
+from daeosens.tracing import SearchEffort
 
 
 def decay(t, x, y, p):
@@ -179,11 +179,81 @@ def test_f_that_is_not_defined_where_y_jumps_to_is_named():
     assert [crossing.name for crossing in caught.value.run.crossings] == ["start", "jump"]
 
 
-def test_a_budget_that_is_exhausted_is_told(monkeypatch):
-    monkeypatch.setitem(Search.find.__kwdefaults__, "budget", 20)
+@pytest.mark.parametrize("constraints", [None, lambda t, x, y, p: [y[0] ** 2 - 3.0]])
+def test_a_budget_that_is_exhausted_is_told(constraints):
+    few = SearchEffort(boxes=20)
     with pytest.raises(ds.errors.BudgetError, match="the budget of 20 boxes is used up") as caught:
-        refused(ahead, lambda t, x, y, p: (x[0] - y[0]) ** 2 + np.sin(40.0 * y[0]))
+        refused(
+            ahead,
+            lambda t, x, y, p: (x[0] - y[0]) ** 2 + np.sin(40.0 * y[0]),
+            effort=few,
+            constraints=constraints,
+        )
+    assert "SearchEffort(boxes=200)" in str(caught.value)
     assert caught.value.run.times.tolist() == [0.0]
+
+
+def test_a_budget_that_is_exhausted_later_keeps_the_run():
+    """Wells that part of the run has and others not: the box of the wave narrows with t."""
+    with pytest.raises(ds.errors.BudgetError, match="the budget of 60 boxes") as caught:
+        refused(
+            ahead,
+            lambda t, x, y, p: (y[0] - 0.3) ** 2 + 0.2 * np.sin((3.0 + 60.0 * t) * y[0]),
+            effort=SearchEffort(boxes=60),
+        )
+    assert 0.0 < caught.value.run.times[-1] < 1.0
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"boxes": 0}, "boxes=0"),
+        ({"boxes": 1e6}, r"boxes=1000000\.0"),
+        ({"proof": -1}, "proof=-1"),
+        ({"proof_per_step": True}, "proof_per_step=True"),
+        ({"interval": -0.5}, r"interval=-0\.5"),
+        ({"interval": np.nan}, "interval=nan"),
+        ({"apart": 1.0}, r"apart=1\.0"),
+        ({"apart": "near"}, "apart='near'"),
+    ],
+)
+def test_efforts_that_are_none(option, message):
+    with pytest.raises(ds.InputError, match=message):
+        SearchEffort(**option)
+
+
+def test_effort_says_when_is_searched_and_how_much_is_proven():
+    """By its own choice, after every step, at intervals, and without proofs: the same run."""
+    efforts = {
+        "chosen": SearchEffort(),
+        "every step": SearchEffort(interval=0.0),
+        "intervals": SearchEffort(interval=0.25),
+        "no proof": SearchEffort(proof=0, proof_per_step=0),
+    }
+    runs = {
+        name: ds.solve(
+            ds.DAEO(decay, two_wells, (1, 1), ["rate", "switch"], box=(-6.0, 6.0), effort=effort),
+            [1.0],
+            [2.0, 0.5],
+            ds.Stepping((0.0, 1.0), "rk4", dt=0.05),
+        )
+        for name, effort in efforts.items()
+    }
+    reports = {name: run.report for name, run in runs.items()}
+    assert len({run.u[-1, 0] for run in runs.values()}) == 1
+    chosen, every = reports["chosen"], reports["every step"]
+    assert len(chosen.searches) <= 4
+    assert chosen.proof_boxes > 0
+    assert not chosen.unproven
+    assert sorted(set(every.searches)) == sorted(set(runs["every step"].times.tolist()))
+    assert every.search_boxes > chosen.search_boxes
+    gaps = np.diff(np.unique(reports["intervals"].searches))
+    assert gaps.max() <= 0.25 + 0.05 + 1e-9  # and the rest of a step
+    without = reports["no proof"]
+    assert without.proof_boxes == 0
+    gaps = [end - start for start, end in without.unproven]
+    assert sum(gaps) == pytest.approx(1.0, abs=0.05)  # the step of the jump is looked at twice
+    assert "boxes" in str(chosen)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ class CompiledBatch:
         """Return the addresses of f and of its user data, if it is in C."""
         if not isinstance(self._rhs, Compiled):
             return None
-        return self._rhs.native.address, self._rhs.native.user_data
+        return self._rhs.native.where
 
     def rhs(self, t: Array, u: Array, p: Array) -> Array:
         """Return f at every point [K, n]."""
@@ -168,8 +168,7 @@ def evaluated_all(
 def _fill(
     function: Compiled, name: str, t: Array, inputs: tuple[Array, ...], outputs: tuple[Array, ...]
 ) -> None:
-    native = function.native
-    if call_points(native.address, native.user_data, t, inputs, outputs):
+    if call_points(*function.native.where, t, inputs, outputs):
         return
     for out in outputs:
         for time, values in zip(t.tolist(), out, strict=True):

@@ -110,6 +110,8 @@ class Branches:
         proven that the optimisers only moved.
     incomplete : list of float
         Times of searches that could not decide everything.
+    search_boxes, proof_boxes : int
+        How many boxes were looked at in searches, and for proofs between them.
     """
 
     names: Sequence[str] = ()
@@ -120,6 +122,8 @@ class Branches:
     searches: list[float] = field(default_factory=list[float])
     unproven: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
     incomplete: list[float] = field(default_factory=list[float])
+    search_boxes: int = 0
+    proof_boxes: int = 0
 
     def __len__(self) -> int:
         """Return how many optimisers there were."""
@@ -157,7 +161,8 @@ class Branches:
 
     def _proof(self) -> str:
         count, left = len(self.searches), sum(end - start for start, end in self.unproven)
-        told = f"{count} searches; between them "
+        told = f"{count} searches ({self.search_boxes} boxes, {self.proof_boxes} for proofs); "
+        told += "between them "
         if not self.unproven:
             told += "it is proven that the optimisers only moved"
         else:

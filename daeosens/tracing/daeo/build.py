@@ -23,6 +23,7 @@ from daeosens.tracing import derivative_set as parts
 from daeosens.tracing.daeo import inner as graphs
 from daeosens.tracing.daeo.active_set import STATE
 from daeosens.tracing.daeo.constrained_search import ConstrainedSearch
+from daeosens.tracing.daeo.effort import SearchEffort
 from daeosens.tracing.daeo.followed import Follower, Layout
 from daeosens.tracing.daeo.intervals import IntervalFunction, interval_function
 from daeosens.tracing.daeo.own_events import admit_own_events, event_functions
@@ -45,6 +46,7 @@ def build_daeo(
     running: Callable[..., Any] | None,
     breakpoints: npt.ArrayLike,
     extension: Callable[..., Any] | None,
+    effort: SearchEffort,
     comm: MPI.Comm,
 ) -> DAEOModel:
     """Return the model of ``daeosens.DAEO``, whose arguments these are."""
@@ -113,7 +115,7 @@ def build_daeo(
         )
         return of_h.enclose(1, np.stack([points, points], axis=2))[0][:, 0].mean(axis=1)
 
-    given["monitor"] = lambda: Tracker(follower, search(), switches, of_y)
+    given["monitor"] = lambda: Tracker(follower, search(), switches, effort, of_y)
     return DAEOModel(
         **given,
         shapes=tracer.shapes,

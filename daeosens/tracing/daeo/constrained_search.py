@@ -54,8 +54,9 @@ class ConstrainedSearch:
     be (r only of constraints that are surely active), and no minimiser over the region is on its
     sides.  Boxes are bisected until they are discarded or inside of such regions.
 
-    Functions are enclosed with outward rounding; what follows is done in floating point with
-    margins of 1e-12, which no rounding of such short sums comes near.
+    Functions are enclosed with outward rounding; what follows is done in floating point, with
+    bounds of its errors (``parts``).  So it is proven where minimisers are, and that there are no
+    others; which constraints are active at them is told by floating point, to 1e-7.
 
     Parameters
     ----------
@@ -84,6 +85,8 @@ class ConstrainedSearch:
         x: npt.ArrayLike,
         p: npt.ArrayLike | Mapping[str, Any] = (),
         mode: str = "all",
+        *,
+        budget: int | None = None,
     ) -> Minimizers:
         """Find all minimisers; arguments and result as of ``Search.find``.
 
@@ -95,8 +98,8 @@ class ConstrainedSearch:
             Too many boxes.
         """
         del mode  # all in any case
-        at = self._at(t, x, p)
-        points, leaves, left, count = self._run(at, self.box[None], [], BOXES, grow=True)
+        at, budget = self._at(t, x, p), BOXES if budget is None else budget
+        points, leaves, left, count = self._run(at, self.box[None], [], budget, grow=True)
         if not points and not len(left):  # where h has values it is least somewhere
             raise SolveError(
                 f"no y in the box satisfies the constraints (t = {np.asarray(t)}, "
@@ -104,11 +107,12 @@ class ConstrainedSearch:
                 expected="y with all g(t, x, y, p) <= 0",
                 remedy="another start, other parameters, a larger box",
             )
-        if count >= BOXES:
+        if count >= budget:
             raise BudgetError(
-                f"the budget of {BOXES} boxes is used up: {len(points)} minimisers are found, "
+                f"the budget of {budget} boxes is used up: {len(points)} minimisers are found, "
                 f"{len(left)} boxes are left",
-                remedy="a smaller box, an h whose minimisers are apart from each other",
+                remedy=f"effort=SearchEffort(boxes={10 * budget}), a smaller box, an h whose "
+                "minimisers are apart from each other",
             )
         return self._minimizers(at, points, leaves, left, count)
 

@@ -9,6 +9,7 @@ from daeosens.petsc.vectors import Array
 from daeosens.tracing.daeo.active_set import number_of
 from daeosens.tracing.daeo.branches import Branches
 from daeosens.tracing.daeo.constrained_search import ConstrainedSearch
+from daeosens.tracing.daeo.effort import SearchEffort
 from daeosens.tracing.daeo.followed import Follower, Optimisers, Path
 from daeosens.tracing.daeo.intervals import Along
 from daeosens.tracing.daeo.piece import Emerged, Piece
@@ -16,15 +17,6 @@ from daeosens.tracing.daeo.search import Minimizers, Search
 
 SHORT = 2.0**-8
 """A shorter part of a step is searched at its end, if nothing can be proven of it."""
-
-EFFORT = 30_000
-"""So many boxes may be looked at for proof at the start of a run, and be saved up later."""
-
-MORE = 300
-"""So many more after every step."""
-
-SAME = 1e-6
-"""Points that are nearer than this part of the box are one optimiser."""
 
 
 class Discovery:
@@ -36,6 +28,8 @@ class Discovery:
         Follows single optimisers.
     search : Search
         Finds all of them.
+    effort : SearchEffort
+        How much is searched and proven.
     report : Branches
         Takes note of what was searched and proven.
 
@@ -48,15 +42,20 @@ class Discovery:
     """
 
     def __init__(
-        self, follower: Follower, search: Search | ConstrainedSearch, report: Branches
+        self,
+        follower: Follower,
+        search: Search | ConstrainedSearch,
+        effort: SearchEffort,
+        report: Branches,
     ) -> None:
         self._follower, self._search, self._report = follower, search, report
-        self.same = SAME * follower.size
+        self._effort = effort
+        self.same = effort.apart * follower.size
         self._known: Minimizers | None = None
         self._searched, self.reached = np.nan, -np.inf
         self._reach_of_proof = 0  # steps over which the last proof went
         self._time_of_proof = np.inf  # time, where it was less than one
-        self._left = EFFORT  # boxes that may be looked at for proof
+        self._left = effort.proof  # boxes that may be looked at for proof
 
     def certify(self, piece: Piece, limit: int) -> tuple[int, list[Emerged]]:
         """Return up to which point all optimisers are known, and those that emerged before it.
@@ -65,18 +64,37 @@ class Discovery:
         """
         at = 0
         while at < limit:
+            due = self._due(piece, at, limit)
             if self._left <= 0:
-                end = self._nothing_new_until(piece, at, limit)
+                end = self._nothing_new_until(piece, at, due)
             else:
-                end = self._proven_until(piece, at, limit)
+                end = self._proven_until(piece, at, due)
             if end == at:
                 end, emerged = at + 1, self._search_inside(piece, at)
                 if emerged:
                     return end, emerged
-            self._left = min(self._left + MORE * (end - at), EFFORT)
+            more = self._effort.proof_per_step * (end - at)
+            self._left = min(self._left + more, self._effort.proof)
             at = end
             self.reached = float(piece.times[at])
+            if self._late(self.reached):
+                known = piece.found[piece.there(at), at].y
+                new = self.search(self.reached, piece.x[at], piece.p, known)
+                if new is not None:
+                    path = piece.path(at - 1)
+                    return at, [self._life(path, each, 1.0, piece.p) for each in _each(new)]
         return limit, []
+
+    def _due(self, piece: Piece, at: int, limit: int) -> int:
+        """Return the first point after ``at`` where there is to be a search in any case."""
+        if not self._effort.interval < np.inf:
+            return limit
+        return at + 1 + int(np.argmax([*map(self._late, piece.times[at + 1 : limit]), True]))
+
+    def _late(self, t: float) -> bool:
+        """Whether there is to be a search at a time, proven or not."""
+        rounding = 1e-9 * self._effort.interval
+        return t > self._searched and t - self._searched >= self._effort.interval - rounding
 
     def _proven_until(self, piece: Piece, at: int, limit: int) -> int:
         """Return up to which point it is proven that the optimisers only move."""
@@ -118,9 +136,12 @@ class Discovery:
 
     def _only_move(self, hull: tuple[Array, Array, Along | None], p: Array) -> bool:
         assert self._known is not None
+        if not self._effort.proof:
+            return False
         t, x, along = hull
         proven = self._search.unchanged(t, x, p, self._known, along)
         self._left -= self._search.boxes
+        self._report.proof_boxes += self._search.boxes
         return proven
 
     def _search_inside(self, piece: Piece, n: int) -> list[Emerged]:
@@ -143,9 +164,7 @@ class Discovery:
                 known, last = self._followed(path, known, (last, done), piece.p), done
                 new = self.search(path.time(done), path.place(done), piece.p, known.y)
                 if new is not None:
-                    emerged += [
-                        self._life(path, new[k], done, piece.p) for k in range(len(new.values))
-                    ]
+                    emerged += [self._life(path, each, done, piece.p) for each in _each(new)]
                     known = known.joined(new)
         return emerged
 
@@ -181,7 +200,7 @@ class Discovery:
     def _found(self, t: float, x: Array, p: Array) -> Minimizers:
         """Search for all optimisers; what is wrong with h after the start ends the run."""
         try:
-            return self._search.find(t, x, p, "all")
+            return self._search.find(t, x, p, "all", budget=self._effort.boxes)
         except InputError as error:
             if not self._report.searches:
                 raise
@@ -192,6 +211,7 @@ class Discovery:
         self._known = minimizers = self._found(t, x, p)
         self._searched, self._left = t, self._left - self._search.boxes
         self._report.searches.append(t)
+        self._report.search_boxes += self._search.boxes
         if not minimizers.complete:
             self._report.incomplete.append(t)
         places = np.column_stack(
@@ -204,3 +224,8 @@ class Discovery:
             return None
         found = self._follower.near(np.array(t), x, places, p)
         return found[self._follower.sound(found)]
+
+
+def _each(optimisers: Optimisers) -> list[Optimisers]:
+    """Return each of some optimisers [K]."""
+    return [optimisers[k] for k in range(len(optimisers.values))]

@@ -17,6 +17,9 @@ from daeosens.tracing.daeo.parts import MARGIN, Flags, Parts
 TURNS = 24
 """Steps towards a direction that leads down."""
 
+GUARD = 1e-9
+"""Bounds are so much wider than the solution of their equations, relative to the largest one."""
+
 SHORT = 1e-3
 """Shorter vectors between unit gradients, squared, are not looked for: intervals are wider."""
 
@@ -30,7 +33,8 @@ def excluded(parts: Parts) -> Flags:
     size = np.abs(direction)
     with np.errstate(invalid="ignore"):
         slope = np.einsum("kqi,ki->kq", parts.middle, direction)
-        room = np.einsum("kqi,ki->kq", parts.radius + MARGIN * np.abs(parts.middle), size)
+        wide = (1.0 + MARGIN) * parts.radius + 2.0 * MARGIN * np.abs(parts.middle)
+        room = np.einsum("kqi,ki->kq", wide, size)
         falls = slope + room < 0.0
     falls[:, 1:] |= ~parts.near
     return np.asarray(falls.all(axis=1))
@@ -145,17 +149,14 @@ class Held:
         inverse: Array = np.asarray(np.linalg.pinv(rows.T), dtype=float)
         size = np.abs(inverse)
         error = np.abs(inverse @ rows.T - np.eye(len(which)))
-        rest = size @ radius.T + error + MARGIN * (size @ np.abs(rows.T))
-        if not np.abs(rest).sum(axis=1).max() < 0.9:
-            return None
+        rest = (size @ radius.T + error + MARGIN * (size @ np.abs(rows.T))) * (1.0 + MARGIN)
         middle = -inverse @ parts.middle[k, 0]
-        away = size @ (parts.radius[k, 0] + MARGIN * np.abs(parts.middle[k, 0]))
+        away = size @ (parts.radius[k, 0] + MARGIN * np.abs(parts.middle[k, 0])) * (1.0 + MARGIN)
         # l = middle +- (away + rest |l|), so that l is within these
-        solved: Array = np.asarray(
-            np.linalg.solve(np.eye(len(which)) - rest, away + rest @ np.abs(middle))
-        )
-        around = solved * (1.0 + MARGIN)
-        low, high = middle - around, middle + around
+        around = bounded_by(rest, (away + rest @ np.abs(middle)) * (1.0 + MARGIN))
+        if around is None:
+            return None
+        low, high = np.nextafter(middle - around, -np.inf), np.nextafter(middle + around, np.inf)
         return cls(which, rows, radius, inverse, rest, low, high)
 
     def curvature(self, parts: Parts, k: int) -> tuple[Array, Array]:
@@ -163,14 +164,16 @@ class Held:
         assert parts.hessian is not None
         assert parts.hessian_radius is not None
         middle, radius = parts.hessian[k, 0].copy(), parts.hessian_radius[k, 0].copy()
+        sizes = np.abs(middle)
         for number, low, high in zip(self.which, self.low, self.high, strict=True):
             if number >= parts.near.shape[1]:
                 continue
             of_g, of_g_radius = parts.hessian[k, 1 + number], parts.hessian_radius[k, 1 + number]
             multiplier, around = 0.5 * (max(low, 0.0) + high), 0.5 * (high - max(low, 0.0))
             middle += multiplier * of_g
+            sizes += abs(multiplier) * (np.abs(of_g) + of_g_radius)
             radius += abs(multiplier) * of_g_radius + around * (np.abs(of_g) + of_g_radius)
-        return middle, radius + MARGIN * np.abs(middle)
+        return middle, (radius + 2.0 * MARGIN * sizes) * (1.0 + MARGIN)
 
 
 def _bendsdown(parts: Parts, k: int, held: Held) -> bool:
@@ -188,16 +191,27 @@ def _bendsdown(parts: Parts, k: int, held: Held) -> bool:
     off = np.zeros(len(middle))
     if a:
         # G(y) (x - inverse^T u) = 0: u = G x + (1 - G inverse^T) u
-        start = held.radius @ np.abs(lowest) + np.abs(rows @ lowest)
-        u = np.linalg.solve(np.eye(a) - held.rest.T, start) if _small(held.rest.T) else None
-        if u is None or (u < 0.0).any():
+        start = (held.radius + MARGIN * np.abs(rows)) @ np.abs(lowest) + np.abs(rows @ lowest)
+        u = bounded_by(held.rest.T, start * (1.0 + MARGIN))
+        if u is None:
             return False
-        off = np.abs(held.inverse).T @ u
+        off = np.abs(held.inverse).T @ u * (1.0 + MARGIN)
     size = np.abs(lowest) + off
     value = lowest @ middle @ lowest
     room = size @ radius @ size + off @ np.abs(middle) @ (2.0 * np.abs(lowest) + off)
-    return bool(value + room * (1.0 + MARGIN) + MARGIN * abs(value) < 0.0)
+    room += MARGIN * (np.abs(lowest) @ np.abs(middle) @ np.abs(lowest))
+    return bool(value + room * (1.0 + MARGIN) < 0.0)
 
 
-def _small(matrix: Array) -> bool:
-    return bool(np.abs(matrix).sum(axis=1).max(initial=0.0) < 0.9)
+def bounded_by(rest: Array, start: Array) -> Array | None:
+    """Return bounds v [a] of all numbers with |l| <= start + rest |l|, neither of them negative.
+
+    Whatever rounding has made of v, it is one if start + rest v <= v: that is checked.  None if
+    there are none, or they are not found.
+    """
+    if not np.abs(rest).sum(axis=1).max(initial=0.0) < 0.9:
+        return None
+    v: Array = np.asarray(np.linalg.solve(np.eye(len(rest)) - rest, start))
+    v = v + GUARD * np.abs(v).max(initial=0.0)
+    holds = (v >= 0.0) & ((start + rest @ np.abs(v)) * (1.0 + MARGIN) <= v)
+    return v if holds.all() else None

@@ -482,6 +482,6 @@ class Follower:
             out = np.empty((len(t), width))
             inputs = np.ascontiguousarray(states), np.ascontiguousarray(p)
             times = np.ascontiguousarray(t, dtype=float)
-            call_points(function.address, function.user_data, times, inputs, (out,))
+            call_points(*function.where, times, inputs, (out,))
             return out
         return np.array([function(*point, p) for point in zip(t, states, strict=True)])

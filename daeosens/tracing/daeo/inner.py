@@ -10,7 +10,7 @@ where rows and columns of variables at bounds are those of the identity, are as 
 (t, x, p) what Y is: in value, and y_k in derivatives up to the k-th, since each step multiplies the
 error by I - A h_yy, which vanishes where derivatives are taken.  c may be taken for a constant,
 because it differs from Y by rounding, and so may A.  Both are found first, by Newton's method that
-nobody differentiates, and graphs are differentiated with them as inputs.
+nobody differentiates (``derivatives.Held``), and graphs are differentiated with them as inputs.
 
 The active set is a number that the state carries along, u = (x, y, active set), as y is; see
 ``active_set``.  It is a constant of every graph, and one compiled function serves all of them.
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from daeosens.errors import InputError
@@ -27,35 +28,35 @@ from daeosens.petsc.vectors import Array
 from daeosens.tracing.casadi import casadi
 from daeosens.tracing.daeo.active_set import MOST
 from daeosens.tracing.daeo.kkt import Kkt
-from daeosens.tracing.derivatives import DATA, Generated, Graph, derived, expand
+from daeosens.tracing.derivatives import DATA, HELD, Generated, Graph, Held, derived, expand
 from daeosens.tracing.symbols import Symbol
 from daeosens.tracing.tracer import Tracer, traced_value
 
-APPROACH = 2
-"""Steps of Newton's method to c, from what the state carries along."""
-
 
 @dataclass(frozen=True, eq=False)
-class Held:
-    """What derivatives of an optimiser take for constants: symbols, and their graphs.
+class Near:
+    """An optimiser near a point: what its derivatives take for constants, as symbols.
 
     Attributes
     ----------
+    start : casadi.SX
+        The point [n_y].
+    bits : casadi.SX
+        Which constraints are active, as a graph [n_c].
     c, inverse, active : casadi.SX
-        A point near it [n_y], A [n_y, n_y + m], and which constraints are active [n_c].
-    graphs : casadi.SX
-        What they stand for, side by side.
+        The optimiser itself [n_y], A [n_y, n_y + m], and which constraints are active [n_c].
     """
 
+    start: Any
+    bits: Any
     c: Any
     inverse: Any
     active: Any
-    graphs: Any
 
     @property
-    def pair(self) -> tuple[Any, Any]:
-        """The symbols side by side, and what they stand for."""
-        return casadi.vertcat(self.c, casadi.vec(self.inverse), self.active), self.graphs
+    def symbols(self) -> Any:
+        """All of them side by side."""
+        return casadi.vertcat(self.c, casadi.vec(self.inverse), self.active)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +71,8 @@ class Inner:
         The inputs.
     active : casadi.SX
         Which constraints are active, 1 or 0 [n_c].
+    width : array [n_y]
+        Of the box.
     f, h : casadi.Function
         Of (t, x, y, p).
     newton : casadi.Function
@@ -92,6 +95,7 @@ class Inner:
     u: Any
     p: Any
     active: Any
+    width: Array
     f: Any
     h: Any
     newton: Any
@@ -120,35 +124,59 @@ class Inner:
         halves: list[Any] = [casadi.floor(number / 2.0**k) for k in range(self.n_c + 1)]
         return casadi.vertcat(*(halves[k] - 2.0 * halves[k + 1] for k in range(self.n_c)))
 
-    def approach(self, start: Any, active: Any) -> Any:
-        """Return c, which nobody differentiates, from ``start`` [n_y]."""
-        for _ in range(APPROACH):
-            start, _ = self.newton(self.t, self.x, start, self.p, active)
-        return start
+    @cached_property
+    def here(self) -> Near:
+        """The optimiser that the state carries along."""
+        return self.near("", self.y, self.bits(self.carried), self.active)
 
+    @cached_property
     def held(self) -> Held:
-        """Return what derivatives take for constants in Y."""
-        active = self.bits(self.carried)
-        return self.near("", self.y, self.active, active)
+        """The constants of it."""
+        return self.constants("here", [self.here])
 
-    def near(self, name: str, start: Any, symbol: Any, active: Any) -> Held:
-        """Return that for the optimiser near ``start`` [n_y] with an active set, under a name."""
-        c = self.approach(start, active)
-        inverse = self.inverse(self.t, self.x, c, self.p, active)
-        symbols = casadi.SX.sym(f"c{name}", self.n_y), casadi.SX.sym(f"A{name}", *inverse.shape)
-        return Held(*symbols, symbol, casadi.vertcat(c, casadi.vec(inverse), active))
+    def near(self, name: str, start: Any, bits: Any, active: Any) -> Near:
+        """Return the optimiser near ``start`` [n_y] with an active set, under a name."""
+        c, shape = casadi.SX.sym(f"c{name}", self.n_y), self.inverse.size_out(0)
+        return Near(start, bits, c, casadi.SX.sym(f"A{name}", *shape), active)
 
-    def optimiser(self, held: Held, steps: int = 2) -> Any:
+    def constants(self, name: str, optimisers: Sequence[Near], data: Any = None) -> Held:
+        """Return what derivatives take for constants in some optimisers, found together."""
+        n, given = self.n_y, [self.t, self.u, self.p, *([] if data is None else [data])]
+        point = casadi.SX.sym("point", n * len(optimisers))
+        parts = [
+            (self.t, self.x, point[n * k : n * (k + 1)], self.p, near.bits)
+            for k, near in enumerate(optimisers)
+        ]
+        steps = casadi.vertcat(*(self.newton(*part)[0] for part in parts))
+        width = casadi.DM(list(self.width) * len(optimisers))
+        far = casadi.mmax(casadi.fabs(steps - point) / width)
+        values = [
+            casadi.vertcat(part[2], casadi.vec(self.inverse(*part)), part[4]) for part in parts
+        ]
+
+        def function(ending: str, inputs: list[Any], *outputs: Any) -> Any:
+            dense = [casadi.densify(output) for output in outputs]
+            return casadi.Function(f"{name}_{ending}", inputs, dense, {"cse": True})
+
+        return Held(
+            name,
+            casadi.vertcat(*(near.symbols for near in optimisers)),
+            function("start", given, casadi.vertcat(*(near.start for near in optimisers))),
+            function("step", [*given, point], steps, far),
+            function("values", [*given, point], casadi.vertcat(*values)),
+        )
+
+    def optimiser(self, near: Near, steps: int = 2) -> Any:
         """Return Y(t, x, p), with derivatives up to the number of steps."""
-        y = held.c
+        y = near.c
         for _ in range(steps):
-            y = y + held.inverse @ self.residual(self.t, self.x, y, self.p, held.active)
+            y = y + near.inverse @ self.residual(self.t, self.x, y, self.p, near.active)
         return y
 
-    def rate(self, held: Held) -> Any:
+    def rate(self) -> Any:
         """Return (x', dY/dt along the run, 0) [n_x + n_y + 1], with two derivatives."""
-        rate = self.f(self.t, self.x, self.optimiser(held), self.p)
-        y = self.optimiser(held, 3)
+        rate = self.f(self.t, self.x, self.optimiser(self.here), self.p)
+        y = self.optimiser(self.here, 3)
         along = casadi.vertcat(rate, casadi.SX.zeros(self.n_y + 1))
         change = casadi.jacobian(y, self.t) + casadi.jtimes(y, self.u, along)
         return casadi.vertcat(rate, change, 0.0)
@@ -216,6 +244,7 @@ def make_inner(
         casadi.SX.sym("u", n_x + n_y + 1),
         p,
         active,
+        box[:, 1] - box[:, 0],
         casadi.Function("f", point, [traced(f, "f", (n_x,))]),
         casadi.Function("h", point, [value]),
         casadi.Function("newton", [*point, active], newton(*at_bounds)),
@@ -249,14 +278,13 @@ def _count(g: Callable[..., Any], n_x: int, n_y: int, tracer: Tracer) -> int:
 
 def equations(inner: Inner, name: str = "rhs") -> list[Generated]:
     """Return x' = f(t, x, Y, p), y' = dY/dt with all derivatives."""
-    held = inner.held()
-    return _generated(inner, name, inner.rate(held), held.pair)
+    return _generated(inner, name, inner.rate(), inner.held)
 
 
 def scalar(inner: Inner, name: str, value: Callable[..., Any], tracer: Tracer) -> list[Generated]:
     """Return a number (t, x, Y, p) with all derivatives, as a function of u."""
-    graph, held = _at_optimiser(inner, name, value, tracer, ())
-    return _generated(inner, name, graph, held, number=True)
+    graph = _at_optimiser(inner, name, value, tracer, ())
+    return _generated(inner, name, graph, inner.held, number=True)
 
 
 def vector(
@@ -267,20 +295,19 @@ def vector(
     whole: Callable[[Any], Any],
 ) -> list[Generated]:
     """Return ``whole`` of x afterwards, a function (t, x, Y, p), with all derivatives."""
-    graph, held = _at_optimiser(inner, name, value, tracer, (inner.n_x,))
-    return _generated(inner, name, whole(graph), held)
+    graph = _at_optimiser(inner, name, value, tracer, (inner.n_x,))
+    return _generated(inner, name, whole(graph), inner.held)
 
 
 def _at_optimiser(
     inner: Inner, name: str, value: Callable[..., Any], tracer: Tracer, shape: tuple[int, ...]
-) -> tuple[Any, tuple[Any, Any]]:
-    """Return a user's function (t, x, Y, p) as a graph, and what is held in it."""
+) -> Any:
+    """Return a user's function (t, x, Y, p) as a graph."""
     n_x, n_y = inner.n_x, inner.n_y
     of = expand(tracer.graph(lambda t, u, p: value(t, u[:n_x], u[n_x : n_x + n_y], p), name, shape))
     graph = casadi.Function("value", [of.t, of.u, of.p], [of.value])
-    held = inner.held()
-    u = casadi.vertcat(inner.x, inner.optimiser(held), 0.0)
-    return graph(inner.t, u, inner.p), held.pair
+    u = casadi.vertcat(inner.x, inner.optimiser(inner.here), 0.0)
+    return graph(inner.t, u, inner.p)
 
 
 def jumps(inner: Inner) -> list[Generated]:
@@ -290,15 +317,14 @@ def jumps(inner: Inner) -> list[Generated]:
     along as data, and ``jump_reset`` the state (x, Z, active set).
     """
     other = casadi.SX.sym(DATA, inner.n_y + 1)
-    here = inner.held()
     active = casadi.SX.sym("active_there", inner.n_c)
-    there = inner.near("_there", other[:-1], active, inner.bits(other[-1]))
+    there = inner.near("_there", other[:-1], inner.bits(other[-1]), active)
     z = inner.optimiser(there)
-    h = [inner.h(inner.t, inner.x, y, inner.p) for y in (inner.optimiser(here), z)]
-    both = [casadi.vertcat(*parts) for parts in zip(here.pair, there.pair, strict=True)]
+    h = [inner.h(inner.t, inner.x, y, inner.p) for y in (inner.optimiser(inner.here), z)]
+    both = inner.constants("both", [inner.here, there], other)
     when = _generated(inner, "jump_when", h[0] - h[1], both, number=True, data=other)
-    after = casadi.vertcat(inner.x, z, other[-1])
-    return [*when, *_generated(inner, "jump_reset", after, there.pair, data=other)]
+    after, held = casadi.vertcat(inner.x, z, other[-1]), inner.constants("there", [there], other)
+    return [*when, *_generated(inner, "jump_reset", after, held, data=other)]
 
 
 def changes(inner: Inner) -> list[Generated]:
@@ -310,31 +336,28 @@ def changes(inner: Inner) -> list[Generated]:
     """
     data = casadi.SX.sym(DATA, 2 * inner.n_c)
     watched, chosen = data[: inner.n_c], data[inner.n_c :]
-    held = inner.held()
-    place = inner.t, inner.x, inner.optimiser(held), inner.p, inner.active
+    place = inner.t, inner.x, inner.optimiser(inner.here), inner.p, inner.active
     distances, _, _ = inner.distances(*place)
+    before_it = inner.constants("unchanged", [inner.here], data)
     when = _generated(
-        inner, "change_when", -casadi.dot(watched, distances), held.pair, number=True, data=data
+        inner, "change_when", -casadi.dot(watched, distances), before_it, number=True, data=data
     )
     before = inner.bits(inner.carried)
     after = before + chosen * (1.0 - 2.0 * before)
     number = inner.carried + sum(
         2.0**k * chosen[k] * (1.0 - 2.0 * before[k]) for k in range(inner.n_c)
     )
-    held = inner.near("", inner.y, inner.active, after)
-    whole = casadi.vertcat(inner.x, inner.optimiser(held), number)
-    return [*when, *_generated(inner, "change_reset", whole, held.pair, data=data)]
+    changed = inner.near("", inner.y, after, inner.active)
+    whole = casadi.vertcat(inner.x, inner.optimiser(changed), number)
+    held = inner.constants("changed", [changed], data)
+    return [*when, *_generated(inner, "change_reset", whole, held, data=data)]
 
 
 def followed(inner: Inner) -> Generated:
     """Return what is to be known of an optimiser along a run, as one array, see ``Layout``."""
-    t, x, p, y = inner.t, inner.x, inner.p, inner.y
-    active = inner.bits(inner.carried)
-    last = y
-    for _ in range(APPROACH):
-        last = y
-        y, _ = inner.newton(t, x, y, p, active)
-    _, pivots = inner.newton(t, x, y, p, active)
+    t, x, p, last = inner.t, inner.x, inner.p, inner.here.c
+    active = inner.here.active
+    y, pivots = inner.newton(t, x, last, p, active)
     by_t, by_x, h_t, h_x = inner.slopes(t, x, y, p, active)
     distances, distances_t, distances_x = inner.distances(t, x, y, p, active)
     values = casadi.vertcat(
@@ -353,25 +376,25 @@ def followed(inner: Inner) -> Generated:
     )
     function = casadi.Function(
         "followed",
-        [t, inner.u, p],
+        [t, inner.u, p, inner.held.symbols],
         [casadi.densify(values)],
-        ["t", "u", "p"],
+        ["t", "u", "p", HELD],
         ["out"],
         {"cse": True},
     )
-    return Generated(function, (values.numel(),))
+    return Generated(function, (values.numel(),), held=inner.held)
 
 
 def _generated(
     inner: Inner,
     name: str,
     value: Any,
-    held: Sequence[Any],
+    held: Held,
     *,
     number: bool = False,
     data: Any = None,
 ) -> list[Generated]:
     """Return ``value`` with all derivatives; ``held`` as for ``Graph``."""
     value = casadi.densify(value)
-    graph = Graph(name, inner.t, inner.u, inner.p, value, number, held=tuple(held), data=data)
+    graph = Graph(name, inner.t, inner.u, inner.p, value, number, held=held, data=data)
     return list(derived(graph).values())

@@ -1,6 +1,9 @@
 """h and g over boxes of y: values, gradients and Hessians as middles and radii.
 
-Functions are enclosed with outward rounding, what follows has margins for it.
+Functions are enclosed with outward rounding.  What is computed of enclosures is rounded as well: a
+sum of k products, in whatever order, is off by at most k 1.2e-16 times the sum of their sizes, and
+is widened by MARGIN times that; a single difference is moved to the next number.  With fewer than
+4000 terms all of it is proven, but for sizes below 1e-290.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from daeosens.petsc.vectors import Array
 from daeosens.tracing.daeo.intervals import IntervalFunction
 
 MARGIN = 1e-12
-"""For rounding in sums of a few terms, relative to their sizes."""
+"""For rounding in sums of less than 4000 terms, relative to their sizes."""
 
 Flags = npt.NDArray[np.bool_]
 
@@ -125,18 +128,19 @@ class Enclosures:
             hessian[:, k, i, j] = hessian[:, k, j, i] = values[:, n:]
         middle, radius = _middle(hessian)
         center = boxes.mean(axis=2)
-        away = 0.5 * (boxes[..., 1] - boxes[..., 0]) * (1.0 + MARGIN)
+        away = np.maximum(boxes[..., 1] - center, center - boxes[..., 0]) * (1.0 + MARGIN)
         at = self.first(np.stack([center, center], axis=-1))
         with np.errstate(invalid="ignore"):
             spread = at.radius + np.einsum("kqij,kj->kqi", np.abs(middle) + radius, away)
-            low = np.maximum(first.middle - first.radius, at.middle - spread)
-            high = np.minimum(first.middle + first.radius, at.middle + spread)
+            spread = spread * (1.0 + MARGIN)
+            low = np.maximum(_less(first.middle, first.radius), _less(at.middle, spread))
+            high = -np.maximum(_less(-first.middle, first.radius), _less(-at.middle, spread))
             gradient, narrow = _middle(np.stack([low, high], axis=-1))
             room = np.einsum("kqi,ki->kq", np.abs(gradient) + narrow, away) * (1.0 + MARGIN)
             value = np.stack(
                 [
-                    np.fmax(first.value[..., 0], at.value[..., 0] - room),
-                    np.fmin(first.value[..., 1], at.value[..., 1] + room),
+                    np.fmax(first.value[..., 0], _less(at.value[..., 0], room)),
+                    -np.fmax(-first.value[..., 1], _less(-at.value[..., 1], room)),
                 ],
                 axis=-1,
             )
@@ -146,6 +150,11 @@ class Enclosures:
         """Return h and g [1 + m] and their gradients [1 + m, n] at a point."""
         part = self.first(np.stack([y, y], axis=-1)[None])
         return part.value[0].mean(axis=1), part.middle[0]
+
+
+def _less(one: Array, other: Array) -> Array:
+    """Return a lower bound of a difference."""
+    return np.nextafter(one - other, -np.inf)
 
 
 def _middle(intervals: Array) -> tuple[Array, Array]:

@@ -208,7 +208,7 @@ class Search:
         p: npt.ArrayLike | Mapping[str, Any] = (),
         mode: str = "all",
         *,
-        budget: int = BOXES,
+        budget: int | None = None,
         width: npt.ArrayLike | None = None,
     ) -> Minimizers:
         """Find all minimisers, or the global one.
@@ -224,7 +224,7 @@ class Search:
         mode : "all" or "global"
             All local minimisers, or those of the lowest value.
         budget : int, optional
-            So many boxes may be looked at: BOXES, 1 000 000.
+            So many boxes may be looked at: 1 000 000.
         width : float or array_like [n_y], optional
             Boxes are not bisected below it: 1e-9 of the box.  Minimisers that are not degenerate
             are found to rounding in any case.
@@ -244,6 +244,7 @@ class Search:
         """
         if mode not in ("all", "global"):
             raise InputError(f"mode = {mode!r}", expected='"all" or "global"')
+        budget = BOXES if budget is None else budget
         if isinstance(budget, bool) or not isinstance(budget, (int, np.integer)) or budget < 1:
             raise InputError(
                 f"budget = {budget!r}", expected="a whole number from 1", remedy="100000"
@@ -487,8 +488,9 @@ class Search:
         error = BudgetError(
             f"the budget of {budget} boxes is used up: {len(minimizers)} minimisers are found, "
             f"{sum(left)} boxes are left, the largest of them {_box(largest)}",
-            remedy=f"budget={10 * budget}, a smaller box, an h whose minimisers are apart from "
-            "each other; error.minimizers is what was found",
+            remedy=f"budget={10 * budget} (of a DAEO effort=SearchEffort(boxes={10 * budget})), "
+            "a smaller box, an h whose minimisers are apart from each other; error.minimizers is "
+            "what was found",
         )
         error.minimizers = minimizers
         return error

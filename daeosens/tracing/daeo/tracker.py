@@ -15,6 +15,7 @@ from daeosens.tracing.daeo.branches import Branch, Branches, Change, Jump
 from daeosens.tracing.daeo.changing import changes
 from daeosens.tracing.daeo.constrained_search import ConstrainedSearch
 from daeosens.tracing.daeo.discovery import Discovery
+from daeosens.tracing.daeo.effort import SearchEffort
 from daeosens.tracing.daeo.followed import Follower, Optimisers, Path, Turn
 from daeosens.tracing.daeo.margins import first_dip
 from daeosens.tracing.daeo.piece import Bracket, Emerged, Piece
@@ -26,6 +27,9 @@ LATE = 1e-6
 
 FEWEST = 4
 """So many steps, at least, are looked at together."""
+
+NEARBY = 1e-6
+"""Where an optimiser vanishes within this part of the run, that is why steps shrink there."""
 
 TIE = 1e-9
 """Values that differ by less, relative to how large they are, may be equal."""
@@ -42,6 +46,8 @@ class Tracker:
         Finds all of them.
     switches : Switches
         Makes the events.
+    effort : SearchEffort
+        How much is searched and proven.
     names : sequence of str
         Those of y.
 
@@ -59,13 +65,14 @@ class Tracker:
         follower: Follower,
         search: Search | ConstrainedSearch,
         switches: Switches,
+        effort: SearchEffort,
         names: Sequence[str],
     ) -> None:
         self._n_x, self._n_y = follower.layout.n_x, follower.layout.n_y
         self._follower = follower
         self._switches = switches
         self.report = Branches(names)
-        self._discovery = Discovery(follower, search, self.report)
+        self._discovery = Discovery(follower, search, effort, self.report)
         # bounds of h alone say nothing where constraints hold y
         self._functions = search.functions if isinstance(search, Search) else None
         self._window = FEWEST
@@ -98,9 +105,16 @@ class Tracker:
                 expected="f that is defined at every global minimiser that a run comes to",
                 remedy="another f, a smaller box, or an event that ends the run before",
             )
-        path = Path(np.array([t, t + h]), np.stack([self._x, self._x + h * rate]))
-        part, end = self._follower.with_care(path, lowest, p, valid=self._follower.sound)
-        return None if part == 1.0 else _vanishes(end.y, path.time(part))
+        # where steps have shrunk before its end that may be many of them away
+        far = max(h, NEARBY * (t - self.report.active[0][0]))
+        for length in h * 100.0 ** np.arange(8):
+            if length > far:
+                break
+            path = Path(np.array([t, t + length]), np.stack([self._x, self._x + length * rate]))
+            part, end = self._follower.with_care(path, lowest, p, valid=self._follower.sound)
+            if part < 1.0:
+                return _vanishes(end.y, path.time(part))
+        return None
 
     @property
     def _at_lowest(self) -> Optimisers:
@@ -465,7 +479,7 @@ class Tracker:
 def _vanishes(y: Array, t: float) -> SolveError:
     return SolveError(
         f"the global optimiser y = {y} vanishes at t = {t:.9g}, before another one is lower: "
-        "h_yy is singular there",
+        "h_yy is singular there, or the constraints leave no place for it",
         expected="an optimiser with a positive definite h_yy until another one is lower",
         remedy="smaller steps; an event that ends the run before; an h without this fold",
     )

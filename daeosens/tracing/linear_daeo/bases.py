@@ -154,8 +154,7 @@ class Bases:
         if isinstance(function, Native):
             inputs = np.ascontiguousarray(x), np.ascontiguousarray(p)
             call_points(
-                function.address,
-                function.user_data,
+                *function.where,
                 np.ascontiguousarray(t, dtype=float),
                 inputs,
                 (out,),
@@ -408,7 +407,7 @@ class Bases:
         out = np.empty((1, self.n_z))
         if isinstance(function, Native):
             inputs = np.ascontiguousarray(x[None]), np.ascontiguousarray(p)
-            call_points(function.address, function.user_data, np.array([float(t)]), inputs, (out,))
+            call_points(*function.where, np.array([float(t)]), inputs, (out,))
         else:
             out[0] = function(t, x, p)
         return np.concatenate([[1.0], out[0]])

@@ -270,8 +270,7 @@ def _few_rows(problem: Problem, method: Method) -> Callable[..., bool] | None:
     coefficients = stages.a, stages.b, stages.c, stages.b
     mass, p = dense_mass(problem), np.zeros(problem.n_parameters)
     if batch is not None:
-        rhs = problem.native["rhs"]
-        functions = {"rhs": (rhs.address, rhs.user_data)}
+        functions = {"rhs": problem.native["rhs"].where}
     arguments = problem.size, coefficients, method.order, functions, None, breakpoints, p, mass
     if batch is not None:
         return partial(_carry_factors, batch, DenseSteps(*arguments), len(stages.b))
@@ -389,7 +388,7 @@ def _functions(problem: Problem, method: Method) -> dict[str, tuple[int, int]]:
     patterns = any(function.pattern is not None for function in functions.values())
     if len(functions) < len(needed) or patterns or _in_stages(method) or not problem.constant_mass:
         return {}
-    return {name: (function.address, function.user_data) for name, function in functions.items()}
+    return {name: function.where for name, function in functions.items()}
 
 
 def _in_stages(method: Method) -> bool:
