@@ -29,6 +29,9 @@ import numpy as np
 import daeosens as ds
 from daeosens.cli.study import drive
 from daeosens.io import Results, positive
+from daeosens.timestepping import Trajectory
+from daeosens.tracing import DAEOModel
+from daeosens.verify import Taylor
 
 R = 8.314462618  # J / mol K
 T_0, P_0 = 298.15, 101325.0  # K, Pa: where energies and entropies of vapours are zero
@@ -210,7 +213,7 @@ def rates(config: Config, t: Any, x: Any, y: Any, p: Any) -> Any:
     return np.array([*change, *out, energy])
 
 
-def drum(config: Config) -> ds.tracing.DAEOModel:
+def drum(config: Config) -> DAEOModel:
     energy = gibbs if config.specification == "TP" else minus_entropy
     return ds.DAEO(
         lambda t, x, y, p: rates(config, t, x, y, p),
@@ -221,7 +224,7 @@ def drum(config: Config) -> ds.tracing.DAEOModel:
     )
 
 
-def functional(config: Config, model: ds.tracing.DAEOModel) -> tuple[ds.Reduced, np.ndarray]:
+def functional(config: Config, model: DAEOModel) -> tuple[ds.Reduced, np.ndarray]:
     """Return the misfit of what has left as vapour as a function of the A_ij, and the data."""
     first, last = config.stepping.t_span
     times = np.linspace(first, last, config.measurements + 1)[1:]
@@ -243,7 +246,7 @@ def functional(config: Config, model: ds.tracing.DAEOModel) -> tuple[ds.Reduced,
     return ds.Reduced(model, misfit, config.stepping, control), np.column_stack([times, data])
 
 
-def check(config: Config) -> ds.verify.Taylor:
+def check(config: Config) -> Taylor:
     return ds.taylor(functional(config, drum(config))[0], hessian=True)
 
 
@@ -275,7 +278,7 @@ def study(config: Config, results: Results) -> bool:
     return evidence.passed and found.converged
 
 
-def draw(config: Config, results: Results, run: ds.timestepping.Trajectory) -> None:
+def draw(config: Config, results: Results, run: Trajectory) -> None:
     from daeosens.report.switched_runs import (  # noqa: PLC0415 (optional extra)
         Course,
         Row,

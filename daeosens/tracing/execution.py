@@ -34,11 +34,13 @@ def executable(functions: Sequence[Generated], comm: MPI.Comm) -> Mapping[str, A
     library = compiled_library(source(at_once), comm)
     if library is None:
         return {function.name: _interpreted(function) for function in functions}
-    ready = {function.name: _native(function, lambda: library) for function in at_once}
-    now = {name: replace(native, address=int(native.address)) for name, native in ready.items()}
+    loaded: Callable[[], ctypes.CDLL] = lambda: library  # noqa: E731
+    ready = {function.name: _native(function, loaded) for function in at_once}
+    ready = {name: replace(native, address=int(native.address)) for name, native in ready.items()}
     for group in later:
-        now |= {function.name: _native(function, _loaded(group)) for function in group}
-    return now
+        loaded = _loaded(group)
+        ready |= {function.name: _native(function, loaded) for function in group}
+    return ready
 
 
 def _libraries(functions: Sequence[Generated]) -> list[list[Generated]]:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 import daeosens as ds
+from daeosens.tracing import SearchEffort
 from daeosens.tracing.daeo.intervals import interval_function
 from daeosens.tracing.daeo.search import Search
 
@@ -147,7 +148,7 @@ def measure(repeat: int) -> list[Row]:
     rows: list[Row] = []
     wells = decay, two_wells, (1, 1), 4
     simple = ds.DAEO(*wells, box=[(-6.0, 6.0)])
-    every = ds.DAEO(*wells, box=[(-6.0, 6.0)], effort=ds.tracing.SearchEffort(interval=0.0))
+    every = ds.DAEO(*wells, box=[(-6.0, 6.0)], effort=SearchEffort(interval=0.0))
     for n in (4, 40, 400, 4000, 40000, 400000):
         fixed = f"cn, {n} steps", ds.Stepping((0.0, 1.0), "cn", dt=1.0 / n)
         rows.append(tracked("one jump", simple, [1.0], SIMPLE, fixed, repeat, FINAL))

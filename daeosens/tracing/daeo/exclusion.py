@@ -211,7 +211,7 @@ def bounded_by(rest: Array, start: Array) -> Array | None:
     """
     if not np.abs(rest).sum(axis=1).max(initial=0.0) < 0.9:
         return None
-    v: Array = np.asarray(np.linalg.solve(np.eye(len(rest)) - rest, start))
+    v: Array = np.asarray(np.linalg.solve(np.eye(len(rest)) - rest, start), dtype=float)
     v = v + GUARD * np.abs(v).max(initial=0.0)
     holds = (v >= 0.0) & ((start + rest @ np.abs(v)) * (1.0 + MARGIN) <= v)
     return v if holds.all() else None
