@@ -33,6 +33,7 @@ from daeosens.inverse.likelihood.experiments import Experiment
 from daeosens.optimize import minimize
 from daeosens.optimize.constrained.constraints import Constraint
 from daeosens.petsc.ranks import end_quietly_behind_closed_pipe, install_abort_hook
+from daeosens.problem.delay_equations import DDE
 from daeosens.problem.equations import DAE, ODE
 from daeosens.problem.event import Event
 from daeosens.problem.modes import hybrid
@@ -50,6 +51,7 @@ install_abort_hook()
 __all__ = [
     "DAE",
     "DAEO",
+    "DDE",
     "ODE",
     "Constraint",
     "DaeosensError",

@@ -182,14 +182,29 @@ def halved(trajectory: Trajectory) -> Stepping:
     >>> stepping.t_eval, stepping.dt
     ((0.25, 0.5, 0.75), 0.25)
     """
+    if trajectory.problem.delays is not None:
+        return trajectory.stepping.of_shares([_halves(s) for s in trajectory.report.shares])
     times, sizes = trajectory.times, trajectory.step_sizes
     return _fixed_steps(trajectory, (times[:-1] + 0.5 * sizes)[sizes > 0.0])
+
+
+def _halves(ends: Array) -> Array:
+    """Return the ends of steps, and what is in the middle of each.
+
+    Examples
+    --------
+    >>> _halves(np.array([0.5, 1.0]))
+    array([0.25, 0.5 , 0.75, 1.  ])
+    """
+    starts = np.concatenate([[0.0], ends[:-1]])
+    return np.column_stack([0.5 * (starts + ends), ends]).ravel()
 
 
 def repeated(trajectory: Trajectory) -> Stepping:
     """Return the stepping of a run that takes the steps of this one, whatever its parameters are.
 
-    Steps that end at implicit events do so at times of their own.
+    Steps that end at implicit events do so at times of their own; those of a delay equation keep
+    their shares of the pieces between breaking points.
 
     Examples
     --------
@@ -199,6 +214,8 @@ def repeated(trajectory: Trajectory) -> Stepping:
     >>> stepping.t_eval, stepping.dt
     ((0.5,), 0.5)
     """
+    if trajectory.problem.delays is not None:  # whose steps move with the delays
+        return trajectory.stepping.of_shares(trajectory.report.shares)
     return _fixed_steps(trajectory, [])
 
 

@@ -14,7 +14,7 @@ from daeosens.errors import DaeosensError, InputError, SolveError, UnsupportedEr
 from daeosens.methods.events.consistent_reset import consistent_map
 from daeosens.methods.events.event_function import lower_changes, lower_event, lower_reset
 from daeosens.methods.step import Adjoint, SecondOrder
-from daeosens.petsc.vectors import gather
+from daeosens.petsc.vectors import gather, read
 from daeosens.problem.callback_guard import QUIET
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.stepping import Stepping
@@ -178,6 +178,9 @@ class _Probe:
     def equations(self, equations: Problem, *, in_time: bool) -> None:
         w, zero = self._ones(), self.problem.create_state()
         outs = (self.problem.create_state(), self.problem.create_parameters())
+        if equations.delays is not None:
+            equations.delays.try_second_derivatives(self.t, read(self.u), self.p)
+            return
         if equations.form == "rhs":
             point = (self.t, self.u, self.p)
             equations.rhs_hessian(point, w, (w, self._no_dp()), outs)

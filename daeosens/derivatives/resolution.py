@@ -62,6 +62,7 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost]) -> None:
         return
     if (
         method.tableau is None
+        or problem.delays is not None
         or problem.comm.size > 1
         or trajectory.crossings
         or problem.modes

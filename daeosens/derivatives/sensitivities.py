@@ -21,7 +21,7 @@ from daeosens.derivatives.engines.request import AdjointRequest
 from daeosens.derivatives.kinks import warn_of_jumps
 from daeosens.derivatives.solver_error import solver_error
 from daeosens.derivatives.start_check import warn_of_start
-from daeosens.derivatives.sweeps.backward import BackwardSweep, sweep_back, swept_in_c
+from daeosens.derivatives.sweeps.backward import SweptBack, sweep_back, swept_in_c
 from daeosens.derivatives.sweeps.forward import sweep_forward
 from daeosens.errors import InputError
 from daeosens.methods.remainders import remainders
@@ -175,7 +175,7 @@ def _matrices_at(
     )
 
 
-def _rows(trajectory: Trajectory, last: int, engine: Sweep, sweep: str) -> BackwardSweep | None:
+def _rows(trajectory: Trajectory, last: int, engine: Sweep, sweep: str) -> SweptBack | None:
     """Return the rows of both matrices where they are wanted, or else where they are in C."""
     n = trajectory.problem.size
     if sweep == "tangent" and (engine == "arrays" or trajectory.problem.comm.size > 1):
@@ -183,7 +183,8 @@ def _rows(trajectory: Trajectory, last: int, engine: Sweep, sweep: str) -> Backw
     nothing: list[Densities] = [()] * n
     request = AdjointRequest(n, last, {}, nothing, np.eye(n))
     if sweep == "tangent":
-        return swept_in_c(trajectory, request)
+        delayed = trajectory.problem.delays is not None
+        return None if delayed else swept_in_c(trajectory, request)
     return sweep_back(trajectory, request, engine)
 
 

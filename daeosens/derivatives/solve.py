@@ -15,8 +15,10 @@ from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array
 from daeosens.problem.callback_guard import QUIET, unwrapped
 from daeosens.problem.problem import PossiblyNamed, Problem
+from daeosens.timestepping.delayed_run import run_delayed
+from daeosens.timestepping.dense_output import states_inside
 from daeosens.timestepping.events.event_loop import run_through_events
-from daeosens.timestepping.method_choice import AUTO, run_chosen
+from daeosens.timestepping.method_choice import AUTO, by_form, run_chosen
 from daeosens.timestepping.runner import integrate
 from daeosens.timestepping.stepping import Stepping, pinned_times, refuse_reserved
 from daeosens.timestepping.trajectory.trajectory import Checkpoint, Trajectory
@@ -100,6 +102,10 @@ def solve(
     parameters = problem.admit_parameters(p)
     pinned = pinned_times(stepping, t_eval, problem.breakpoints)
     agree(problem.comm, "solve", p=parameters)
+    if problem.delays is not None:
+        return run_delayed(
+            problem, state, parameters, by_form(problem, stepping), pinned, checkpoint
+        )
     if not problem.smooth and checkpoint in ("memory", "disk"):
         raise UnsupportedError(
             f'checkpoint = "{checkpoint}" for a problem with events',
@@ -157,4 +163,5 @@ def _taken(
         checkpoint,
         run.kept,
         recording=run.recording,
+        inside=states_inside,
     )

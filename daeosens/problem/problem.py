@@ -20,6 +20,7 @@ from daeosens.problem.batched.protocol import Batch
 from daeosens.problem.branches import Decisions
 from daeosens.problem.breakpoints import inside_of_step
 from daeosens.problem.callback_guard import on_every_rank
+from daeosens.problem.delays import Delays
 from daeosens.problem.event import Event
 from daeosens.problem.matrices import Derivative
 from daeosens.problem.monitor import Monitor
@@ -85,6 +86,8 @@ class Problem:
         The functions of a grid's points, which TS and sweeps call without Python.
     monitor : callable or None
         Makes what follows a run and names events that are not known before it.
+    delays : Delays or None
+        What is delayed, of a delay equation.
 
     Examples
     --------
@@ -130,6 +133,7 @@ class Problem:
     modes: Mapping[str, Problem] = field(default_factory=dict[str, "Problem"])
     mode: str | Callable[..., str] = ""
     monitor: Callable[[], Monitor] | None = None
+    delays: Delays | None = None
 
     def __repr__(self) -> str:
         """Return form, style and sizes."""
@@ -138,6 +142,8 @@ class Problem:
         parameters = f"a field of {self.n_parameters}" if self.field_parameter else names or "none"
         sizes = f"{self.size} unknowns, parameters: {parameters}"
         told = f"; {self.differences}" if self.differences else ""
+        if self.delays is not None:
+            return f"Problem(u' = f with {self.delays.count} delays, {sizes}{told})"
         return f"Problem({equation[self.form]}, {sizes}{told})"
 
     @property

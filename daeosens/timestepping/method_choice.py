@@ -27,6 +27,8 @@ As many as an implicit one takes the time of: each of its steps solves five syst
 
 def by_form(problem: Problem, stepping: Stepping) -> Stepping:
     """Return the steps for equations that leave no choice; the same ones for u' = f(t, u, p)."""
+    if stepping.method == AUTO and problem.delays is not None:
+        return _with(stepping, "rk5ts", "a delay equation")
     if stepping.method != AUTO or problem.form == "rhs":
         return stepping
     if problem.form == "mass":

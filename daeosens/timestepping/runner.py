@@ -136,6 +136,13 @@ def take_again(
     times, sizes : array [K+1], [K]
         Times and sizes of the steps.
     """
+    with repeating(problem, p, stepping, start) as runner:
+        return runner.again(start, times, sizes)
+
+
+@contextmanager
+def repeating(problem: Problem, p: Any, stepping: Stepping, state: PETSc.Vec) -> Generator[Runner]:
+    """Provide a runner for steps of prescribed sizes; ``state`` [n] is one of the run."""
     first, last = stepping.t_span
     fixed = replace(  # one for all windows: the sizes of their steps are prescribed
         stepping,
@@ -148,11 +155,11 @@ def take_again(
     )
     ready = taken_ts(problem, p, fixed, "states")
     if ready is not None:
-        states = Runner(problem, fixed, "states", ready).again(start, times, sizes)
+        yield Runner(problem, fixed, "states", ready)
         leave_ts(problem, ready)
-        return states
-    with prepared_ts(problem, start, p, fixed, "states", keep=True) as ready:
-        return Runner(problem, fixed, "states", ready).again(start, times, sizes)
+        return
+    with prepared_ts(problem, state, p, fixed, "states", keep=True) as ready:
+        yield Runner(problem, fixed, "states", ready)
 
 
 class Runner:

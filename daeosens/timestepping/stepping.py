@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -107,6 +107,16 @@ class Stepping:
     t_eval: Sequence[float] = ()
     control: str | Sequence[str | int] = "states"
     choice: str = field(default="", init=False, compare=False, repr=False)
+    shares: Sequence[Array] = field(default=(), init=False, compare=False, repr=False)
+
+    def of_shares(self, shares: Sequence[Array]) -> Stepping:
+        """Return the stepping of runs of a delay equation that divide each piece as one has.
+
+        ``shares`` are the ends of steps of each piece between two cuts, 1 at its end.
+        """
+        result = replace(self)
+        object.__setattr__(result, "shares", tuple(shares))
+        return result
 
     def __post_init__(self) -> None:
         complaints: list[str] = []

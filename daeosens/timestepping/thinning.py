@@ -8,6 +8,7 @@ from dataclasses import replace
 from petsc4py import PETSc
 
 from daeosens.errors import InputError
+from daeosens.timestepping.dense_output import equations_of_step
 from daeosens.timestepping.runner import take_again
 from daeosens.timestepping.trajectory.store import SomeStates
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -56,12 +57,7 @@ def thinned(trajectory: Trajectory, every: int) -> Trajectory:
     kept = {number: trajectory.states[number] for number in sorted(numbers)}
 
     def replay(first: int, last: int, u: PETSc.Vec) -> Sequence[PETSc.Vec]:
-        problem, p = trajectory.problem, trajectory.p
-        if trajectory.records:
-            record = trajectory.records[first]
-            problem, p = problem.modes.get(record.mode, problem), record.p
-        elif problem.modes:
-            problem = problem.modes[trajectory.first_mode]
+        problem, p = equations_of_step(trajectory, first)
         times, sizes = trajectory.times[first : last + 1], trajectory.step_sizes[first:last]
         return take_again(problem, p, trajectory.stepping, u, times, sizes)
 

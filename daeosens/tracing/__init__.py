@@ -10,8 +10,9 @@ from typing import Any
 import numpy.typing as npt
 from mpi4py import MPI
 
-from daeosens.errors import InputError, require
+from daeosens.errors import InputError, UnsupportedError, require
 from daeosens.petsc.ranks import agree
+from daeosens.problem.delay_equations import Delay, History
 from daeosens.problem.event import EventLike
 from daeosens.problem.grids import Grid
 from daeosens.tracing.daeo.effort import SearchEffort
@@ -27,6 +28,8 @@ def trace(
     events: Iterable[EventLike] = (),
     running: Callable[..., Any] | None = None,
     breakpoints: npt.ArrayLike = (),
+    delays: Delay | Sequence[Delay] = (),
+    history: History | None = None,
     comm: MPI.Comm = MPI.COMM_WORLD,
 ) -> Model:
     """Make M u' = f(t, u, p) of plain functions, with all derivatives, compiled.
@@ -55,6 +58,9 @@ def trace(
         ``(t, u, p) -> number``, a density that is traced: the cost ``model.running``.
     breakpoints : array_like [K], optional
         As for ``ODE``.
+    delays, history : optional
+        As for ``DDE``: then ``rhs(t, u, z, p)``, and functions of delays and history are NumPy
+        functions that see parameters by name as well.  Without mass, events, running, breakpoints.
     comm : MPI.Comm, optional
         The ranks that call this together; ``MPI.COMM_SELF`` for one that calls it alone.
 
@@ -97,6 +103,12 @@ def trace(
         breakpoints=breakpoints,
     )
     build = _needed("build").build
+    if history is not None or not _is_empty(delays):
+        beside = {"mass": mass, "running": running, "events": events, "breakpoints": breakpoints}
+        refuse_beside_delays(beside, history)
+        build_delayed = _needed("build").build_delayed
+        delayed: Model = build_delayed(rhs, size, parameters, delays, history, comm)
+        return delayed
     model: Model = build(rhs, size, parameters, mass, events, running, breakpoints, comm)
     return model
 
@@ -509,6 +521,29 @@ def separate(
             remedy="the differential equations alone, without the algebraic unknowns",
         )
     return module.separable(model.graph, model.parameter_names)
+
+
+def refuse_beside_delays(beside: Mapping[str, Any], history: object) -> None:
+    """Refuse what a traced delay equation cannot have.
+
+    Raises
+    ------
+    InputError, UnsupportedError
+        No history; a mass, events, a density or breakpoints.
+    """
+    if history is None:
+        raise InputError("delays without history", expected="history(t, p) or an array [n]")
+    for name, value in beside.items():
+        if value is not None and not _is_empty(value):
+            raise UnsupportedError(
+                f"{name} beside delays",
+                expected="u' = f(t, u, z, p)",
+                remedy="an unknown more whose rate is the density" if name == "running" else "",
+            )
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and not value
 
 
 def _in_order(parameters: int | Sequence[str] | Mapping[str, Any]) -> object:

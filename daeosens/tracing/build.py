@@ -6,12 +6,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
 from daeosens.costs.objective import Terminal
 from daeosens.petsc.c_function import Native
+from daeosens.petsc.vectors import Array
 from daeosens.problem.branches import Branches
+from daeosens.problem.callback_guard import check_output
+from daeosens.problem.delay_equations import (
+    Delay,
+    History,
+    admit_delays,
+    admit_history,
+    delayed,
+    not_read,
+    refuse_signature,
+)
 from daeosens.problem.equations import DAE, ODE
 from daeosens.problem.event import Event, EventLike, admit_events
 from daeosens.problem.layout import admit_size
@@ -109,6 +121,38 @@ def build_residual(
     if of_residual.branches:
         problem = replace(problem, branches=Branches(residual, tracer.shapes.split))
     return _model(tracer, problem, running, ready)
+
+
+def build_delayed(
+    rhs: Callable[..., Any],
+    size: int | Sequence[str],
+    parameters: int | Sequence[str] | Mapping[str, Any],
+    delays: Delay | Sequence[Delay],
+    history: History,
+    comm: MPI.Comm,
+) -> Model:
+    """Return the model of ``daeosens.trace`` with delays."""
+    n, state_names = admit_size(size)
+    refuse_signature(rhs)
+    tracer = Tracer(n, admit_shapes(parameters), comm)
+    specifications = admit_delays(delays, tracer.shapes.names)
+    d, points = len(specifications), n * (1 + len(specifications)) + 1
+
+    def function(_time: Any, y: Any, p: Any) -> Any:
+        values = rhs(y[0], y[1 : n + 1], y[n + 1 :].reshape(d, n), p)
+        return np.concatenate([np.zeros(1), values, np.zeros(d * n)])
+
+    batch = build(function, points, parameters, None, (), None, (), comm).batch
+    assert batch is not None
+    at = np.zeros(1)
+
+    def rate(y: Array, p: Array) -> Array:
+        return check_output(batch.rhs(at, y[None], p)[0, 1 : n + 1], "rhs", (n,), float(y[0]))
+
+    equations = ODE(not_read, state_names or n, tracer.shapes.names)
+    past = admit_history(history, n)
+    problem = delayed(equations, batch, rate, specifications, past, tracer.shapes.split)
+    return _model(tracer, problem, None, {})
 
 
 def _named(events: Iterable[EventLike]) -> dict[str, Event]:

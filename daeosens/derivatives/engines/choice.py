@@ -62,11 +62,28 @@ def wants_compiled(trajectory: Trajectory, engine: str, rows: int) -> bool:
     >>> wants_compiled(run, "compiled", 1), wants_compiled(run, "arrays", 1)
     (True, False)
     """
+    if trajectory.problem.delays is not None:
+        check_of_delays(engine)
+        return False
     if engine != "auto":
         return engine == "compiled"
     problem, method = trajectory.problem, trajectory.stepping.resolved_method
     blocks = problem.batch is not None and problem.batch.at_once and not method.in_blocks
     return not blocks or problem.size <= FEW_UNKNOWNS or rows <= FEW_ROWS
+
+
+def check_of_delays(engine: str) -> None:
+    """Refuse an engine for a delay equation, whose sweeps are of arrays.
+
+    Raises
+    ------
+    UnsupportedError
+        Names it.
+    """
+    if engine not in ("auto", "arrays"):
+        raise UnsupportedError(
+            f'engine = "{engine}" for a delay equation', expected='"auto" or "arrays"'
+        )
 
 
 def refuse_compiled(reason: str) -> None:
@@ -132,6 +149,9 @@ def choose_sweep(
         "arrays" where it cannot be; names the reason.
     """
     check_sweep(engine)
+    if trajectory.problem.delays is not None:
+        check_of_delays(engine)
+        return "arrays"
     if wants_compiled(trajectory, engine, rows):
         reason = "running costs" if running else no_linear_steps(trajectory)
         if not reason:

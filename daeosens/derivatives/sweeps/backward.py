@@ -15,11 +15,13 @@ from mpi4py import MPI
 from daeosens.derivatives.engines.arrays.adjoint import ArraySweep
 from daeosens.derivatives.engines.choice import (
     Engine,
+    check_of_delays,
     choose_engine,
     refuse_compiled,
     wants_compiled,
 )
 from daeosens.derivatives.engines.compiled.adjoint import CompiledSweep, open_sweep
+from daeosens.derivatives.engines.delays import DelayedSweep
 from daeosens.derivatives.engines.request import AdjointRequest, Rows, SweepError
 from daeosens.derivatives.engines.tsadjoint import TSAdjointSweep, jumps_apart
 from daeosens.derivatives.engines.vectors.adjoint import VectorSweep
@@ -31,10 +33,26 @@ from daeosens.petsc.vectors import Array, finite_vec
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 
-class BackwardSweep(Protocol):
-    """What an engine does for one sweep back; its rows are at the state that it has reached."""
+class SweptBack(Protocol):
+    """What a sweep back has come to."""
 
     name: str
+
+    def values(self) -> list[float] | None:
+        """Return the values of the costs, where the engine comes by them."""
+        ...
+
+    def rows(self) -> Rows:
+        """Return the rows as vectors."""
+        ...
+
+    def matrices(self) -> tuple[Array, Array]:
+        """Return the rows as arrays [M, n_local] and [M, m_local]."""
+        ...
+
+
+class BackwardSweep(SweptBack, Protocol):
+    """What an engine does for one sweep back; its rows are at the state that it has reached."""
 
     @property
     def steps(self) -> StepMap:
@@ -56,21 +74,11 @@ class BackwardSweep(Protocol):
         """Carry the rows over one step, or jump, that is in no window, and observe its start."""
         ...
 
-    def values(self) -> list[float] | None:
-        """Return the values of the costs, where the engine comes by them."""
-        ...
 
-    def rows(self) -> Rows:
-        """Return the rows as vectors."""
-        ...
-
-    def matrices(self) -> tuple[Array, Array]:
-        """Return the rows as arrays [M, n_local] and [M, m_local]."""
-        ...
-
-
-def sweep_back(trajectory: Trajectory, request: AdjointRequest, engine: Engine) -> BackwardSweep:
+def sweep_back(trajectory: Trajectory, request: AdjointRequest, engine: Engine) -> SweptBack:
     """Carry rows back to the first state, by the engine asked for or by the quickest.  Collective.
+
+    Of a delay equation the steps look at earlier ones, so that its sweeps are over the whole run.
 
     Raises
     ------
@@ -79,6 +87,9 @@ def sweep_back(trajectory: Trajectory, request: AdjointRequest, engine: Engine) 
     SolveError
         A row, or a value on the way to it, is not finite.
     """
+    if trajectory.problem.delays is not None:
+        check_of_delays(engine)
+        return DelayedSweep(trajectory, request)
     if wants_compiled(trajectory, engine, request.rows):
         sweep = swept_in_c(trajectory, request, required=engine == "compiled")
         if sweep is not None:

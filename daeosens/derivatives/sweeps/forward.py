@@ -14,6 +14,7 @@ from petsc4py import PETSc
 from daeosens.derivatives.engines.arrays.tangent import push_columns
 from daeosens.derivatives.engines.choice import Sweep
 from daeosens.derivatives.engines.compiled.tangent import push_directions
+from daeosens.derivatives.engines.delays import program_of
 from daeosens.derivatives.faults import named_faults
 from daeosens.derivatives.windows import window_of, windows
 from daeosens.methods.events.event_step import HybridStep
@@ -100,6 +101,8 @@ def sweep_forward(
         A tangent, or a value on the way to it, is not finite.
     """
     last = trajectory.n_steps if last is None else last
+    if trajectory.problem.delays is not None:
+        return _along_delays(trajectory, directions, last, keep=keep)
     along = [ForwardDirection(trajectory, *pair, keep=keep) for pair in directions]
     parts = [(0, last, False)]
     if engine != "vectors":
@@ -120,6 +123,34 @@ def sweep_forward(
         for direction in along:
             finite_vec(direction.du, "the tangent of the final state")
     return along
+
+
+def _along_delays(
+    trajectory: Trajectory,
+    directions: Sequence[tuple[PETSc.Vec, PETSc.Vec | None]],
+    last: int,
+    *,
+    keep: bool,
+) -> list[ForwardDirection]:
+    """Carry directions over a run of a delay equation, as a whole."""
+    along = [ForwardDirection(trajectory, *pair, keep=keep) for pair in directions]
+    tangents = program_of(trajectory).tangents(*direction_arrays(trajectory, directions))
+    for k, direction in enumerate(along):
+        direction.follow(tangents.du[1 : last + 1, :, k])
+        finite_vec(direction.du, "the tangent of the final state")
+    return along
+
+
+def direction_arrays(
+    trajectory: Trajectory, directions: Sequence[tuple[PETSc.Vec, PETSc.Vec | None]]
+) -> tuple[Array, Array]:
+    """Return directions as arrays [D, n] and [D, m]."""
+    du = np.array([read(by_u) for by_u, _ in directions])
+    dp = np.zeros((len(directions), trajectory.problem.n_parameters))
+    for row, (_, by_p) in zip(dp, directions, strict=True):
+        if by_p is not None:
+            row[:] = read(by_p)
+    return du, dp
 
 
 def _over_window(

@@ -14,6 +14,7 @@ from daeosens.methods.events.event_function import Switch
 from daeosens.methods.events.event_step import Record
 from daeosens.methods.events.reset import Jump
 from daeosens.problem.problem import Problem
+from daeosens.timestepping.dense_output import states_inside
 from daeosens.timestepping.runner import Run
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.crossing import Crossing
@@ -143,4 +144,5 @@ class HybridLog:
             self.stages,
             tuple(self.crossings),
             tuple(self.records),
+            inside=states_inside,
         )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from itertools import compress
 from numbers import Real
 from typing import Any, Literal, TypeAlias, overload
 
@@ -14,13 +15,15 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.costs.cost import At, Instant, Point, Start, When
-from daeosens.errors import InputError, SolveError, require
+from daeosens.errors import InputError, SolveError, UnsupportedError, require
 from daeosens.methods.events.event_step import HybridStep, Record
 from daeosens.methods.step import Step, StepMap
-from daeosens.petsc.vectors import Array, read, write
+from daeosens.petsc.ranks import agree
+from daeosens.petsc.vectors import Array, finite_array, read, write
+from daeosens.problem.callback_guard import QUIET, unwrapped
 from daeosens.problem.monitor import START
 from daeosens.problem.problem import Problem
-from daeosens.timestepping.stepping import Stepping
+from daeosens.timestepping.stepping import Stepping, inside_span
 from daeosens.timestepping.trajectory.crossing import Crossing, table_of
 from daeosens.timestepping.trajectory.states import State, States, read_only, rows_of, view_of
 from daeosens.timestepping.trajectory.store import SomeStates
@@ -62,6 +65,9 @@ NO_STAGES = np.empty((0, 1, 1))
 """Those kept of no steps."""
 
 Side = Literal["before", "after"]
+
+Inside: TypeAlias = "Callable[[Trajectory, Sequence[tuple[int, float]]], list[PETSc.Vec]]"
+"""``inside(run, [(n, t), ...])``: the states at times inside of steps, by the steps' numbers."""
 
 FEW, SEEN = 1000, 10.0
 """Of up to so many unknowns a run tells which have stayed below this multiple of atol."""
@@ -121,7 +127,10 @@ class Trajectory:
     kept : mapping or array
         Stage states of Runge-Kutta steps, where they were kept, as the run left them (``by_step``).
     report : object or None
-        What the problem's monitor knows of the run: of a DAEO the optimisers, ``Branches``.
+        What the problem's monitor knows of the run: of a DAEO the optimisers, ``Branches``.  Of a
+        delay equation ``DelayedSteps``.
+    inside : callable or None
+        See ``Inside``.
 
     Examples
     --------
@@ -130,6 +139,8 @@ class Trajectory:
     >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1), t_eval=[0.75])
     >>> run.at(0.75).array.round(5), run.u.shape
     (array([0.68729]), (22, 1))
+    >>> run(0.7721).array.round(5)  # between two steps
+    array([0.67974])
     >>> run
     Trajectory from t = 0 to 2: 21 steps of rk4 (0 rejected), h = 0.075 ... 0.1
     """
@@ -147,6 +158,7 @@ class Trajectory:
     records: Sequence[Record] = ()
     recording: list[PETSc.TS] = field(default_factory=list[PETSc.TS])
     report: Any = None
+    inside: Inside | None = None
 
     @property
     def n_steps(self) -> int:
@@ -211,7 +223,10 @@ class Trajectory:
 
     def point(self, t: When) -> Point:
         """Return (t, u, p) at a step time or event, as scalars of costs take them."""
-        n = self.index(t)
+        return self.point_at(self.index(t))
+
+    def point_at(self, n: int) -> Point:
+        """Return (t, u, p) at state number n."""
         return float(self.times[n]), self.states[n], self.parameters(n)
 
     def step(self, n: int) -> Step:
@@ -325,6 +340,72 @@ class Trajectory:
             )
         return self._view(self.index(t, side))  # pyright: ignore[reportArgumentType]
 
+    @overload
+    def __call__(self, t: float, side: Side = "after") -> PETSc.Vec: ...
+    @overload
+    def __call__(self, t: Sequence[float] | npt.NDArray[Any], side: Side = "after") -> Array: ...
+    @QUIET
+    @unwrapped
+    def __call__(
+        self, t: float | Sequence[float] | npt.NDArray[Any], side: Side = "after"
+    ) -> PETSc.Vec | Array:
+        """Return the state [n] at any time of the run, or at several as an array [K, n_local].
+
+        Between the ends of steps that is one more step of the method, from the end before: of the
+        method's order, for every method.  Each such time costs a step.  Collective.
+
+        Parameters
+        ----------
+        t : float, or array_like [K]
+            Times in any order, not before the start of the run or after its end.
+        side : "before" or "after"
+            Which state is meant at the time of an event.
+
+        Raises
+        ------
+        InputError
+            A time outside of the run; another side.
+        SolveError
+            Newton's method failed.
+
+        Examples
+        --------
+        >>> from daeosens import ODE, Stepping, solve
+        >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+        >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.5))
+        >>> run([0.0, 0.3, 1.9]).round(4).ravel()
+        array([1.    , 0.8607, 0.3868])
+        """
+        if side not in ("before", "after"):
+            raise InputError(f"side = {side!r}", expected='"before" or "after"')
+        times = finite_array(t, "t")
+        agree(self.problem.comm, "run(t)", t=times, side=side)
+        if times.ndim > 1:
+            raise InputError(f"t has shape {times.shape}", expected="a time, or shape (K,)")
+        span = (float(self.times[0]), float(self.times[-1]))
+        inside = inside_span(span, np.atleast_1d(times), "t =").tolist()
+        numbers = [self._number(time, side) for time in inside]
+        on_steps = [self.times[n] == time for n, time in zip(numbers, inside, strict=True)]
+        between = list(compress(zip(numbers, inside, strict=True), np.logical_not(on_steps)))
+        assert self.inside is not None
+        others = iter(self.inside(self, between))
+        states = [
+            self._view(n) if there else view_of(next(others))
+            for n, there in zip(numbers, on_steps, strict=True)
+        ]
+        if not times.ndim:
+            return states[0]
+        rows = [read(state) for state in states]
+        return np.array(rows).reshape(len(rows), self.problem.state.local_size)
+
+    def _number(self, t: float, side: Side) -> int:
+        """Return the number of the state at a time, or of the last one before it."""
+        if side == "before":  # steps of size 0 are jumps
+            n = int(np.searchsorted(self.times, t, side="left"))
+            if self.times[n] == t:
+                return n
+        return int(np.searchsorted(self.times, t, side="right")) - 1
+
     @property
     def first_mode(self) -> str:
         """The mode in which the run began; empty where there is one only."""
@@ -402,7 +483,19 @@ class Trajectory:
 
 
 def steps_of(trajectory: Trajectory) -> StepMap:
-    """Return the step map that took a trajectory's steps, with work space for one sweep."""
+    """Return the step map that took a trajectory's steps, with work space for one sweep.
+
+    Raises
+    ------
+    UnsupportedError
+        Steps of a delay equation, which depend on more than the state before them.
+    """
+    if trajectory.problem.delays is not None:
+        raise UnsupportedError(
+            "what is integrated over the steps of a delay equation, such as a running cost",
+            expected="costs at times: Terminal, LeastSquares",
+            remedy="an unknown more whose rate is the density, and a Terminal cost of it",
+        )
     method, options = trajectory.stepping.resolved_method, trajectory.stepping.options
     problem = trajectory.problem
     modes = problem.modes or {"": problem}

@@ -1,0 +1,82 @@
+"""What is delayed in a problem, at many points at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from daeosens.errors import SolveError
+from daeosens.petsc.vectors import Array
+from daeosens.problem.batched.protocol import Batch
+
+
+@dataclass(frozen=True, eq=False)
+class Delays:
+    """What is delayed in a problem, and its equations at many points at once.
+
+    Attributes
+    ----------
+    names : tuple of str
+        How messages call each of the d delays.
+    rates : Batch
+        (0, f, 0) [1+n+dn] of points y = (t, u, z): an ODE in which the point is the state.
+    lags : Batch
+        The delays [d], which depend on p alone, of states [d] that they do not read.
+    past : Batch
+        phi [n] of states [n] of which the first entry is the time.
+    rate, lag, history : callable
+        f [n] at (y, p), the delays [d] at p, phi [n] at (t, p).
+    """
+
+    names: tuple[str, ...]
+    rates: Batch
+    lags: Batch
+    past: Batch
+    rate: Callable[[Array, Array], Array]
+    lag: Callable[[Array], Array]
+    history: Callable[[float, Array], Array]
+
+    @property
+    def count(self) -> int:
+        """Number d of delays."""
+        return len(self.names)
+
+    def values(self, p: Array) -> Array:
+        """Return the delays [d].
+
+        Raises
+        ------
+        SolveError
+            One is not positive at these parameters; names it.
+        """
+        tau = self.lag(p)
+        if (tau <= 0.0).any():
+            k = int(np.argmin(tau))
+            raise SolveError(
+                f"delay {self.names[k]} = {tau[k]:g}",
+                expected="a positive delay",
+                remedy='bounds of parameters, or Parameter(..., scale="log")',
+            )
+        return tau
+
+    def start(self, t: float, u: Array, p: Array) -> Array:
+        """Return the point y where a run begins: all that is delayed is history."""
+        past = [self.history(t - tau, p) for tau in self.values(p).tolist()]
+        return np.concatenate([[t], u, *past])
+
+    def try_second_derivatives(self, t: float, u: Array, p: Array) -> None:
+        """Evaluate every second derivative once where a run begins.
+
+        Raises
+        ------
+        UnsupportedError
+            One that cannot be had; names the function.
+        """
+        y, dp = self.start(t, u, p), np.ones((1, len(p)))
+        earlier = np.zeros_like(u)
+        earlier[0] = t - float(self.lag(p).min())
+        for batch, point in ((self.rates, y), (self.past, earlier), (self.lags, self.lag(p))):
+            ones = np.ones((1, 1, len(point)))
+            batch.hessian_product(np.zeros(1), point[None], p, ones[0], ones, dp)

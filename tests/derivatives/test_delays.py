@@ -1,0 +1,288 @@
+"""Derivatives of delay equations: exact for the steps that were taken, delays included."""
+
+import numpy as np
+import pytest
+
+import daeosens as ds
+from daeosens import (
+    DDE,
+    LeastSquares,
+    Parameter,
+    Parameters,
+    Reduced,
+    Running,
+    Stepping,
+    Terminal,
+    UnsupportedError,
+    adjoint,
+    derivative_error,
+    hessian_product,
+    sensitivities,
+    solve,
+    tangent,
+    taylor,
+)
+from daeosens.derivatives.residual_jacobian import residual_adjoint
+from daeosens.verify import duality
+
+NAMES = ["a", "b", "c", "q0", "q1", "tau"]
+P0, U0 = np.array([2.0, 1.0, 0.7, 0.6, 0.2, 0.47]), np.array([0.65, 0.45])
+STEPS = {
+    "rk1fe": {"dt": 0.05},
+    "rk3bs": {"dt": 0.1},
+    "rk4": {"dt": 0.07},
+    "rk5ts": {"dt": 0.1},
+    "rk6vr": {"dt": 0.15},
+    "rk8vr": {"dt": 0.25},
+}
+
+
+def rhs(t, u, z, p):
+    return np.array(
+        [
+            p[0] * z[0, 0] / (1 + z[1, 0] ** 4) - p[1] * u[0] + 0.1 * np.sin(t) * z[1, 1],
+            p[2] * z[0, 1] * u[1] - u[1] ** 2 + 0.05 * np.cos(2 * t) * u[0],
+        ]
+    )
+
+
+def history(t, p):
+    return np.array([p[3] + p[4] * np.sin(t), 0.5 + p[4] ** 2 * t])
+
+
+def lag(p):
+    return 0.31 + 0.5 * p[5] ** 2 * p[1]
+
+
+COST = Terminal(lambda t, u, p: u[0] ** 2 + u[1] * p[0]) + LeastSquares(
+    [0.33, 1.1, 2.2], [[0.3, 0.2], [0.5, 0.6], [0.2, 0.1]]
+)
+
+
+def make():
+    return DDE(rhs, 2, NAMES, delays=["tau", lag], history=history)
+
+
+def at(problem, x, stepping):
+    return solve(problem, x[:2], x[2:], stepping, COST.times)
+
+
+def replayed(run, x):
+    """Return the states of a run taken again with other x = (u0, p), which may be complex.
+
+    Each stage looks into the same step as in the run, and steps keep their shares of pieces.
+    """
+    steps, p = run.report, x[2:]
+    tableau = steps.tableau
+    tau = np.array([p[5], lag(p)])
+    times = run.times + steps.time_slopes @ (tau - steps.tau)
+    sizes = run.step_sizes + steps.size_slopes @ (tau - steps.tau)
+    states, rates = [x[:2].astype(x.dtype)], []
+    for n, h in enumerate(sizes):
+        k = np.zeros((len(tableau.b), 2), dtype=x.dtype)
+        for i, c in enumerate(tableau.c):
+            t, z = times[n] + c * h, []
+            for d, j in enumerate(steps.looked[n, i]):
+                if j < 0:
+                    z.append(history(t - tau[d], p))
+                else:
+                    part = (t - tau[d] - times[j]) / sizes[j]
+                    weights = tableau.weights @ part ** np.arange(tableau.weights.shape[1])
+                    z.append(states[j] + sizes[j] * weights @ rates[j])
+            k[i] = rhs(t, states[n] + h * tableau.a[i] @ k, np.array(z), p)
+        rates.append(k)
+        states.append(states[n] + h * tableau.b @ k)
+    return np.array(states)
+
+
+def value_of(run, x):
+    """Return the cost of the run that is taken again."""
+    states = replayed(run, x)
+    rows = [run.index(t) for t in (0.33, 1.1, 2.2)]
+    misfit = states[rows] - np.array([[0.3, 0.2], [0.5, 0.6], [0.2, 0.1]])
+    return states[-1, 0] ** 2 + states[-1, 1] * x[2] + 0.5 * np.sum(misfit**2)
+
+
+@pytest.mark.parametrize("method", STEPS)
+def test_derivatives_are_those_of_the_program(method):
+    """Complex steps of an independent program; differences of order six of these for Hessians."""
+    sizes = STEPS[method]
+    x, rng = np.concatenate([U0, P0]), np.random.default_rng(1)
+    run = at(make(), x, Stepping((0.0, 3.0), method, **sizes))
+    np.testing.assert_allclose(replayed(run, x), run.u, rtol=1e-12)
+
+    def slope(x, along):
+        return value_of(run, x + 1e-30j * along).imag / 1e-30
+
+    gradient = adjoint(run, COST)
+    reference = [slope(x, unit) for unit in np.eye(8)]
+    ours = np.concatenate([gradient.u0, gradient.p])
+    np.testing.assert_allclose(ours, reference, rtol=1e-12, atol=1e-13)
+    assert abs(gradient.value - value_of(run, x)) < 1e-13
+    one, other = rng.standard_normal((2, 8))
+    product = hessian_product(run, COST, one[:2], one[2:])
+    h, weights = 1e-3, {1: 0.75, 2: -0.15, 3: 1 / 60}
+    bend = sum(
+        sign * weight * slope(x + sign * j * h * one, other)
+        for j, weight in weights.items()
+        for sign in (1, -1)
+    )
+    assert abs(product.u0 @ other[:2] + product.p @ other[2:] - bend / h) < 1e-10
+    assert product.gradient is not None
+    np.testing.assert_array_equal(product.gradient.p, gradient.p)
+
+
+@pytest.mark.parametrize("sizes", [{"dt": 0.1}, {"rtol": 1e-6}])
+def test_adjoint_and_tangent_are_transposes(sizes):
+    run = at(make(), np.concatenate([U0, P0]), Stepping((0.0, 3.0), "rk5ts", **sizes))
+    rng = np.random.default_rng(2)
+    du, dp = rng.standard_normal((4, 2)), rng.standard_normal((4, 6))
+    gradient = adjoint(run, COST)
+    for k, along in enumerate(tangent(run, du, dp)):
+        expected = gradient.u0 @ du[k] + gradient.p @ dp[k]
+        assert abs(along.derivative(COST) - expected) < 1e-12 * abs(expected)
+    assert gradient.engine == "arrays"
+    assert duality(run, COST) < 1e-12
+
+
+def test_hessians_are_symmetric_and_rows_share_a_sweep():
+    run = at(make(), np.concatenate([U0, P0]), Stepping((0.0, 3.0), "rk4", dt=0.1))
+    units = np.eye(8)
+    products = hessian_product(run, COST, units[:, :2], units[:, 2:])
+    matrix = np.array([np.concatenate([each.u0, each.p]) for each in products])
+    np.testing.assert_allclose(matrix, matrix.T, atol=1e-12)
+    one = hessian_product(run, COST, units[3, :2], units[3, 2:])
+    np.testing.assert_allclose(one.p, products[3].p, atol=1e-13)
+
+
+@pytest.mark.parametrize("sizes", [{"dt": 0.1}, {"rtol": 1e-8}])
+def test_taylor_orders_of_all_unknowns(sizes):
+    control = Parameters(
+        {name: Parameter(value, scale="log") for name, value in zip(NAMES, P0, strict=True)},
+        initial_state=lambda p: np.array([p[3] + 0.05, p[4] + 0.25]),
+    )
+    functional = Reduced(make(), COST, Stepping((0.0, 3.0), "rk5ts", **sizes), control)
+    assert 1.95 < min(taylor(functional)) < 2.1
+    assert 2.9 < min(taylor(functional, hessian=True)) < 3.1
+
+
+def test_full_matrices_by_tangents_and_adjoints():
+    run = at(make(), np.concatenate([U0, P0]), Stepping((0.0, 3.0), "rk4", dt=0.1))
+    units = np.eye(8)
+    for time in (None, 1.1):
+        rows = sensitivities(run, time)
+        columns = tangent(run, units[:, :2], units[:, 2:])
+        found = [each.final if time is None else each.at(time) for each in columns]
+        matrix = np.array([vec.array for vec in found]).T
+        np.testing.assert_allclose(np.hstack([rows.u0, rows.p]), matrix, atol=1e-13)
+    assert rows.sweep == "adjoint"
+    assert sensitivities(run, with_respect_to=["u0"]).sweep == "tangent"
+
+
+def test_residuals_and_gauss_newton():
+    misfit = LeastSquares([0.5, 1.5, 2.5], [[0.3], [0.4], [0.5]], observe=[0])
+    control = Parameters({"tau": Parameter(0.47), "a": Parameter(2.0)}, initial_state=U0)
+    problem = DDE(
+        lambda t, u, z, p: rhs(t, u, z, np.array([p[1], 1.0, 0.7])),
+        2,
+        ["tau", "a"],
+        delays=["tau", 0.6],
+        history=[0.6, 0.5],
+    )
+    functional = Reduced(problem, misfit, Stepping((0.0, 3.0), "rk5ts", dt=0.1), control)
+    x = functional.start()
+    matrix = functional.residual_jacobian(x).getDenseArray()
+    np.testing.assert_allclose(functional.gauss_newton_matrix(x), matrix.T @ matrix, atol=1e-13)
+    run = functional.trajectory(x)
+    for k, weights in enumerate(np.eye(3)):
+        ((_, by_p),) = residual_adjoint(run, misfit, [weights])
+        np.testing.assert_allclose(by_p.array, matrix[k], atol=1e-13)
+
+
+def test_closed_forms_in_the_rate_and_the_delay():
+    """For u' = -r u(t - tau): 1 - r t + r^2 (t - tau)^2 / 2 - r^3 (t - 2 tau)^3 / 6 at t = 2.5."""
+    problem = DDE(lambda t, u, z, p: -p[0] * z[0], 1, ["r", "tau"], delays="tau", history=[1.0])
+    r, tau, t = 0.9, 1.1, 2.5
+    run = solve(problem, [1.0], [r, tau], Stepping((0.0, t), "rk5ts", dt=0.2))
+    last = Terminal(lambda t, u, p: u[0])
+    first, second = t - tau, t - 2 * tau
+    by_tau = -(r**2) * first + r**3 * second**2
+    by_r = -t + r * first**2 - r**2 * second**3 / 2
+    np.testing.assert_allclose(adjoint(run, last).p, [by_r, by_tau], rtol=1e-12)
+    mixed = -2 * r * first + 3 * r**2 * second**2
+    bends = [[first**2 - r * second**3, mixed], [mixed, r**2 - 4 * r**3 * second]]
+    products = hessian_product(run, last, dp=np.eye(2))
+    np.testing.assert_allclose([each.p for each in products], bends, rtol=1e-11)
+
+
+# tests/references/delay_equations.py: x(20) by a, n and tau
+MACKEY_GLASS_SLOPES = [0.65221479130517196364, -0.012217015537260247366, -0.9677619737183008075]
+
+
+def test_derivatives_against_digits_and_their_orders():
+    def mackey_glass(t, x, z, p):
+        return p[0] * z[0] / (1.0 + z[0] ** p[2]) - p[1] * x
+
+    problem = DDE(mackey_glass, 1, ["a", "b", "n", "tau"], delays="tau", history=[0.5])
+    last, errors = Terminal(lambda t, u, p: u[0]), []
+    for count in (10, 20):
+        stepping = Stepping((0.0, 20.0), "rk6vr", dt=2.0 / count)
+        run = solve(problem, [0.5], [2.0, 1.0, 7.0, 2.0], stepping)
+        errors.append(np.abs(adjoint(run, last).p[[0, 2, 3]] - MACKEY_GLASS_SLOPES))
+    assert (np.log2(errors[0] / errors[1]) > 5.9).all()
+    assert errors[1].max() < 1e-8
+
+
+def test_a_traced_equation_gives_the_same():
+    def traced_rhs(t, u, z, p):
+        return np.array(
+            [
+                p.a * z[0, 0] / (1 + z[1, 0] ** 4) - p.b * u[0] + 0.1 * np.sin(t) * z[1, 1],
+                p.c * z[0, 1] * u[1] - u[1] ** 2 + 0.05 * np.cos(2 * t) * u[0],
+            ]
+        )
+
+    model = ds.trace(
+        traced_rhs,
+        2,
+        NAMES,
+        delays=["tau", lambda p: 0.31 + 0.5 * p.tau**2 * p.b],
+        history=lambda t, p: np.array([p.q0 + p.q1 * np.sin(t), 0.5 + p.q1**2 * t]),
+    )
+    stepping, x = Stepping((0.0, 3.0), "rk5ts", dt=0.1), np.concatenate([U0, P0])
+    dx = np.random.default_rng(3).standard_normal(8)
+    run, reference = at(model, x, stepping), at(make(), x, stepping)
+    np.testing.assert_allclose(run.u, reference.u, rtol=1e-13)
+    ours, theirs = (hessian_product(each, COST, dx[:2], dx[2:]) for each in (run, reference))
+    np.testing.assert_allclose(ours.p, theirs.p, atol=1e-11)
+    np.testing.assert_allclose(ours.gradient.p, theirs.gradient.p, atol=1e-12)
+    value = model.terminal(lambda t, u, p: p.a * u[0] ** 2)
+    np.testing.assert_allclose(
+        adjoint(run, value).p, adjoint(run, Terminal(lambda t, u, p: p[0] * u[0] ** 2)).p
+    )
+    assert model.pack(dict(zip(NAMES, P0, strict=True))).tolist() == P0.tolist()
+
+
+def test_errors_of_derivatives_are_estimated():
+    run = at(make(), np.concatenate([U0, P0]), Stepping((0.0, 3.0), "rk4", dt=0.1))
+    fine = at(make(), np.concatenate([U0, P0]), Stepping((0.0, 3.0), "rk8vr", dt=0.05))
+    estimate, better = derivative_error(run, COST), adjoint(fine, COST)
+    error = adjoint(run, COST).p - better.p
+    assert np.linalg.norm(estimate.p - error) < 0.3 * np.linalg.norm(error)
+
+
+def test_what_is_refused():
+    problem = make()
+    run = at(problem, np.concatenate([U0, P0]), Stepping((0.0, 3.0), "rk4", dt=0.1))
+    for engine in ("vectors", "compiled", "tsadjoint"):
+        with pytest.raises(UnsupportedError, match=f'engine = "{engine}" for a delay equation'):
+            adjoint(run, COST, engine)
+    with pytest.raises(UnsupportedError, match='engine = "vectors" for a delay equation'):
+        tangent(run, dp=np.ones(6), engine="vectors")
+    running = Running(lambda t, u, p: u[0])
+    message = "over the steps of a delay equation|a running cost of a delay equation"
+    for call in (adjoint, lambda run, cost: hessian_product(run, cost, dp=np.ones(6))):
+        with pytest.raises(UnsupportedError, match=message):
+            call(run, running)
+    with pytest.raises(UnsupportedError, match=message):
+        tangent(run, dp=np.ones(6)).derivative(running)
