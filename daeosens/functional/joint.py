@@ -121,6 +121,12 @@ class Joint:
         """Return the same functional by runs with half the steps of those at x."""
         return Joint([experiment.refined(x) for experiment in self.experiments])
 
+    def repeated(self, x: Vector) -> Joint | None:
+        """Return the same functional by runs that take the steps of those at x, or None."""
+        experiments = [experiment.repeated(x) for experiment in self.experiments]
+        known = [experiment for experiment in experiments if experiment is not None]
+        return Joint(known) if len(known) == len(experiments) else None
+
     def value(self, x: Vector) -> float:
         """Return J(x)."""
         return sum(experiment.value(x) for experiment in self.experiments)

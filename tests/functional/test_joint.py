@@ -345,3 +345,24 @@ def test_experiments_of_different_ranks_are_refused():
     ]
     with pytest.raises(InputError, match=r"experiments\[1\] is on 1 ranks, experiments\[0\] on"):
         Joint(parts)
+
+
+def test_taylor_compares_adaptive_runs_with_runs_of_the_same_steps():
+    """By steps that each run chooses anew the remainders fall with order one."""
+    problem = trace(rhs, size=2, parameters=NAMES)
+    control = Parameters({name: Parameter(0.8) for name in NAMES}, initial_state=[1.0, 0.5])
+    parts = [
+        Reduced(
+            problem,
+            LeastSquares([t], [[0.3, 0.2]]),
+            Stepping((0.0, t), "rk5dp", rtol=1e-4),
+            control,
+        )
+        for t in (1.0, 1.5)
+    ]
+    both = Joint(parts)
+    assert min(taylor(both)) > 1.95
+    assert min(taylor(both, hessian=True)) > 2.9
+    assert both.repeated(both.start()).value(both.start()) == pytest.approx(
+        both.value(both.start()), rel=1e-14
+    )
