@@ -43,7 +43,7 @@ SOLVED = 1e-11
 _KSP: Any = PETSc.KSP  # the stubs of petsc4py 3.26 give enumerations the wrong type
 
 
-class Slot:
+class FactoredMatrix:
     """One system matrix, the point it was filled at, and its solver (made at the first solve).
 
     Attributes

@@ -27,7 +27,7 @@ CONSISTENT = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
-class Bend:
+class RateCurvature:
     """The derivatives of lam.v in u [n], p [m] and t; nu [n] is zero in algebraic equations."""
 
     by_u: PETSc.Vec
@@ -120,7 +120,7 @@ class Rate:
             missing = f"its algebraic variables miss their equations by {largest(error):.3g}"
             raise _no_rate(t, missing)
 
-    def bend(self, lam: PETSc.Vec) -> Bend:
+    def bend(self, lam: PETSc.Vec) -> RateCurvature:
         """Return the derivatives of lam.v: -nu.(F_u, F_p, F_t), and those of nu.(G_u v + G_t)."""
         problem, create = self._problem, self._problem.create_state
         nu, by_u, work = create(), create(), create()
@@ -147,7 +147,7 @@ class Rate:
         problem.residual_t(*self._point, work)
         by_u.scale(-1.0)
         by_p.scale(-1.0)
-        return Bend(by_u, by_p, -bent - dot(work, nu), nu)
+        return RateCurvature(by_u, by_p, -bent - dot(work, nu), nu)
 
     def weighed(self, nu: PETSc.Vec) -> PETSc.Vec:
         """Return F_udot^T nu [n] as a new vector."""

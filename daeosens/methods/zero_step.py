@@ -17,13 +17,13 @@ from petsc4py import PETSc
 from daeosens.costs.cost import Densities, change
 from daeosens.methods.dae.structure import Split, split_equations
 from daeosens.methods.linear_solver import block_solver
-from daeosens.methods.state_rate import Bend, Partials, Rate
+from daeosens.methods.state_rate import Partials, Rate, RateCurvature
 from daeosens.methods.step import Adjoint, SecondOrder, Step
 from daeosens.petsc.vectors import dot
 from daeosens.problem.problem import Problem
 
 
-class Bends(NamedTuple):
+class StepCurvature(NamedTuple):
     """The second derivative w of a step in its size, in terms of the solution's.
 
     w = solution u'' + rates A^-1 M x'', with M x' = f of which A is the matrix of v: the latter is
@@ -44,7 +44,7 @@ class InstantStep:
     ----------
     problem : Problem
         What is stepped.
-    bends : Bends
+    bends : StepCurvature
         The second derivative of the step.
     share : float
         Weight of the end of the step.
@@ -57,7 +57,7 @@ class InstantStep:
     """
 
     def __init__(
-        self, problem: Problem, bends: Bends, share: float, options: Mapping[str, Any]
+        self, problem: Problem, bends: StepCurvature, share: float, options: Mapping[str, Any]
     ) -> None:
         self._problem = problem
         self._bends = bends
@@ -151,7 +151,7 @@ class InstantStep:
             self._split = split_equations(problem, time, u, p, self._make_solver)
         return Rate(problem, self._partials, self._split, self._make_solver, (time, u, p))
 
-    def _curvature(self, rate: Rate, bend: Bend) -> float:
+    def _curvature(self, rate: Rate, bend: RateCurvature) -> float:
         """Return lam.w, the second derivative of a step in its size."""
         solution, rates = self._bends
         total = solution * bend.along(rate.v)
@@ -164,7 +164,7 @@ class InstantStep:
         step: Step,
         sensitivity: SecondOrder,
         v: PETSc.Vec,
-        bend: Bend,
+        bend: RateCurvature,
         curve: float,
         densities: Densities,
     ) -> tuple[float, float]:

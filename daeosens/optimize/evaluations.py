@@ -10,13 +10,13 @@ from petsc4py import PETSc
 
 from daeosens.errors import SolveError
 from daeosens.functional.functional import Functional, HasTrials, require_vec
-from daeosens.optimize.failed_solve_barrier import ARMIJO, CLIFF, MORE_THUENTE, relax, wall
+from daeosens.optimize.failed_solve_barrier import ARMIJO, FAILED_VALUE, MORE_THUENTE, relax, wall
 from daeosens.optimize.interruption import Interruption
 from daeosens.petsc.vectors import norm
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class Evaluation:
     """An evaluation that succeeded: x [n], J(x), and dJ/dx [n] if it was needed."""
 
     x: PETSc.Vec
@@ -34,11 +34,11 @@ class Evaluations:
         J.
     count, failed : int
         Evaluations so far, and those among them that failed.
-    accepted : Trial or None
+    accepted : Evaluation or None
         The last accepted iterate.
-    last : Trial or None
+    last : Evaluation or None
         The last evaluation that succeeded.
-    best : Trial or None
+    best : Evaluation or None
         The lowest one with a gradient since the last accepted iterate.
     unit : float
         TAO gets J / ``unit``; 0: not chosen yet.
@@ -55,9 +55,9 @@ class Evaluations:
     functional: Functional
     count: int = 0
     failed: int = 0
-    accepted: Trial | None = None
-    last: Trial | None = None
-    best: Trial | None = None
+    accepted: Evaluation | None = None
+    last: Evaluation | None = None
+    best: Evaluation | None = None
     unit: float = 0.0
     relaxed: bool = False
     lowest: float = math.inf
@@ -99,7 +99,7 @@ class Evaluations:
                 value = self.functional.value(x)
                 if not math.isfinite(value):
                     raise SolveError(f"value {value:g}")  # noqa: TRY301 (one way to fail)
-                self.last = Trial(x.copy(), value, None)
+                self.last = Evaluation(x.copy(), value, None)
                 self._note_best(value)
             assert self.last is not None
             if self._is_low(self.last.value):
@@ -107,7 +107,7 @@ class Evaluations:
         except SolveError as error:
             self._count_failure(error)
             self.last = None
-            return CLIFF
+            return FAILED_VALUE
         return self.last.value / self.unit
 
     def _is_low(self, value: float) -> bool:
@@ -132,7 +132,7 @@ class Evaluations:
         """Whether the last trial was at x: TAO asks for some points twice."""
         return self.last is not None and bool(self.last.x.equal(x))
 
-    def _tried(self, x: PETSc.Vec) -> Trial:
+    def _tried(self, x: PETSc.Vec) -> Evaluation:
         """Return value and gradient at x [n], or raise SolveError."""
         if not self._known(x):
             self.begin()
@@ -143,7 +143,7 @@ class Evaluations:
         size = norm(gradient)
         if not (math.isfinite(value) and math.isfinite(size)):
             raise SolveError(f"value {value:g} with a gradient of norm {size:g}")
-        self.last = Trial(x.copy(), value, gradient)
+        self.last = Evaluation(x.copy(), value, gradient)
         if self.best is None or value < self.best.value:
             self.best = self.last
         if self.unit == 0.0:

@@ -14,7 +14,7 @@ MORE_THUENTE, ARMIJO = "more-thuente", "armijo"
 
 CURVATURE = "tao_ls_gtol"
 
-CLIFF = 1e250
+FAILED_VALUE = 1e250
 """Value of J that trust regions are shown.
 
 PETSc 3.26: BNTR and BNTL end with an error at infinity; NTR would take it.

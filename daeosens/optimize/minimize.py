@@ -37,12 +37,12 @@ from daeosens.optimize.methods import (
     check_abilities,
 )
 from daeosens.optimize.progress_bar import Bar, bar_on_terminal
-from daeosens.optimize.restart import Keeper, identity_of, load, options_for, resume
+from daeosens.optimize.restart import RestartWriter, identity_of, load, options_for, resume
 from daeosens.optimize.result import HEADING, Iterate, Progress, Result, history_of
 from daeosens.optimize.start import Bound, GivenBounds, limits_of, point_complaints, start_of
 from daeosens.optimize.stopping import GRADIENT, Stopping
 from daeosens.optimize.tao.newton import FEW, FEW_WHOLE, Preconditioner, checked_preconditioner
-from daeosens.optimize.tao.run import Descent
+from daeosens.optimize.tao.run import TaoRun
 from daeosens.optimize.tao.setup import Kind, chosen_method, prepare, run_tao
 from daeosens.petsc.options import Options, scoped_options, validate_names
 from daeosens.petsc.ranks import agree
@@ -304,7 +304,7 @@ def minimize(
         check_abilities(functional, method, hessian, bounded=limits is not None)
         report = _reporter(progress, functional.comm)
         evaluations = Evaluations(functional)
-        descent = Descent(evaluations, method, method, limits, stopping, x.copy(), report)
+        descent = TaoRun(evaluations, method, method, limits, stopping, x.copy(), report)
         try:
             defaults = dict(prepare(descent))
             if restart is not None:
@@ -331,7 +331,7 @@ def minimize(
     return replace(result, discretization=functional_error(functional, result.x))
 
 
-def _until_interrupted(descent: Descent, run: Callable[[], int]) -> int:
+def _until_interrupted(descent: TaoRun, run: Callable[[], int]) -> int:
     """Return TAO's reason to stop, or that of Ctrl-C after the first iterate."""
     try:
         return run()
@@ -378,13 +378,13 @@ def _with_constraints(
 
 
 def _continue(
-    descent: Descent, x: PETSc.Vec, path: Path, words: Mapping[str, str], tell: bool
+    descent: TaoRun, x: PETSc.Vec, path: Path, words: Mapping[str, str], tell: bool
 ) -> Options:
     """Save a descent's iterates to a file, from where that is, and return options for TAO."""
     identity = identity_of(descent.method, x, descent.limits, words)
     saved = load(path, identity, x.comm)
     known = b"" if saved is None else saved.checksum
-    keeper = Keeper(path, identity, learns=words["preconditioner"] == "lmvm", checksum=known)
+    keeper = RestartWriter(path, identity, learns=words["preconditioner"] == "lmvm", checksum=known)
     descent.save = keeper.save
     if saved is None:
         return {}
@@ -412,7 +412,7 @@ def _reporter(progress: bool | Progress | None, comm: PETSc.Comm) -> Progress | 
     return write
 
 
-def _result(descent: Descent, reason: int, seconds: float) -> Result:
+def _result(descent: TaoRun, reason: int, seconds: float) -> Result:
     """Sum up."""
     last = descent.iterates[-1]
     evaluations = descent.evaluations

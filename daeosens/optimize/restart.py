@@ -27,7 +27,7 @@ from daeosens.io.hdf5 import HDF5_ERRORS, changed_image
 from daeosens.optimize.methods import MEMORY, NEWTON, TRUST_REGION
 from daeosens.optimize.result import Iterate
 from daeosens.optimize.start import Bounds
-from daeosens.optimize.tao.run import Descent
+from daeosens.optimize.tao.run import TaoRun
 from daeosens.petsc.options import Options
 from daeosens.petsc.vectors import Array, read, scatter
 
@@ -86,7 +86,7 @@ class Saved:
 
 
 @dataclass
-class Keeper:
+class RestartWriter:
     """Saves a descent after each accepted iterate.
 
     Parameters
@@ -106,7 +106,7 @@ class Keeper:
     learns: bool
     checksum: bytes = b""
 
-    def save(self, descent: Descent, tao: PETSc.TAO) -> None:
+    def save(self, descent: TaoRun, tao: PETSc.TAO) -> None:
         """Replace the file by one with the newest iterate.  Collective on the descent's x."""
         x = descent.x
         radius: Any = 0.0
@@ -123,7 +123,7 @@ class Keeper:
 
         self.checksum = _on_first_rank(x.comm, write)
 
-    def _forgotten(self, descent: Descent, tao: PETSc.TAO) -> str:
+    def _forgotten(self, descent: TaoRun, tao: PETSc.TAO) -> str:
         """Say what of TAO's state is not in the file, for the experiments see the tests."""
         if descent.hessian is None:
             return MEMORY[descent.method]
@@ -188,7 +188,7 @@ def load(path: Path, identity: Mapping[str, str], comm: PETSc.Comm) -> Saved | N
     return saved
 
 
-def resume(descent: Descent, saved: Saved, x: PETSc.Vec, path: Path) -> str:
+def resume(descent: TaoRun, saved: Saved, x: PETSc.Vec, path: Path) -> str:
     """Put a descent and its start x [n] where the file was left, and return a note in words."""
     last = saved.iterates[-1]
     scatter(saved.x, x)
@@ -203,7 +203,7 @@ def resume(descent: Descent, saved: Saved, x: PETSc.Vec, path: Path) -> str:
     return f"{note}; the {saved.forgotten} {verb} anew" if saved.forgotten else f"{note}, exactly"
 
 
-def options_for(saved: Saved, descent: Descent) -> Options:
+def options_for(saved: Saved, descent: TaoRun) -> Options:
     """Return the options that give TAO back what the file kept."""
     algorithm = descent.algorithm
     if algorithm not in NEWTON:

@@ -19,12 +19,12 @@ from daeosens.problem.automatic_derivatives import AutomaticHessian, in_time
 from daeosens.problem.c_callback import Compiled
 from daeosens.problem.callback_guard import check_output, check_tuple, guarded
 from daeosens.problem.differences import DIFFERENCES, is_by_differences
-from daeosens.problem.layout import Frame
+from daeosens.problem.layout import CallbackLayout
 from daeosens.problem.problem import AUTONOMOUS, TimeHessian, VecFunction
 
 
 def array_products(
-    frame: Frame,
+    frame: CallbackLayout,
     function: Callable[..., Any],
     first: Mapping[int, Any],
     supplied: Callable[..., Any] | None,
@@ -35,7 +35,7 @@ def array_products(
 
     Parameters
     ----------
-    frame : Frame
+    frame : CallbackLayout
         Style and layouts.
     function : callable
         NumPy style f.
@@ -83,7 +83,7 @@ def array_products(
 
 
 def lower_hessian(
-    frame: Frame,
+    frame: CallbackLayout,
     function: Callable[..., Any],
     first: Mapping[int, Any],
     supplied: Callable[..., Any] | None,
@@ -118,7 +118,7 @@ def on_vectors(products: Callable[..., tuple[Array, ...]], count: int) -> VecFun
 
 
 def lower_time_hessian(
-    frame: Frame,
+    frame: CallbackLayout,
     function: Callable[..., Any],
     first: Mapping[int, Any],
     supplied: Callable[..., Any] | None,
@@ -179,7 +179,7 @@ def lower_time_hessian(
 
 
 def lower_mass_hessian(
-    frame: Frame,
+    frame: CallbackLayout,
     mass: Callable[..., Any],
     mass_p: Callable[..., Any] | None,
     supplied: Callable[..., Any] | None,
@@ -254,7 +254,7 @@ def residual_time_hessian(rhs_time_hessian: TimeHessian | None) -> TimeHessian |
     return fill
 
 
-def _results(frame: Frame, count: int) -> tuple[list[int], list[str]]:
+def _results(frame: CallbackLayout, count: int) -> tuple[list[int], list[str]]:
     """Return sizes and descriptions of derivatives in ``count`` arguments, the parameters last."""
     states = count - 1
     sizes = [frame.state.size] * states + [frame.parameter.size]
@@ -269,7 +269,9 @@ def _python(first: Mapping[int, Any]) -> dict[int, Any]:
     }
 
 
-def _automatic(frame: Frame, function: Callable[..., Any], first: Mapping[int, Any]) -> bool:
+def _automatic(
+    frame: CallbackLayout, function: Callable[..., Any], first: Mapping[int, Any]
+) -> bool:
     """Whether second derivatives can be found: from first ones, or from the function."""
     return (
         frame.style == "numpy"
@@ -282,7 +284,7 @@ def _split(arguments: tuple[Any, ...], count: int) -> tuple[tuple[Any, ...], Any
     return arguments[: -count - 1], arguments[-count - 1], arguments[-count:]
 
 
-def _petsc_hessian(call: Callable[..., Any], called: str, frame: Frame) -> VecFunction:
+def _petsc_hessian(call: Callable[..., Any], called: str, frame: CallbackLayout) -> VecFunction:
     if frame.field_parameter:
         return call
     m = frame.parameter.size
@@ -296,7 +298,9 @@ def _petsc_hessian(call: Callable[..., Any], called: str, frame: Frame) -> VecFu
     return fill
 
 
-def _petsc_time_hessian(call: Callable[..., Any], called: str, frame: Frame) -> TimeHessian:
+def _petsc_time_hessian(
+    call: Callable[..., Any], called: str, frame: CallbackLayout
+) -> TimeHessian:
     if frame.field_parameter:
         return call
     m = frame.parameter.size

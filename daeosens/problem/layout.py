@@ -18,7 +18,7 @@ from daeosens.problem.problem import Style
 
 
 @dataclass(frozen=True, eq=False)
-class Frame:
+class CallbackLayout:
     """What ODE and DAE have in common: style, layouts and names."""
 
     style: Style
@@ -53,7 +53,7 @@ def make_frame(
     parameters: int | Sequence[str] | PETSc.Vec,
     jacobian_matrix: PETSc.Mat | None,
     name: str,
-) -> Frame:
+) -> CallbackLayout:
     """Check what ODE and DAE have in common and return the layouts.
 
     Raises
@@ -97,7 +97,7 @@ def make_frame(
             return jacobian_matrix.duplicate()
         return dense(template, template) if dm is None else dm.createMat()
 
-    return Frame(
+    return CallbackLayout(
         style="numpy" if size is not None else "petsc",
         state=template,
         parameter=parameter,

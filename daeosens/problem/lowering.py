@@ -16,7 +16,7 @@ from daeosens.problem.automatic_derivatives import AutomaticJacobian, ignores
 from daeosens.problem.c_callback import Compiled, Role, Roles
 from daeosens.problem.callback_guard import check_output, guarded
 from daeosens.problem.differences import DIFFERENCES, is_by_differences
-from daeosens.problem.layout import Frame
+from daeosens.problem.layout import CallbackLayout
 from daeosens.problem.matrices import Derivative, Products, dense, from_numpy, from_petsc, refused
 from daeosens.problem.problem import AUTONOMOUS, COLORING, VecFunction
 
@@ -26,7 +26,7 @@ Matrix = Callable[..., Any] | Products
 class Lowering:
     """Wrap user callbacks of either style as functions and derivatives on PETSc objects."""
 
-    def __init__(self, frame: Frame, name: str, arguments: int) -> None:
+    def __init__(self, frame: CallbackLayout, name: str, arguments: int) -> None:
         self.frame = frame
         self.name = name
         self.time_arguments = arguments
@@ -90,7 +90,7 @@ def known_in_time(callback: Callable[..., Any], derivative: Any) -> Any:
     return AUTONOMOUS if derivative is None and ignores(callback, 0) else derivative
 
 
-def is_automatic(frame: Frame, callback: object) -> bool:
+def is_automatic(frame: CallbackLayout, callback: object) -> bool:
     """Whether missing derivatives are found automatically: of Python callbacks, if NumPy style."""
     return frame.style == "numpy" and not isinstance(callback, Compiled)
 
@@ -108,7 +108,7 @@ _ROLES: Mapping[str, Role] = {
 }
 
 
-def admit_natives(frame: Frame, states: int, **callbacks: Any) -> dict[str, Any]:
+def admit_natives(frame: CallbackLayout, states: int, **callbacks: Any) -> dict[str, Any]:
     """Return the callbacks of equations, by their keywords, with C functions made callable.
 
     ``states`` is how many arrays [n] they take.
@@ -131,7 +131,7 @@ def natives(callbacks: Mapping[str, Any]) -> dict[str, Native]:
     }
 
 
-def sources(frame: Frame, callback: object, **supplied: Any) -> dict[str, str]:
+def sources(frame: CallbackLayout, callback: object, **supplied: Any) -> dict[str, str]:
     """Say where each derivative of a callback comes from, for ``check``."""
 
     def describe(derivative: Any) -> str:
@@ -189,7 +189,7 @@ def parameter_derivative(
     return lower.rectangular(derivative, name)
 
 
-def _watched(call: Callable[..., Any], name: str, frame: Frame) -> VecFunction:
+def _watched(call: Callable[..., Any], name: str, frame: CallbackLayout) -> VecFunction:
     """Note the first value that is not finite."""
 
     def fill(*arguments: Any) -> None:
@@ -206,7 +206,7 @@ def _compiled_function(call: Compiled, name: str) -> VecFunction:
     return fill
 
 
-def _numpy_function(call: Callable[..., Any], name: str, frame: Frame) -> VecFunction:
+def _numpy_function(call: Callable[..., Any], name: str, frame: CallbackLayout) -> VecFunction:
     shape, names = (frame.state.size,), frame.state_names
 
     def fill(*arguments: Any) -> None:

@@ -12,7 +12,7 @@ from daeosens.petsc.c_function import admit_native
 from daeosens.petsc.vectors import finite_array
 from daeosens.problem.automatic_derivatives import AutomaticJacobian
 from daeosens.problem.callback_guard import guarded
-from daeosens.problem.layout import Frame
+from daeosens.problem.layout import CallbackLayout
 from daeosens.problem.matrices import (
     Derivative,
     constant,
@@ -64,7 +64,9 @@ def mass_matrix(mass: Any, state: PETSc.Vec) -> PETSc.Mat:
     return matrix
 
 
-def mass_derivative(mass: Any, frame: Frame) -> tuple[Derivative | None, Callable[..., Any] | None]:
+def mass_derivative(
+    mass: Any, frame: CallbackLayout
+) -> tuple[Derivative | None, Callable[..., Any] | None]:
     """Return F_udot of M u' - f, and the callback if M depends on the parameters."""
     if mass is None:
         return None, None
@@ -92,7 +94,7 @@ def mass_derivative(mass: Any, frame: Frame) -> tuple[Derivative | None, Callabl
 
 
 def mass_p_derivative(
-    mass: Callable[..., Any], mass_p: Callable[..., Any] | None, frame: Frame
+    mass: Callable[..., Any], mass_p: Callable[..., Any] | None, frame: CallbackLayout
 ) -> Derivative:
     """Return d(M(p) v)/dp as a derivative at the point (t, p, v)."""
     if frame.style == "numpy":
@@ -112,7 +114,7 @@ def mass_p_derivative(
     )
 
 
-def with_mass_p(residual_p: Derivative, mass_p: Derivative, frame: Frame) -> Derivative:
+def with_mass_p(residual_p: Derivative, mass_p: Derivative, frame: CallbackLayout) -> Derivative:
     """Return -f_p + d(M(p) udot)/dp."""
     if not residual_p.assembled:
         raise UnsupportedError(

@@ -36,7 +36,13 @@ from daeosens.timestepping.trajectory.trajectory import (
     stages_between,
 )
 from daeosens.timestepping.trial_step import SingleSteps
-from daeosens.timestepping.ts_cache import Prepared, cannot_set_up, leave_ts, prepared_ts, taken_ts
+from daeosens.timestepping.ts_cache import (
+    ReusableTS,
+    acquire_ts,
+    cannot_set_up,
+    prepared_ts,
+    release_ts,
+)
 
 SHORTER = (0.25, 0.0625, 0.015625)
 """Parts of a step whose Newton iteration failed, which are tried for the message."""
@@ -102,7 +108,7 @@ def integrate(
     InputError, SolveError
         As ``solve``.
     """
-    ready = taken_ts(problem, p, stepping, checkpoint)
+    ready = acquire_ts(problem, p, stepping, checkpoint)
     if ready is None:
         with prepared_ts(problem, state, p, stepping, checkpoint, keep=True) as ready:
             runner = Runner(problem, stepping, checkpoint, ready)
@@ -113,7 +119,7 @@ def integrate(
     except BaseException:
         ready.ts.destroy()
         raise
-    leave_ts(problem, ready)
+    release_ts(problem, ready)
     return run
 
 
@@ -153,10 +159,10 @@ def repeating(problem: Problem, p: Any, stepping: Stepping, state: PETSc.Vec) ->
         control="states",
         t_eval=(),
     )
-    ready = taken_ts(problem, p, fixed, "states")
+    ready = acquire_ts(problem, p, fixed, "states")
     if ready is not None:
         yield Runner(problem, fixed, "states", ready)
-        leave_ts(problem, ready)
+        release_ts(problem, ready)
         return
     with prepared_ts(problem, state, p, fixed, "states", keep=True) as ready:
         yield Runner(problem, fixed, "states", ready)
@@ -170,7 +176,7 @@ class Runner:
     """
 
     def __init__(
-        self, problem: Problem, stepping: Stepping, checkpoint: Checkpoint, ready: Prepared
+        self, problem: Problem, stepping: Stepping, checkpoint: Checkpoint, ready: ReusableTS
     ) -> None:
         self._problem = problem
         self._stepping = stepping

@@ -18,7 +18,7 @@ from daeosens.problem.problem import Problem
 from daeosens.timestepping.c_rhs import raise_fault
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.ts import make_ts
-from daeosens.timestepping.ts_cache import Prepared
+from daeosens.timestepping.ts_cache import ReusableTS
 from daeosens.timestepping.ts_defaults import default_options, set_up
 
 
@@ -31,11 +31,11 @@ class SingleSteps:
         Without regard to its events.
     stepping : Stepping
         Its method is that of the steps; sizes are the caller's.
-    ready : Prepared
+    ready : ReusableTS
         The TS of the runs, which takes single steps between two of them, and its parameters.
     """
 
-    def __init__(self, problem: Problem, stepping: Stepping, ready: Prepared) -> None:
+    def __init__(self, problem: Problem, stepping: Stepping, ready: ReusableTS) -> None:
         self._problem = problem
         self._stepping = stepping
         self._ready = ready

@@ -64,7 +64,7 @@ class Hooks:
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class ReusableTS:
     """A TS that is set up, with what its runs change and need again.
 
     Attributes
@@ -106,7 +106,7 @@ def prepared_ts(
     checkpoint: Checkpoint,
     *,
     keep: bool = False,
-) -> Generator[Prepared]:
+) -> Generator[ReusableTS]:
     """Set up a TS for runs of a problem; its PETSc options are there for the extent of the block.
 
     Parameters
@@ -116,7 +116,7 @@ def prepared_ts(
     u : Vec [n]
         A state near which derivatives can be evaluated.
     keep : bool
-        The TS is left to the next run (``taken_ts``): of small problems without Python in their
+        The TS is left to the next run (``acquire_ts``): of small problems without Python in their
         steps, and as long as there are no options that it could read.  A run that fails leaves
         nothing.
 
@@ -146,16 +146,16 @@ def prepared_ts(
         ts.destroy()
         raise
     if keep:
-        leave_ts(problem, ready)
+        release_ts(problem, ready)
     elif checkpoint not in ("memory", "disk"):  # a trajectory keeps those
         ready.ts.destroy()
 
 
-IDLE_TS: ProblemCache[list[Prepared]] = ProblemCache(list)
+IDLE_TS: ProblemCache[list[ReusableTS]] = ProblemCache(list)
 """What runs have left for the next ones."""
 
 
-def leave_ts(problem: Problem, ready: Prepared) -> None:
+def release_ts(problem: Problem, ready: ReusableTS) -> None:
     """Leave a TS to the next runs of a problem."""
     waiting = IDLE_TS.of(problem)
     waiting.append(ready)
@@ -163,9 +163,9 @@ def leave_ts(problem: Problem, ready: Prepared) -> None:
         waiting.pop(0).ts.destroy()  # the one that has been idle longest
 
 
-def taken_ts(
+def acquire_ts(
     problem: Problem, p: Any, stepping: Stepping, checkpoint: Checkpoint
-) -> Prepared | None:
+) -> ReusableTS | None:
     """Take a TS that a run with an equal stepping has left, or None.
 
     Nobody else has it until it is left again: a run inside another one gets a TS of its own.
@@ -203,7 +203,7 @@ def _prepared(
     ts: PETSc.TS,
     held: Held,
     scope: Scope,
-) -> Prepared:
+) -> ReusableTS:
     """Set up a TS inside the scope of its options."""
     try:
         set_up(ts, u, stepping, checkpoint)
@@ -217,7 +217,7 @@ def _prepared(
     in_c = runs_in_c(problem, stepping.resolved_method)
     if in_c:
         add_monitor(ts)
-    return Prepared(
+    return ReusableTS(
         stepping,
         ts,
         held,

@@ -22,7 +22,7 @@ from daeosens.verify.check_cost import check_objective
 from daeosens.verify.check_equations import check_equations
 from daeosens.verify.check_event import check_event
 from daeosens.verify.check_hessians import check_initial_state_hessian
-from daeosens.verify.check_point import Bench
+from daeosens.verify.check_point import CheckPoint
 from daeosens.verify.table import Check, CheckedCallback
 
 
@@ -106,7 +106,7 @@ def check(
         seed=seed,
         tolerance=tolerance,
     )
-    bench = Bench(problem, t, u0, p, udot, seed=seed, tolerance=tolerance)
+    bench = CheckPoint(problem, t, u0, p, udot, seed=seed, tolerance=tolerance)
     if problem.modes:
         for name, mode in problem.modes.items():
             check_equations(bench.titled(f'mode "{name}"', mode))
@@ -123,7 +123,7 @@ def check(
     return Check(tuple(bench.rows), tolerance)
 
 
-def _check_initial_state(bench: Bench, control: Parameters) -> None:
+def _check_initial_state(bench: CheckPoint, control: Parameters) -> None:
     """Check the Jacobian of the initial state in the parameters, or its transposed product."""
     name, problem, by_p = "initial_state_p", bench.problem, control.initial_state_p
     start = control.start_map

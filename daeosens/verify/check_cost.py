@@ -19,11 +19,11 @@ from daeosens.petsc.vectors import Array, dot, gather, read
 from daeosens.problem.automatic_derivatives import AutomaticJacobian
 from daeosens.problem.callback_guard import check_output, guarded
 from daeosens.verify.check_hessians import check_scalar_hessians
-from daeosens.verify.check_point import TIME_LEVELS, Bench, number
+from daeosens.verify.check_point import TIME_LEVELS, CheckPoint, number
 from daeosens.verify.deviations import components
 
 
-def check_objective(bench: Bench, objective: Objective) -> None:
+def check_objective(bench: CheckPoint, objective: Objective) -> None:
     """Check the derivatives of a cost, of every term of a sum."""
     require_objective(objective)
     if isinstance(objective, Sum):
@@ -51,7 +51,7 @@ def check_objective(bench: Bench, objective: Objective) -> None:
         _check_scalar(bench, scalar, in_time=True)
 
 
-def check_callback(bench: Bench, scalar: Callback, *, in_time: bool = True) -> None:
+def check_callback(bench: CheckPoint, scalar: Callback, *, in_time: bool = True) -> None:
     """Check all derivatives of a scalar that the user gave.
 
     That in time where it is asked for, or supplied; second ones where they are supplied.
@@ -65,7 +65,7 @@ def check_callback(bench: Bench, scalar: Callback, *, in_time: bool = True) -> N
     check_scalar_hessians(bench, scalar)
 
 
-def _check_scalar(bench: Bench, scalar: Scalar, *, in_time: bool) -> None:
+def _check_scalar(bench: CheckPoint, scalar: Scalar, *, in_time: bool) -> None:
     if isinstance(scalar, Callback):
         check_callback(bench, scalar, in_time=in_time)
         return
@@ -74,7 +74,7 @@ def _check_scalar(bench: Bench, scalar: Scalar, *, in_time: bool) -> None:
         _gradient_p(bench, "cost gradient_p", "callback", scalar)
 
 
-def _gradient_u(bench: Bench, name: str, source: str, scalar: Scalar) -> None:
+def _gradient_u(bench: CheckPoint, name: str, source: str, scalar: Scalar) -> None:
     t, u, p = bench.t, bench.u, bench.p
 
     def add(out: PETSc.Vec) -> None:
@@ -83,7 +83,7 @@ def _gradient_u(bench: Bench, name: str, source: str, scalar: Scalar) -> None:
     _gradient(bench, name, source, u, lambda x: scalar.value(t, x, p), add)
 
 
-def _gradient_p(bench: Bench, name: str, source: str, scalar: Scalar) -> None:
+def _gradient_p(bench: CheckPoint, name: str, source: str, scalar: Scalar) -> None:
     t, u, p = bench.t, bench.u, bench.p
 
     def add(out: PETSc.Vec) -> None:
@@ -96,7 +96,7 @@ def _gradient_p(bench: Bench, name: str, source: str, scalar: Scalar) -> None:
 
 
 def _gradient(
-    bench: Bench,
+    bench: CheckPoint,
     name: str,
     source: str,
     x: PETSc.Vec,
@@ -114,7 +114,7 @@ def _gradient(
     bench.judge(name, source, expected, callback, components(moves))
 
 
-def _slope(bench: Bench, name: str, source: str, scalar: Scalar) -> None:
+def _slope(bench: CheckPoint, name: str, source: str, scalar: Scalar) -> None:
     t, u, p = bench.t, bench.u, bench.p
 
     def value(x: PETSc.Vec) -> Array:
@@ -127,7 +127,7 @@ def _slope(bench: Bench, name: str, source: str, scalar: Scalar) -> None:
     bench.judge(name, source, expected, callback, components(moves))
 
 
-def _observation(bench: Bench, term: LeastSquares | EventData) -> None:
+def _observation(bench: CheckPoint, term: LeastSquares | EventData) -> None:
     t, u, p, q = bench.t, bench.u, bench.p, term.data.shape[1]
     assert term.observe is not None
     call = guarded(term.observe, "observe", bench.comm)
@@ -152,7 +152,7 @@ def _observation(bench: Bench, term: LeastSquares | EventData) -> None:
         _observe_t(bench, term, observe)
 
 
-def _observe_t(bench: Bench, term: EventData, observe: Callable[..., Any]) -> None:
+def _observe_t(bench: CheckPoint, term: EventData, observe: Callable[..., Any]) -> None:
     """Check the derivative of an observation in the time of an event."""
     u, p = read(bench.u), bench.p
     step = AutomaticJacobian(observe, 0, "observe", "observe_t=callback")

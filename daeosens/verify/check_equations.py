@@ -11,7 +11,7 @@ from daeosens.costs.scalar import Keywords
 from daeosens.petsc.vectors import Array
 from daeosens.problem.matrices import Derivative
 from daeosens.verify.check_hessians import check_equation_hessians
-from daeosens.verify.check_point import TIME_LEVELS, Bench, Function, number
+from daeosens.verify.check_point import TIME_LEVELS, CheckPoint, Function, number
 
 RHS = Keywords("callback", "rhs", "jacobian", "jacobian_p", "rhs_t", "hessian_product", "hessian_t")
 RESIDUAL = Keywords(
@@ -19,7 +19,7 @@ RESIDUAL = Keywords(
 )
 
 
-def check_equations(bench: Bench, keywords: Keywords | None = None) -> None:
+def check_equations(bench: CheckPoint, keywords: Keywords | None = None) -> None:
     """Check every derivative of the bench's problem, called ``keywords`` by the user."""
     problem, t, u, udot, p = bench.problem, bench.t, bench.u, bench.udot, bench.p
     residual = problem.form == "residual"
@@ -52,7 +52,7 @@ def check_equations(bench: Bench, keywords: Keywords | None = None) -> None:
 
 
 def _matrix(
-    bench: Bench,
+    bench: CheckPoint,
     name: str,
     derivative: Derivative,
     point: tuple[Any, ...],
@@ -77,7 +77,7 @@ def _matrix(
 
 
 def _time_derivative(
-    bench: Bench,
+    bench: CheckPoint,
     name: str,
     fill: Callable[..., None],
     point: tuple[Any, ...],
@@ -92,7 +92,7 @@ def _time_derivative(
     bench.judge_matrix(name, bench.source(name), moves, expected, callback)
 
 
-def _mass_p(bench: Bench) -> None:
+def _mass_p(bench: CheckPoint) -> None:
     """Check d(M(p) v)/dp."""
     problem, t, u, udot = bench.problem, bench.t, bench.u, bench.udot
     mass_p = problem.mass_p

@@ -11,10 +11,10 @@ from daeosens.methods.events.event_function import RESET, lower_changes, lower_e
 from daeosens.problem.event import Event
 from daeosens.verify.check_cost import check_callback
 from daeosens.verify.check_equations import check_equations
-from daeosens.verify.check_point import Bench
+from daeosens.verify.check_point import CheckPoint
 
 
-def check_event(bench: Bench, event: Event) -> None:
+def check_event(bench: CheckPoint, event: Event) -> None:
     """Check every derivative of an event that the user has a part in.
 
     The point need not be one at which it happens.  A function that has no value there gives a row
@@ -33,13 +33,13 @@ def check_event(bench: Bench, event: Event) -> None:
         _check_scalar(bench, value)
 
 
-def _check_scalar(bench: Bench, scalar: Callback) -> None:
+def _check_scalar(bench: CheckPoint, scalar: Callback) -> None:
     name = scalar.name(scalar.keywords.value)
     if _has_value(bench, name, lambda: scalar.value(bench.t, bench.u, bench.p)):
         check_callback(bench, scalar)
 
 
-def _has_value(bench: Bench, name: str, evaluate: Callable[[], object]) -> bool:
+def _has_value(bench: CheckPoint, name: str, evaluate: Callable[[], object]) -> bool:
     """Whether a function has a value at the point; a row says it if not."""
     try:
         evaluate()

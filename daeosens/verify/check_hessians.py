@@ -14,7 +14,7 @@ from daeosens.petsc.vectors import Array, dot, gather, read, scatter
 from daeosens.problem.callback_guard import guarded
 from daeosens.problem.matrices import Derivative
 from daeosens.problem.problem import AUTONOMOUS
-from daeosens.verify.check_point import LEVELS, TIME_LEVELS, Bench, number
+from daeosens.verify.check_point import LEVELS, TIME_LEVELS, CheckPoint, number
 from daeosens.verify.extrapolated_differences import random_numbers
 
 Variables: TypeAlias = "Mapping[str, PETSc.Vec]"
@@ -27,7 +27,7 @@ WEIGHTS = 17
 """Seed of the random w in w^T f."""
 
 
-def check_equation_hessians(bench: Bench, keywords: Keywords) -> None:
+def check_equation_hessians(bench: CheckPoint, keywords: Keywords) -> None:
     """Check the user's second derivatives of w^T f or w^T F, argument by argument."""
     w = random_numbers(bench.problem.state, seed=WEIGHTS)
     if bench.source(keywords.hessian) in GIVEN:
@@ -38,7 +38,7 @@ def check_equation_hessians(bench: Bench, keywords: Keywords) -> None:
         _mass_hessian(bench, w)
 
 
-def check_scalar_hessians(bench: Bench, scalar: Callback) -> None:
+def check_scalar_hessians(bench: CheckPoint, scalar: Callback) -> None:
     """Check the user's second derivatives of a scalar against differences of the first ones."""
     supplied, keywords, t = scalar.supplied, scalar.keywords, bench.t
     variables = {"du": bench.u, "dp": bench.p_vec}
@@ -65,7 +65,7 @@ def check_scalar_hessians(bench: Bench, scalar: Callback) -> None:
         _judge(bench, name, origin, {**variables, "dt": bench.t_vec}, slope, column)
 
 
-def check_initial_state_hessian(bench: Bench, control: Parameters) -> None:
+def check_initial_state_hessian(bench: CheckPoint, control: Parameters) -> None:
     """Check the second derivative of the initial state against the transposed Jacobian's."""
     problem = bench.problem
     w = random_numbers(problem.state, seed=WEIGHTS)
@@ -87,7 +87,7 @@ def check_initial_state_hessian(bench: Bench, control: Parameters) -> None:
     )
 
 
-def _equation_hessian(bench: Bench, name: str, w: PETSc.Vec) -> None:
+def _equation_hessian(bench: CheckPoint, name: str, w: PETSc.Vec) -> None:
     problem, t, u, udot, p = bench.problem, bench.t, bench.u, bench.udot, bench.p
     variables = {"du": u, "dp": bench.p_vec}
     first: list[Derivative] = [problem.rhs_u, problem.rhs_p]
@@ -118,7 +118,7 @@ def _equation_hessian(bench: Bench, name: str, w: PETSc.Vec) -> None:
     _judge(bench, name, bench.source(name), variables, products, _column(bench, hessian, variables))
 
 
-def _equation_time_hessian(bench: Bench, name: str, w: PETSc.Vec) -> None:
+def _equation_time_hessian(bench: CheckPoint, name: str, w: PETSc.Vec) -> None:
     """Check the derivatives of w^T f_t, or w^T F_t, in all arguments and in t."""
     problem, t, u, udot, p = bench.problem, bench.t, bench.u, bench.udot, bench.p
     variables, fill = {"du": u, "dp": bench.p_vec}, problem.rhs_t_function
@@ -143,7 +143,7 @@ def _equation_time_hessian(bench: Bench, name: str, w: PETSc.Vec) -> None:
     _judge(bench, name, bench.source(name), {**variables, "dt": bench.t_vec}, slope, column)
 
 
-def _mass_hessian(bench: Bench, w: PETSc.Vec) -> None:
+def _mass_hessian(bench: CheckPoint, w: PETSc.Vec) -> None:
     """Check the products of the Hessian of w^T M(p) v."""
     problem, t, u, p = bench.problem, bench.t, bench.u, bench.p
     mass_p, function = problem.mass_p, problem.mass_hessian_function
@@ -166,7 +166,7 @@ def _mass_hessian(bench: Bench, w: PETSc.Vec) -> None:
 
 
 def _judge(
-    bench: Bench,
+    bench: CheckPoint,
     name: str,
     source: str,
     variables: Variables,
@@ -188,7 +188,7 @@ def _judge(
 
 
 def _column(
-    bench: Bench, hessian: Callable[[Any, Any], None], variables: Variables
+    bench: CheckPoint, hessian: Callable[[Any, Any], None], variables: Variables
 ) -> Callable[[str, PETSc.Vec], Array]:
     """Return products ``hessian(direction, outs)`` with directions in one argument."""
 

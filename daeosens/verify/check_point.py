@@ -42,7 +42,7 @@ TIME_LEVELS = 20
 """Halvings of the step in t, whose scale is not known."""
 
 
-class Bench:
+class CheckPoint:
     """The point (t, u, udot, p) at which callbacks are checked, and the rows found so far.
 
     Everything is collective on ``problem.comm``.
@@ -88,7 +88,7 @@ class Bench:
         self._tolerance = tolerance
         self._first_row = int(problem.state.getOwnershipRange()[0])
 
-    def titled(self, title: str, problem: Problem | None = None) -> Bench:
+    def titled(self, title: str, problem: Problem | None = None) -> CheckPoint:
         """Return the same bench for callbacks of an event or a mode, which adds to the same rows.
 
         ``problem`` has the same layouts.

@@ -33,7 +33,7 @@ from petsc4py import PETSc
 
 from daeosens import Stepping, Terminal, adjoint, hessian_product, solve, trace_stencil
 from daeosens.errors import DaeosensError
-from daeosens.methods.factored_matrix import Slot
+from daeosens.methods.factored_matrix import FactoredMatrix
 from daeosens.problem.grids import Grid
 
 STEPS = 2
@@ -164,17 +164,17 @@ def settings(ranks: int, *, large: bool) -> list[Setting]:
 def counted() -> Generator[list[int]]:
     """Count the iterations of the solves of sweeps."""
     counts: list[int] = []
-    solve_with = Slot.solve
+    solve_with = FactoredMatrix.solve
 
-    def counting(slot: Slot, *vecs: PETSc.Vec, transpose: bool) -> None:
+    def counting(slot: FactoredMatrix, *vecs: PETSc.Vec, transpose: bool) -> None:
         solve_with(slot, *vecs, transpose=transpose)
         counts.append(slot.iterations)
 
-    Slot.solve = counting  # type: ignore[method-assign]
+    FactoredMatrix.solve = counting  # type: ignore[method-assign]
     try:
         yield counts
     finally:
-        Slot.solve = solve_with  # type: ignore[method-assign]
+        FactoredMatrix.solve = solve_with  # type: ignore[method-assign]
 
 
 def energy() -> Terminal:

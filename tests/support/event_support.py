@@ -16,7 +16,7 @@ from functools import cache
 import frozen_events
 import numpy as np
 from forms import METHODS, NO_ESTIMATE, TIGHT
-from frozen_events import Happening, System
+from frozen_events import FiredEvent, System
 
 from daeosens import (
     DAE,
@@ -259,7 +259,7 @@ def _lowered(event):
 
 def _happening(event):
     when = event["when"]
-    return Happening(
+    return FiredEvent(
         NAMES.index(when) if isinstance(when, str) else when,
         _columns(event["reset"]) if "reset" in event else None,
         {NAMES.index(name): value for name, value in event.get("changes", {}).items()},

@@ -26,7 +26,7 @@ STEP = 1e-30
 
 
 @dataclass(frozen=True)
-class Happening:
+class FiredEvent:
     """An event: ``when`` is a function, a time or the number of a parameter.
 
     ``stops`` says that nothing but the end of the run is its effect.
@@ -52,7 +52,7 @@ class System:
 
     residuals: Mapping[str, Callable[..., Any]]
     start: str
-    events: Mapping[str, Happening]
+    events: Mapping[str, FiredEvent]
     algebraic: int = 0
 
 
@@ -233,7 +233,7 @@ def _consistent(
 def _root(
     residual: Any,
     method: str,
-    event: Happening,
+    event: FiredEvent,
     start: tuple[Any, float, Values, Values],
     near: Values,
 ) -> Any:

@@ -392,15 +392,15 @@ def test_one_ts_for_all_pieces_gives_the_numbers_of_a_new_one_for_each(
     problem = hybrid(modes, "swing", events)
     arguments = (problem, [0.5, 1.0], [2.0], Stepping((0.0, 10.0), method, **keywords))
     run = solve(*arguments, t_eval=[0.4, 2.0, 4.1])
-    flow = crossings_module._Passage._flow
+    flow = crossings_module._EventLoop._detector
 
     def anew(passage):
-        passage._flows.clear()
+        passage._detectors.clear()
         return flow(passage)
 
     made = []
     maker = crossings_module.made_runner
-    monkeypatch.setattr(crossings_module._Passage, "_flow", anew)
+    monkeypatch.setattr(crossings_module._EventLoop, "_detector", anew)
     monkeypatch.setattr(crossings_module, "made_runner", lambda *a: made.append(a) or maker(*a))
     renewed = solve(*arguments, t_eval=[0.4, 2.0, 4.1])
     assert len(renewed.crossings) >= 5

@@ -18,7 +18,7 @@ from daeosens.petsc.vectors import Array, gather, scatter
 T = TypeVar("T")
 
 
-class Slice:
+class ConditionalFunctional:
     """J over all variables but one: x_others = center + T z.
 
     T T^T is the covariance of the others for a fixed one, so that the Hessian in z is about the
@@ -150,7 +150,7 @@ def _transform(inner: Array, center: Array, *, diagonal: bool) -> Array:
 
 
 def reoptimize(
-    cut: Slice,
+    cut: ConditionalFunctional,
     value: float,
     others: Array,
     *,

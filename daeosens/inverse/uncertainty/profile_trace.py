@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from daeosens.inverse.uncertainty.conditional_functional import Slice, reoptimize
+from daeosens.inverse.uncertainty.conditional_functional import ConditionalFunctional, reoptimize
 from daeosens.petsc.vectors import Array
 
 End: TypeAlias = Literal["crossed", "bound", "open", "failed"]
@@ -34,7 +34,7 @@ class Trace:
 class Tracer:
     """Follows one profile to both sides."""
 
-    cut: Slice
+    cut: ConditionalFunctional
     base: float
     height: float
     width: float

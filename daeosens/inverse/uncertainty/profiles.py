@@ -17,7 +17,7 @@ import numpy as np
 from daeosens.errors import InputError, name_list, nearest, require, suggestion, together
 from daeosens.functional.functional import Functional, require_functional
 from daeosens.inverse.identifiability import Scale
-from daeosens.inverse.uncertainty.conditional_functional import Slice
+from daeosens.inverse.uncertainty.conditional_functional import ConditionalFunctional
 from daeosens.inverse.uncertainty.covariance import Covariance
 from daeosens.inverse.uncertainty.profile_trace import End, Tracer
 from daeosens.petsc.ranks import agree
@@ -304,7 +304,7 @@ def profile(
     entries: list[Profile] = []
     for name in chosen:
         i = estimate.names.index(name)
-        cut = Slice(functional, estimate, i, limits)
+        cut = ConditionalFunctional(functional, estimate, i, limits)
         error = float(estimate.scaled_errors[i])
         by_height = threshold is not None and math.isinf(estimate.degrees_of_freedom)
         width = (math.sqrt(2.0 * height) if by_height else quantile) * error

@@ -19,7 +19,7 @@ from daeosens.methods.method import Method
 from daeosens.methods.rk.step import RungeKuttaStep
 from daeosens.methods.rk.tableau import HEUN
 from daeosens.methods.step import ErrorMap, Kept, QuadratureError, StepMap
-from daeosens.methods.zero_step import Bends, InstantStep
+from daeosens.methods.zero_step import InstantStep, StepCurvature
 from daeosens.petsc._kernels import ESDIRK, EsdirkSteps
 from daeosens.problem.problem import Problem
 
@@ -86,7 +86,7 @@ class EsdirkMethod(Method):
         """Return a step of size 0: of order three at least, it is the solution's to order two."""
         if problem.form == "rhs":
             return RungeKuttaStep(problem, HEUN)
-        return InstantStep(problem, Bends(1.0, 0.0), 0.5, options)
+        return InstantStep(problem, StepCurvature(1.0, 0.0), 0.5, options)
 
     def quadrature_error(
         self, problem: Problem, options: Mapping[str, Any], kept: Kept | None = None

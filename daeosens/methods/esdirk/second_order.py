@@ -8,7 +8,7 @@ from itertools import chain
 from daeosens.costs.cost import Densities
 from daeosens.methods.esdirk.stage_equations import DirkEquations
 from daeosens.methods.esdirk.tableau import Esdirk
-from daeosens.methods.rk.time_and_size import StageClock
+from daeosens.methods.rk.time_and_size import StageTimeAndSize
 from daeosens.methods.step import Adjoint, SecondOrder, Step
 from daeosens.problem.problem import Problem
 
@@ -71,7 +71,7 @@ class DirkSecondOrder:
             for sensitivity in directions
         ]
         adjoints = equations.adjoints(1 + len(directions))
-        clock = StageClock(problem, p, h, densities, len(directions)) if times else None
+        clock = StageTimeAndSize(problem, p, h, densities, len(directions)) if times else None
         known = first.kept(step)
         weight, weight_dot, right = self._weight, self._weight_dot, self._right
         for i in reversed(range(len(points))):

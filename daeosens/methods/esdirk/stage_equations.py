@@ -13,7 +13,7 @@ from petsc4py import PETSc
 from daeosens.costs.cost import Point
 from daeosens.methods.esdirk.stages import StageSolver
 from daeosens.methods.esdirk.tableau import Esdirk
-from daeosens.methods.factored_matrix import MakeSolver, Slot
+from daeosens.methods.factored_matrix import FactoredMatrix, MakeSolver
 from daeosens.methods.rk.time_and_size import StageTangent
 from daeosens.methods.step import Step
 from daeosens.problem.implicit_matrix import SystemMatrix
@@ -55,7 +55,7 @@ class DirkEquations:
         self._zero, self._right, self._later = create(), create(), create()
         self._by_u, self._rate_t = create(), create()
         self._by_p = problem.create_parameters()
-        self._slots: list[Slot] = []
+        self._slots: list[FactoredMatrix] = []
         self._rhs_u, self._rhs_p = PointMatrix(problem.rhs_u), PointMatrix(problem.rhs_p)
         self._rates: list[PETSc.Vec] = []
         self._adjoints: list[list[PETSc.Vec]] = []
@@ -76,14 +76,14 @@ class DirkEquations:
             self._stages.mask(rate)
         return self._rates
 
-    def slot(self, number: int, point: Point, h: float) -> Slot:
+    def slot(self, number: int, point: Point, h: float) -> FactoredMatrix:
         """Return M/(h gamma) - f_u, with room for its factors."""
         problem, (t, u, p) = self._problem, point
         if problem.residual_u.constant:
             number = 0  # all stages have one matrix
         if number == len(self._slots):
             system = SystemMatrix(problem.residual_u, problem.residual_udot, t, u, self._zero, p)
-            self._slots.append(Slot(system, self._make_solver))
+            self._slots.append(FactoredMatrix(system, self._make_solver))
         self._slots[number].fill(t, u, self._zero, p, 1.0 / (h * self._scheme.gamma))
         return self._slots[number]
 
@@ -102,7 +102,7 @@ class DirkEquations:
         self,
         h: float,
         points: Sequence[Point],
-        slot_of: Callable[[int], Slot | None],
+        slot_of: Callable[[int], FactoredMatrix | None],
         ends: tuple[PETSc.Vec, PETSc.Vec | None],
         dp: PETSc.Vec | None,
         step: tuple[float, float],
@@ -158,7 +158,7 @@ class DirkEquations:
         i: int,
         h: float,
         point: Point,
-        slot: Slot | None,
+        slot: FactoredMatrix | None,
         right: PETSc.Vec,
         lam: PETSc.Vec,
         adjoints: list[PETSc.Vec],

@@ -93,7 +93,7 @@ class ConsistentJump:
         return replace(along, dp=gather(dp), dp_vec=dp)
 
 
-class Consistency:
+class ConsistentReset:
     """What it takes along a run to make states consistent after events.
 
     Parameters

@@ -16,7 +16,7 @@ from daeosens.petsc.c_function import admit_native
 from daeosens.problem.c_callback import Role, Roles
 from daeosens.problem.event import Event
 from daeosens.problem.hessian_products import lower_hessian, lower_time_hessian
-from daeosens.problem.layout import Frame
+from daeosens.problem.layout import CallbackLayout
 from daeosens.problem.lowering import (
     Lowering,
     known_in_time,
@@ -109,7 +109,7 @@ def lower_reset(problem: Problem, event: Event) -> Problem | None:
     def template() -> PETSc.Mat:
         return dense(problem.state, problem.state) if problem.dm is None else problem.dm.createMat()
 
-    frame = Frame(
+    frame = CallbackLayout(
         problem.style,
         problem.state,
         problem.parameter,

@@ -32,7 +32,7 @@ TOUCHING = 1e-6
 """or h |dg/dt| below this part of |g| at the start of the step."""
 
 
-class Record(NamedTuple):
+class StepRecord(NamedTuple):
     """What a smooth step, or a jump, of a run with events was.
 
     Attributes
@@ -74,7 +74,7 @@ class HybridStep:
     ----------
     problem : Problem
         For layouts.
-    records : sequence of Record
+    records : sequence of StepRecord
         Of each step and jump, by its number.
     maps : mapping of str to StepMap
         Of the smooth steps in each mode.
@@ -90,7 +90,7 @@ class HybridStep:
     def __init__(
         self,
         problem: Problem,
-        records: Sequence[Record],
+        records: Sequence[StepRecord],
         maps: Mapping[str, Any],
         instants: Callable[[str], Any],
     ) -> None:
@@ -199,7 +199,7 @@ class HybridStep:
             self._omega.append(0.0)
         self._omega[k] += slope
 
-    def smooth(self, number: int, h: float, densities: Sequence[Densities]) -> Record | None:
+    def smooth(self, number: int, h: float, densities: Sequence[Densities]) -> StepRecord | None:
         """Return the record of a step if its adjoint is that of a run without events.
 
         Then its size is fixed, and so is its time, or else nothing depends on that.
@@ -273,7 +273,7 @@ class HybridStep:
 
     def _second_order_before_event(
         self,
-        record: Record,
+        record: StepRecord,
         step: Step,
         first: Adjoint,
         directions: Sequence[SecondOrder],
@@ -309,7 +309,7 @@ class HybridStep:
 
     def _surface(
         self,
-        record: Record,
+        record: StepRecord,
         step: Step,
         lam: Sequence[PETSc.Vec],
         mu: Sequence[PETSc.Vec],
@@ -335,12 +335,12 @@ class HybridStep:
         way.destroy()
         return _Surface(lam_g, mu_g, partial + g_t, slope, slopes)
 
-    def _time_invariant(self, record: Record, densities: Sequence[Densities]) -> bool:
+    def _time_invariant(self, record: StepRecord, densities: Sequence[Densities]) -> bool:
         """Whether a step of fixed size gives the same at any time: the adjoint of t passes by."""
         equations = self._problem.modes.get(record.mode, self._problem)
         return not record.slope and equations.autonomous and not any(densities)
 
-    def _recorded(self, step: Step) -> tuple[Record, Step]:
+    def _recorded(self, step: Step) -> tuple[StepRecord, Step]:
         """Return what the step was, and it with the parameters that it had."""
         record = self._records[step.number]
         if step.p is not record.p:
@@ -349,10 +349,10 @@ class HybridStep:
             step = step._replace(t=earlier_side(self._problem, step.t))
         return record, step
 
-    def _map(self, record: Record, step: Step) -> Any:
+    def _map(self, record: StepRecord, step: Step) -> Any:
         return self._maps[record.mode] if step.h else self._instants(record.mode)
 
-    def _check_grazing(self, record: Record, step: Step, slope: float, size: float) -> None:
+    def _check_grazing(self, record: StepRecord, step: Step, slope: float, size: float) -> None:
         """Raise where the state only touches the surface: the time is not differentiable.
 
         The slope is small against what the speed would allow, or against the distance covered.
@@ -389,7 +389,7 @@ def _end(step: Step) -> Point:
     return step.t + step.h, step.u_next, step.p
 
 
-def _when(record: Record) -> Callback:
+def _when(record: StepRecord) -> Callback:
     assert record.ends_at is not None
     assert record.ends_at.when is not None
     return record.ends_at.when

@@ -16,7 +16,7 @@ from daeosens.problem.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)
-class Passes:
+class GridStepAdjoint:
     """The transposed steps of a method whose stages each read the rate of the one before only.
 
     Attributes

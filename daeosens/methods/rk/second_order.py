@@ -11,7 +11,7 @@ from petsc4py import PETSc
 from daeosens.costs.cost import Densities
 from daeosens.methods.rk.stages import ExplicitStages, pull_back, weigh
 from daeosens.methods.rk.tableau import Tableau
-from daeosens.methods.rk.time_and_size import StageClock, StageTangent
+from daeosens.methods.rk.time_and_size import StageTangent, StageTimeAndSize
 from daeosens.methods.step import Adjoint, SecondOrder, Step
 from daeosens.problem.point_matrix import PointMatrix
 from daeosens.problem.problem import Problem
@@ -69,7 +69,7 @@ class RungeKuttaSecondOrder:
         ]
         self._allocate(1 + len(directions))
         weight, weight_dot = self._weight, self._weight_dot
-        clock = StageClock(self._problem, p, h, densities, len(directions)) if times else None
+        clock = StageTimeAndSize(self._problem, p, h, densities, len(directions)) if times else None
         known = first.kept(step)
         for i in reversed(range(s)):
             point, share = (moments[i], self._stages.states[i], p), h * float(tableau.b[i])

@@ -14,7 +14,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities, change
-from daeosens.methods.rk.grid_step import Passes
+from daeosens.methods.rk.grid_step import GridStepAdjoint
 from daeosens.methods.rk.second_order import RungeKuttaSecondOrder
 from daeosens.methods.rk.stages import ExplicitStages, Kept, pull_back, weigh
 from daeosens.methods.rk.tableau import Tableau
@@ -45,9 +45,9 @@ class RungeKuttaStep:
         self._rhs_u, self._rhs_p = PointMatrix(problem.rhs_u), PointMatrix(problem.rhs_p)
         self._adjoints: list[list[PETSc.Vec]] = []
         compiled = problem.stencil is not None and not problem.breakpoints
-        self._passes: Passes | None = None
+        self._passes: GridStepAdjoint | None = None
         if compiled and self._tableau.chained:
-            self._passes = Passes(problem, *self._tableau.of_passes)
+            self._passes = GridStepAdjoint(problem, *self._tableau.of_passes)
 
     def advance(
         self, t: float, h: float, u: PETSc.Vec, p: Any, out: PETSc.Vec, *, again: bool = False

@@ -27,7 +27,7 @@ class StageTangent:
         self.rate.destroy()
 
 
-class StageClock:
+class StageTimeAndSize:
     """The adjoints by_t = sum s_i and by_h = sum (c_i s_i + k_i.w_i + b_i r_i), differentiated.
 
     s_i = h (f_t.w_i + b_i r_t) is the adjoint of the time of stage i, w_i its weight, k_i = f its

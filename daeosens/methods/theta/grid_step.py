@@ -19,7 +19,7 @@ from daeosens.problem.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)
-class ThetaPasses:
+class ThetaGridStepAdjoint:
     """The transposed steps of a theta method that are linearised at the states they end with.
 
     Attributes

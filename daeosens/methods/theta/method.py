@@ -18,10 +18,10 @@ from daeosens.methods.rk.step import RungeKuttaStep
 from daeosens.methods.rk.tableau import Tableau
 from daeosens.methods.step import Kept, QuadratureError, Step, StepMap
 from daeosens.methods.theta.block import BlockTheta
-from daeosens.methods.theta.grid_step import ThetaPasses
+from daeosens.methods.theta.grid_step import ThetaGridStepAdjoint
 from daeosens.methods.theta.step import ThetaStep
 from daeosens.methods.theta.step_equation import takes_both_rates
-from daeosens.methods.zero_step import Bends, InstantStep
+from daeosens.methods.zero_step import InstantStep, StepCurvature
 from daeosens.petsc.vectors import Array
 from daeosens.problem.problem import Problem
 
@@ -101,7 +101,11 @@ class ThetaMethod(Method):
         """
         theta = self.theta
         if problem.form != "rhs":
-            bends = Bends(1.0, 2.0 * theta - 1.0) if self.endpoint else Bends(theta, theta)
+            bends = (
+                StepCurvature(1.0, 2.0 * theta - 1.0)
+                if self.endpoint
+                else StepCurvature(theta, theta)
+            )
             return InstantStep(problem, bends, theta, options)
         a = 1.0 if self.endpoint else theta
         b = [1.0 - theta, theta] if self.endpoint else [0.0, 1.0]
@@ -137,12 +141,14 @@ class ThetaMethod(Method):
         del problem
         return BlockTheta(mass, self.theta, inside, endpoint=self.endpoint)
 
-    def grid_passes(self, problem: Problem, options: Mapping[str, Any]) -> ThetaPasses | None:
+    def grid_passes(
+        self, problem: Problem, options: Mapping[str, Any]
+    ) -> ThetaGridStepAdjoint | None:
         """Return the transposed steps on a grid; None where Python has a part in them."""
         if problem.stencil is None or problem.residual_u.assembled or not self.holds_at_end:
             return None
         make_solver = partial(linear_solver, options=options)
-        return ThetaPasses(problem, self.theta, self.endpoint, make_solver)
+        return ThetaGridStepAdjoint(problem, self.theta, self.endpoint, make_solver)
 
     @property
     def recurrence(self) -> Tableau:

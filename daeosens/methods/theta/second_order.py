@@ -8,10 +8,10 @@ from functools import partial
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities
-from daeosens.methods.factored_matrix import Slot
+from daeosens.methods.factored_matrix import FactoredMatrix
 from daeosens.methods.step import Adjoint, SecondOrder, Step
 from daeosens.methods.theta.step_equation import ThetaEquation
-from daeosens.methods.theta.time_and_size import EndTangent, Point, ThetaClock
+from daeosens.methods.theta.time_and_size import EndTangent, Point, ThetaTimeAndSize
 from daeosens.problem.problem import Problem
 
 
@@ -62,12 +62,12 @@ class ThetaSecondOrder:
         factors = (equation.of_next, shift, h)
         shares = [(weight * share * h, density) for weight, density in densities]
         nu = self._known_or_solved(step, end, factors, slot, first, shares)
-        clock: ThetaClock | None = None
+        clock: ThetaTimeAndSize | None = None
         if times:
             scheme = (h, rest, share, equation.reach)
             seen = ends if rest else ends[:1]
             carry = partial(equation.add_udot_product, 1.0, ends)
-            clock = ThetaClock(problem, scheme, densities, seen, nu, carry, len(pairs))
+            clock = ThetaTimeAndSize(problem, scheme, densities, seen, nu, carry, len(pairs))
         for k, pair in enumerate(pairs):
             self._solve_along(k, pair, ends, factors, slot, nu, shares, clock)
 
@@ -102,7 +102,7 @@ class ThetaSecondOrder:
         step: Step,
         end: Point,
         factors: tuple[float, float, float],
-        slot: Slot,
+        slot: FactoredMatrix,
         first: Adjoint,
         shares: Densities,
     ) -> PETSc.Vec:
@@ -129,10 +129,10 @@ class ThetaSecondOrder:
         pair: tuple[SecondOrder, EndTangent],
         ends: tuple[Point, Point],
         factors: tuple[float, float, float],
-        slot: Slot,
+        slot: FactoredMatrix,
         nu: PETSc.Vec,
         shares: Densities,
-        clock: ThetaClock | None,
+        clock: ThetaTimeAndSize | None,
     ) -> None:
         """Solve for the derivative of nu along direction number k."""
         sensitivity, along = pair
@@ -175,7 +175,7 @@ class ThetaSecondOrder:
         first: Adjoint,
         pairs: Sequence[tuple[SecondOrder, EndTangent]],
         shares: Densities,
-        clock: ThetaClock | None,
+        clock: ThetaTimeAndSize | None,
     ) -> None:
         """Add what the endpoint form evaluates at the start; ``adjoints`` are nu and mu."""
         time, u, _, p = start

@@ -8,7 +8,7 @@ from typing import Any
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities
-from daeosens.methods.factored_matrix import MakeSolver, Slot, shared
+from daeosens.methods.factored_matrix import FactoredMatrix, MakeSolver, shared
 from daeosens.methods.step import Step
 from daeosens.methods.theta.time_and_size import Point
 from daeosens.petsc.vectors import dot
@@ -31,13 +31,13 @@ class LinearChange:
 
     Parameters
     ----------
-    first : Slot
+    first : FactoredMatrix
         Whose matrix is the minuend.
-    second : Slot or None
+    second : FactoredMatrix or None
         Whose matrix, with the same shift, is the subtrahend; it may be the same slot.
     """
 
-    def __init__(self, first: Slot, second: Slot | None) -> None:
+    def __init__(self, first: FactoredMatrix, second: FactoredMatrix | None) -> None:
         self._difference: PETSc.Mat | None = None
         self._terms: list[tuple[float, PETSc.Mat]] = []
         if second is None:
@@ -121,7 +121,7 @@ class ThetaEquation:
         self._make_solver = shared(make_solver)
         # Where F_u does not depend on udot one matrix serves both neighbouring steps.
         self._reusable = problem.form == "rhs" or (problem.form == "mass" and problem.constant_mass)
-        self._slots: list[Slot] = []
+        self._slots: list[FactoredMatrix] = []
         self._stage, self._udot = problem.create_state(), problem.create_state()
         self.zero, self._work = problem.create_state(), problem.create_state()
         self._residual_p = PointMatrix(problem.residual_p)
@@ -222,7 +222,7 @@ class ThetaEquation:
 
     def pull_to_start(
         self,
-        system: Slot,
+        system: FactoredMatrix,
         shift: float,
         ends: tuple[Point, Point],
         solutions: Sequence[PETSc.Vec],
@@ -242,7 +242,9 @@ class ThetaEquation:
                 change.add(-self.rest, solution, lam_k, transpose=True)
             change.close()
 
-    def change(self, system: Slot, shift: float, ends: tuple[Point, Point]) -> LinearChange:
+    def change(
+        self, system: FactoredMatrix, shift: float, ends: tuple[Point, Point]
+    ) -> LinearChange:
         """Return F_u at the start less that of the system, where F_udot is the same at both ends.
 
         The rows of J = F_u + F_udot/(theta h) are large on fine grids, 4/d^2, and the error of a
@@ -273,7 +275,7 @@ class ThetaEquation:
             factor *= self.rest
             self._problem.add_udot_product(factor, *start, v, out, transpose=transpose)
 
-    def system(self, ends: tuple[Point, Point], shift: float) -> Slot:
+    def system(self, ends: tuple[Point, Point], shift: float) -> FactoredMatrix:
         """Return the matrix of the step's equation in the state that it is solved for."""
         if not self.both_rates:
             return self.slot(*ends[0], shift)
@@ -287,7 +289,7 @@ class ThetaEquation:
         p: Any,
         shift: float,
         other: Elsewhere | None = None,
-    ) -> Slot:
+    ) -> FactoredMatrix:
         """Return F_u + shift F_udot, refilled only if neither slot holds the point already."""
         reusable = self._reusable and u is not self._stage
         for slot in self._slots:
@@ -297,7 +299,7 @@ class ThetaEquation:
                 self._slots.append(slot)
                 return slot
         if len(self._slots) < (2 if self.endpoint else 1):
-            slot = Slot(
+            slot = FactoredMatrix(
                 SystemMatrix(self._problem.residual_u, self._problem.residual_udot, t, u, udot, p),
                 self._make_solver,
             )

@@ -27,7 +27,7 @@ class EndTangent:
     by_udot: PETSc.Vec
 
 
-class ThetaClock:
+class ThetaTimeAndSize:
     """The derivatives of the adjoints of t and h along directions.
 
     The adjoints are by_t = -nu.(F_t + rest F_t(start)) + h (share r_t + (1 - share) r_t(start)),

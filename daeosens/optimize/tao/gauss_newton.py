@@ -15,7 +15,7 @@ from daeosens.functional.functional import (
     HasResidualJacobian,
     normal_matrix,
 )
-from daeosens.optimize.tao.run import Descent, tune
+from daeosens.optimize.tao.run import TaoRun, tune
 from daeosens.petsc.options import Options
 from daeosens.petsc.vectors import Array, dot, norm, read
 
@@ -217,7 +217,7 @@ def residual_at_start(functional: HasResidual, x: PETSc.Vec) -> PETSc.Vec:
     return residual
 
 
-def give_residual(tao: PETSc.TAO, descent: Descent, x: PETSc.Vec, curvature: GaussNewton) -> None:
+def give_residual(tao: PETSc.TAO, descent: TaoRun, x: PETSc.Vec, curvature: GaussNewton) -> None:
     """Give BRGN the residual and Jacobian that its own regularised Hessian needs."""
     functional = plain(descent.evaluations.functional)
     start = residual_at_start(functional, x)

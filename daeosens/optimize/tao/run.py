@@ -11,7 +11,7 @@ from typing import Any
 from petsc4py import PETSc
 
 from daeosens.errors import InputError
-from daeosens.optimize.evaluations import Evaluations, Trial
+from daeosens.optimize.evaluations import Evaluation, Evaluations
 from daeosens.optimize.failed_solve_barrier import ARMIJO, MORE_THUENTE
 from daeosens.optimize.methods import NEWTON, TRUST_REGION
 from daeosens.optimize.result import Iterate, Progress
@@ -32,7 +32,7 @@ FALLING = "(stp-stx)"
 
 
 @dataclass
-class Descent:
+class TaoRun:
     """TAO's callbacks and what they must remember.
 
     Parameters
@@ -72,7 +72,7 @@ class Descent:
     stopping: Stopping
     x: PETSc.Vec
     report: Progress | None
-    save: Callable[[Descent, PETSc.TAO], None] | None = None
+    save: Callable[[TaoRun, PETSc.TAO], None] | None = None
     hessian: HessianOperator | None = None
     restarts: int = 0
     iterates: list[Iterate] = field(default_factory=list[Iterate])
@@ -146,7 +146,9 @@ class Descent:
             if not self._lowered(tao) and not again:
                 return reason
             self.x.copy(x)
-            self.evaluations.last = Trial(self.x.copy(), self.iterates[-1].value, self.gradient)
+            self.evaluations.last = Evaluation(
+                self.x.copy(), self.iterates[-1].value, self.gradient
+            )
             self.resuming = True
             self.resumed_at = len(self.iterates)
             self.restarts += 1
@@ -238,7 +240,7 @@ class Descent:
                 length = min(1.0, 2.0 * abs(trial.value) / squared)
         tao.getLineSearch().setInitialStepLength(length)
 
-    def _record(self, tao: PETSc.TAO, trial: Trial, step: float) -> None:
+    def _record(self, tao: PETSc.TAO, trial: Evaluation, step: float) -> None:
         """Add a trial to the iterates and tell of it."""
         assert trial.gradient is not None
         gradient_norm = projected_norm(trial.x, trial.gradient, self.limits)
@@ -252,7 +254,7 @@ class Descent:
 
     def _take(self, gradient: PETSc.Vec) -> None:
         """Make ``x`` with its gradient [n] the point that searches begin at."""
-        self.evaluations.accepted = Trial(self.x, self.iterates[-1].value, gradient)
+        self.evaluations.accepted = Evaluation(self.x, self.iterates[-1].value, gradient)
 
     def check_continued(self, value: float) -> None:
         """Refuse to continue from a file in which J was another one."""
@@ -317,7 +319,7 @@ class Descent:
         size = self.stopping.size_of(value, self.iterates[0].value)
         return 0.5 * dot(self.x, self.gradient) / max(size, sys.float_info.min)
 
-    def _worthless(self, tao: PETSc.TAO, trial: Trial) -> bool:
+    def _worthless(self, tao: PETSc.TAO, trial: Evaluation) -> bool:
         """Say whether the new iterate is one that its line search should not have accepted.
 
         PETSc 3.26: when two searches in a row fail, BNCG starts the third one from the last trial
@@ -337,7 +339,7 @@ class Descent:
         return trial.value > last.value + 1e-9 * abs(last.value)
 
 
-def tune(tao: PETSc.TAO, descent: Descent) -> None:
+def tune(tao: PETSc.TAO, descent: TaoRun) -> None:
     """Set how well TAO's Krylov solver shall solve, unless an option says so."""
     ksp = tao.getKSP()
     if PETSc.Options().hasName(f"{ksp.getOptionsPrefix() or ''}ksp_rtol"):

@@ -24,7 +24,7 @@ from daeosens.optimize.tao.newton import (
     newton_matrix,
     set_preconditioner,
 )
-from daeosens.optimize.tao.run import Descent
+from daeosens.optimize.tao.run import TaoRun
 from daeosens.petsc.options import Options, Scope
 from daeosens.petsc.vectors import Array
 
@@ -46,7 +46,7 @@ PATIENCE = 5
 """Newton iterations in which neither value nor gradient norm falls, before giving up."""
 
 
-def prepare(descent: Descent) -> Options:
+def prepare(descent: TaoRun) -> Options:
     """Complete a descent by what its method asks for, and return the defaults of its options."""
     if descent.method != "brgn":
         return DEFAULTS
@@ -58,13 +58,13 @@ def prepare(descent: Descent) -> Options:
 
 
 def run_tao(
-    descent: Descent, x: PETSc.Vec, scope: Scope, inverse: str | Product, hessian: Kind
+    descent: TaoRun, x: PETSc.Vec, scope: Scope, inverse: str | Product, hessian: Kind
 ) -> int:
     """Make a TAO for a descent, run it from x [n], and return its reason to stop.
 
     Parameters
     ----------
-    descent : Descent
+    descent : TaoRun
         Completed here: rules that options have changed, Hessian, notes.
     x : Vec [n]
         The start; overwritten.
@@ -117,7 +117,7 @@ def run_tao(
             matrix.destroy()
 
 
-def _set_rules(tao: PETSc.TAO, descent: Descent) -> None:
+def _set_rules(tao: PETSc.TAO, descent: TaoRun) -> None:
     """Set type and tolerances, so that an option for them is told from their default."""
     tao.setType(descent.method)
     tao.setTolerances(descent.stopping.gradient, 0.0, descent.stopping.by_first)
@@ -125,7 +125,7 @@ def _set_rules(tao: PETSc.TAO, descent: Descent) -> None:
     tao.setMaximumFunctionEvaluations(PETSc.UNLIMITED)
 
 
-def _solver(tao: PETSc.TAO, descent: Descent) -> tuple[PETSc.TAO, GaussNewton | None]:
+def _solver(tao: PETSc.TAO, descent: TaoRun) -> tuple[PETSc.TAO, GaussNewton | None]:
     """Return the TAO that minimises, and what computes residual Jacobians for it."""
     if descent.method != "brgn":
         return tao, None
@@ -135,7 +135,7 @@ def _solver(tao: PETSc.TAO, descent: Descent) -> tuple[PETSc.TAO, GaussNewton | 
 
 
 def _operator(
-    descent: Descent, hessian: Kind, curvature: GaussNewton | None, *, dense: bool
+    descent: TaoRun, hessian: Kind, curvature: GaussNewton | None, *, dense: bool
 ) -> HessianOperator | None:
     """Return what TAO multiplies with, or None where it has no use for that or its own."""
     functional = descent.evaluations.functional
@@ -171,7 +171,7 @@ def chosen_method(method: str, limits: Bounds | None) -> str:
     return name
 
 
-def _read_options(tao: PETSc.TAO, descent: Descent) -> None:
+def _read_options(tao: PETSc.TAO, descent: TaoRun) -> None:
     """Let TAO read its options, and put what they say of stopping into the descent's rules."""
     tao.setFromOptions()
     absolute, by_value, by_first = tao.getTolerances()

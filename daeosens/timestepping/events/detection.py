@@ -36,7 +36,7 @@ LOOKS = 4
 """So many steps, at most, are taken to look inside one step for a second crossing."""
 
 
-class Hit(NamedTuple):
+class EventBracket(NamedTuple):
     """A crossing that counts inside a step: between two parts of it, with a guess of the curve.
 
     ``side`` is the sign at ``low``; ``low`` = ``high`` = 1 where the step ends on the surface, 0
@@ -53,22 +53,22 @@ class Hit(NamedTuple):
 
 
 @dataclass(eq=False)
-class Flow:
-    """The equations of the mode that a run is in, as surfaces see them, and what they have seen.
+class EventDetector:
+    """Watches the event functions of a mode along each step and brackets their sign changes.
 
     Attributes
     ----------
     problem, runner
-        What runs.
+        The equations of the mode, and what takes their steps.
     surfaces : sequence of Surface
         Those that can be crossed in the mode.
     adaptive : bool
         Whether steps may be tried again with another size.
     checked : bool
         Whether the first step of a run has an error estimate.
-    hits : list of Hit
+    hits : list of EventBracket
         Crossings in the last step.
-    left : list of (Hit, float, float, Vec [n])
+    left : list of (EventBracket, float, float, Vec [n])
         Functions that were zero for a time and no longer are, with time, size and start of the
         step in which they left; no crossings, since the state has come from neither side.
     fault : NotFiniteError or None
@@ -83,9 +83,9 @@ class Flow:
     surfaces: Sequence[Surface]
     adaptive: bool
     checked: bool
-    hits: list[Hit] = field(default_factory=list[Hit])
-    left: list[tuple[Hit, float, float, PETSc.Vec]] = field(
-        default_factory=list[tuple[Hit, float, float, PETSc.Vec]]
+    hits: list[EventBracket] = field(default_factory=list[EventBracket])
+    left: list[tuple[EventBracket, float, float, PETSc.Vec]] = field(
+        default_factory=list[tuple[EventBracket, float, float, PETSc.Vec]]
     )
     fault: NotFiniteError | None = None
     end: float = math.inf
@@ -236,13 +236,13 @@ class Flow:
                 surface.side = math.copysign(1.0, value) if value else 0.0
                 if value:
                     curve = interpolate([*surface.start(h), (1.0, value, None)])
-                    hit = Hit(surface, 0.0, 0.0, surface.side, curve, abs(value))
-                    self.left.append((hit, t, h, u))
+                    bracketed = EventBracket(surface, 0.0, 0.0, surface.side, curve, abs(value))
+                    self.left.append((bracketed, t, h, u))
                 surface.move(value, h)
                 continue
-            hit = self.examine(surface, t, u, t_next, u_next, value, ahead)
-            if hit is not None:
-                self.hits.append(hit)
+            bracketed = self.examine(surface, t, u, t_next, u_next, value, ahead)
+            if bracketed is not None:
+                self.hits.append(bracketed)
             else:
                 surface.move(value, h)
 
@@ -259,7 +259,7 @@ class Flow:
         u_next: PETSc.Vec,
         value: float,
         ahead: int = 0,
-    ) -> Hit | None:
+    ) -> EventBracket | None:
         """Return the first crossing that counts in a step; ``ahead`` as of ``_from_inside``."""
         h, side = t_next - t, surface.side
         slope: float | None = None
@@ -274,17 +274,17 @@ class Flow:
                 return None
             if surface.counts(-side):
                 surface.value = value
-                return Hit(surface, 1.0, 1.0, side, curve)
+                return EventBracket(surface, 1.0, 1.0, side, curve)
             surface.side = math.copysign(1.0, self._slope(surface, t_next, u_next, value, h))
             return None
         if value * side < 0.0 and surface.counts(-side) and self._rests(surface, t, u):
-            return Hit(surface, 0.0, 0.0, side, curve, abs(value))
+            return EventBracket(surface, 0.0, 0.0, side, curve, abs(value))
         looked, curve = self._look_inside(surface, t, h, u, value, curve)
-        crossed: list[Hit] = []
+        crossed: list[EventBracket] = []
         low, sign, before = 0.0, side, abs(surface.value)
         for x, sample in [*sorted(looked), (1.0, value)]:
             if sample * sign <= 0.0:
-                crossed.append(Hit(surface, low, x, sign, curve, max(before, abs(sample))))
+                crossed.append(EventBracket(surface, low, x, sign, curve, max(before, abs(sample))))
                 sign = -sign
             low, before = x, abs(sample)
         surface.side = sign
@@ -295,7 +295,7 @@ class Flow:
                 expected="at most one crossing in a step",
                 remedy='smaller steps, or Event(..., twice="resolve")',
             )
-        return next((hit for hit in crossed if surface.counts(-hit.side)), None)
+        return next((bracketed for bracketed in crossed if surface.counts(-bracketed.side)), None)
 
     def _rests(self, surface: Surface, t: float, u: PETSc.Vec) -> bool:
         """Whether the state has not left the surface, on which the piece began, before ``t``."""

@@ -14,7 +14,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.errors import NotFiniteError, SolveError
-from daeosens.methods.events.consistent_reset import Consistency
+from daeosens.methods.events.consistent_reset import ConsistentReset
 from daeosens.methods.events.event_function import Switch, lower_event, lower_events
 from daeosens.methods.step import Step
 from daeosens.petsc._kernels import interpolate
@@ -23,16 +23,16 @@ from daeosens.problem.event import Event
 from daeosens.problem.modes import entered_mode
 from daeosens.problem.monitor import Monitor, Suspect
 from daeosens.problem.problem import Problem
-from daeosens.timestepping.events.detection import Flow, Hit
+from daeosens.timestepping.events.detection import EventBracket, EventDetector
 from daeosens.timestepping.events.event_surface import Surface
 from daeosens.timestepping.events.jumps import warn_of_jump
 from daeosens.timestepping.events.location import located, refuse_jump_from_rest
 from daeosens.timestepping.events.log import HybridLog
 from daeosens.timestepping.events.simultaneous import (
     TO_AND_FRO,
-    Happening,
-    Instantaneous,
-    Meeting,
+    FiredEvent,
+    HybridState,
+    SimultaneousEvents,
     at_one_instant,
     check_order,
 )
@@ -64,7 +64,7 @@ class _Smooth(dict[str, Problem]):
         return self[name]
 
 
-class _Passage:
+class _EventLoop:
     """One run through its events: modes, TS for each of them, and what is still to come."""
 
     def __init__(
@@ -106,8 +106,8 @@ class _Passage:
         } - {self.first, self.last}
         modes = problem.modes or {"": problem}
         self._smooth = _Smooth(modes)
-        self._consistency = Consistency(self._smooth, stepping.options)
-        self._flows: dict[str, Flow] = {}
+        self._consistency = ConsistentReset(self._smooth, stepping.options)
+        self._detectors: dict[str, EventDetector] = {}
         self._grid_end: float | None = None
         self._size: float | None = None
         self._largest_start = math.inf
@@ -133,10 +133,10 @@ class _Passage:
                 self.log.settle(self.mode, self.p)
             if t >= self.last:
                 return
-            flow = self._flow()
+            detector = self._detector()
             if self._complete(t, state):
                 continue
-            entered = flow.settle(t, state, fired)
+            entered = detector.settle(t, state, fired)
             refuse_passing(fired, self.log.crossings)
             if entered:
                 if fired:
@@ -144,11 +144,11 @@ class _Passage:
                     raise at_one_instant(t, names, TO_AND_FRO)
                 self._keep_grid(t)
                 self._reach(entered[0])
-                self._check_order(entered, [flow.change(surface) for surface in entered])
+                self._check_order(entered, [detector.change(surface) for surface in entered])
                 self._all_happen(entered)
                 fired = entered
                 continue
-            fired = self._piece(flow)
+            fired = self._piece(detector)
             refuse_crowd(self.log.crossings, self.last - self.first)
 
     def _complete(self, t: float, state: PETSc.Vec) -> bool:
@@ -175,19 +175,19 @@ class _Passage:
             if self.finished:
                 return
 
-    def _flow(self) -> Flow:
+    def _detector(self) -> EventDetector:
         """Return the equations of the mode, with a TS that is made when they first hold."""
-        if self.mode not in self._flows:
+        if self.mode not in self._detectors:
             runner = self._runner()
             active = [surface for surface in self._surfaces if surface.event.active(self.mode)]
             method = self.stepping.resolved_method
             adaptive = self.stepping.adaptive
             checked = adaptive and method.tableau is not None
             problem = self._smooth[self.mode]
-            self._flows[self.mode] = Flow(problem, runner, active, adaptive, checked)
-        flow = self._flows[self.mode]
-        flow.runner.p = self.p
-        return flow
+            self._detectors[self.mode] = EventDetector(problem, runner, active, adaptive, checked)
+        detector = self._detectors[self.mode]
+        detector.runner.p = self.p
+        return detector
 
     def _runner(self) -> Runner:
         """Make a TS for the equations of the mode."""
@@ -202,48 +202,48 @@ class _Passage:
         runner.p = self.p
         return runner
 
-    def _piece(self, flow: Flow) -> list[Surface]:
+    def _piece(self, detector: EventDetector) -> list[Surface]:
         """Run to the next event or to the end; return the surfaces that were crossed there."""
         log = self.log
         t, state = log.last
         end = self._due[0][0] if self._due else self.last
         hits = [time for time in self._pinned if t < time < end]
-        grid = self._next_of_grid(t, flow)
+        grid = self._next_of_grid(t, detector)
         if grid is not None and grid < end:
             insort(hits, grid)
-        flow.hits.clear()
-        flow.end = end
+        detector.hits.clear()
+        detector.end = end
         refuse_chatter(log.crossings, log.effort.steps, self.stepping.max_steps)
-        run = self._taken(flow, state, (t, end), hits)
-        while flow.left:
-            refuse_jump_from_rest(flow, *flow.left.pop())
-        again = 0.25 * float(run.sizes[-1]) if flow.fault is not None else None
-        if flow.fault is not None:
-            run = self._before_fault(flow, flow.fault, run)
+        run = self._taken(detector, state, (t, end), hits)
+        while detector.left:
+            refuse_jump_from_rest(detector, *detector.left.pop())
+        again = 0.25 * float(run.sizes[-1]) if detector.fault is not None else None
+        if detector.fault is not None:
+            run = self._before_fault(detector, detector.fault, run)
         grid_end = float(run.times[-1])
         if self.monitor is not None and len(run.sizes):
             try:
-                run, grid_end = self._looked_at(self.monitor, flow, run)
+                run, grid_end = self._looked_at(self.monitor, detector, run)
             except SolveError:
                 count = int(np.searchsorted(run.times, self.monitor.reached, "right")) - 1
                 log.add(run.first_steps(count), self.mode, self.p, [*hits, end])
                 raise
         log.add(run, self.mode, self.p, [*hits, end])
-        if again is not None and not flow.hits:
+        if again is not None and not detector.hits:
             self._size = again  # as TS does where rates are not finite
-        elif flow.checked:  # and may therefore be bold
+        elif detector.checked:  # and may therefore be bold
             self._size = self._next_start(run)
         elif self.monitor is not None and self.stepping.adaptive:
-            self._size = None if flow.hits else float(run.sizes[-1])
-        if not flow.hits:
+            self._size = None if detector.hits else float(run.sizes[-1])
+        if not detector.hits:
             return []
         self._keep_grid(grid_end)
-        crossed = self._first_hits(flow)
+        crossed = self._first_hits(detector)
         self._look_for_jump(crossed[0].event.name)
         self._all_happen(crossed)
         return crossed
 
-    def _before_fault(self, flow: Flow, fault: NotFiniteError, run: Run) -> Run:
+    def _before_fault(self, detector: EventDetector, fault: NotFiniteError, run: Run) -> Run:
         """Return a run without its last step, at whose end an event function has no value.
 
         Raises
@@ -251,25 +251,29 @@ class _Passage:
         NotFiniteError
             It has been tried again so often that no size will do.
         """
-        flow.fault = None
-        flow.hits.clear()
+        detector.fault = None
+        detector.hits.clear()
         self._faults = 1 if len(run.sizes) > 1 else self._faults + 1
         if self._faults > REJECTIONS:
             raise fault
         return run.first_steps(len(run.sizes) - 1)
 
     def _taken(
-        self, flow: Flow, state: PETSc.Vec, span: tuple[float, float], hits: Sequence[float]
+        self,
+        detector: EventDetector,
+        state: PETSc.Vec,
+        span: tuple[float, float],
+        hits: Sequence[float],
     ) -> Run:
         """Take steps from a state; with a monitor some, at which it looks."""
         while True:
             try:
-                return flow.runner.run(
+                return detector.runner.run(
                     state,
                     span,
                     hits,
                     self._size,
-                    flow.watch if flow.surfaces else None,
+                    detector.watch if detector.surfaces else None,
                     taken=self.log.effort.steps,
                     most=None if self.monitor is None else self._most,
                 )
@@ -278,57 +282,59 @@ class _Passage:
                 if self.monitor is None:
                     raise
                 if self._most == 1:
-                    h = self._size or flow.runner.short_step
+                    h = self._size or detector.runner.short_step
                     named = self.monitor.explained(span[0], read(state), self.p, h)
                     if named is None:
                         raise
                     raise named from error
                 self._most = max(1, self._most // 8)
-                flow.hits.clear()
-                flow.runner = self._runner()  # a TS that failed inside a step may be locked
+                detector.hits.clear()
+                detector.runner = self._runner()  # a TS that failed inside a step may be locked
 
-    def _looked_at(self, monitor: Monitor, flow: Flow, run: Run) -> tuple[Run, float]:
+    def _looked_at(self, monitor: Monitor, detector: EventDetector, run: Run) -> tuple[Run, float]:
         """Return the steps up to the first in which the monitor sees an event happen.
 
         And where the last of them would have ended without an event.
         """
         count, end = len(run.sizes), float(run.times[-1])
         self._most = min(2 * max(self._most, count), MOST)
-        if flow.hits:
-            run = self._cut(flow, run)
+        if detector.hits:
+            run = self._cut(detector, run)
         states = rows_of(run.states)
         for n, suspects in monitor.look(run.times, states, self.p):
-            hits = self._hits_of(suspects, flow, run, n)
+            hits = self._hits_of(suspects, detector, run, n)
             if hits:
                 self._most = FEWEST
                 if n + 1 < count:  # what was seen in the last step comes later
-                    flow.hits.clear()
-                flow.hits += hits
+                    detector.hits.clear()
+                detector.hits += hits
                 shorter = run.first_steps(n + 1)
                 return shorter, float(run.times[n + 1]) if n + 1 < count else end
         return run, end
 
-    def _cut(self, flow: Flow, run: Run) -> Run:
+    def _cut(self, detector: EventDetector, run: Run) -> Run:
         """End the last step at the first crossing seen in it: nothing is beyond that to look at."""
         t, h = float(run.times[-2]), float(run.sizes[-1])
-        hits = located(flow, t, h, run.states[-2], run.states[-1])
+        hits = located(detector, t, h, run.states[-2], run.states[-1])
         size, state, _ = hits[0]
         if not 0.0 < size < h - self._rounding:
             return run
-        flow.hits[:] = [
-            hit._replace(low=1.0, high=1.0)
-            for each_size, _, hit in hits
+        detector.hits[:] = [
+            bracketed._replace(low=1.0, high=1.0)
+            for each_size, _, bracketed in hits
             if each_size - size <= TOGETHER * h
         ]
         times, sizes = run.times.copy(), run.sizes.copy()
         times[-1], sizes[-1] = t + size, size
         return replace(run, times=times, sizes=sizes, states=[*run.states[:-1], state])
 
-    def _hits_of(self, suspects: Sequence[Suspect], flow: Flow, run: Run, n: int) -> list[Hit]:
+    def _hits_of(
+        self, suspects: Sequence[Suspect], detector: EventDetector, run: Run, n: int
+    ) -> list[EventBracket]:
         """Return the crossings of suspected events within a step."""
         t, t_next, h = float(run.times[n]), float(run.times[n + 1]), float(run.sizes[n])
-        u, u_next, hits = run.states[n], run.states[n + 1], list[Hit]()
-        flow.forget()
+        u, u_next, hits = run.states[n], run.states[n + 1], list[EventBracket]()
+        detector.forget()
         for event, (value, slope), bracket, ends in suspects:
             surface = Surface(event, lower_event(self.problem, event))
             surface.value, surface.slope, surface.on = value, slope, value == 0.0
@@ -339,12 +345,16 @@ class _Passage:
                 if ends is not None and ends[0][0] < 0.0 <= ends[1][0]:
                     points = [(part, *end) for part, end in zip(parts, ends, strict=True)]
                 curve = interpolate(points)
-                hits.append(Hit(surface, *bracket, -1.0, curve))
+                hits.append(EventBracket(surface, *bracket, -1.0, curve))
                 continue
             end = surface.at(t_next, u_next, self.p)
-            hit = None if surface.far(end, h) else flow.examine(surface, t, u, t_next, u_next, end)
-            if hit is not None:  # monitors know themselves what may jump
-                hits.append(hit._replace(size=math.inf))
+            bracketed = (
+                None
+                if surface.far(end, h)
+                else detector.examine(surface, t, u, t_next, u_next, end)
+            )
+            if bracketed is not None:  # monitors know themselves what may jump
+                hits.append(bracketed._replace(size=math.inf))
         return hits
 
     def _look_for_jump(self, name: str) -> None:
@@ -374,7 +384,7 @@ class _Passage:
         if self.stepping.dt is not None and not self.stepping.adaptive:
             self._grid_end = t
 
-    def _next_of_grid(self, t: float, flow: Flow) -> float | None:
+    def _next_of_grid(self, t: float, detector: EventDetector) -> float | None:
         """Return where the step that an event has cut would have ended.
 
         Later times then do not depend on that of the event.  It is the end of the next step where
@@ -382,20 +392,20 @@ class _Passage:
         """
         if self._grid_end is None or self._grid_end < t:
             return None
-        dt = flow.runner.first_step
+        dt = detector.runner.first_step
         return self._grid_end + dt if self._grid_end - t < HIT * dt else self._grid_end
 
-    def _first_hits(self, flow: Flow) -> list[Surface]:
+    def _first_hits(self, detector: EventDetector) -> list[Surface]:
         """End the last step at the first crossing; return its surface, or two that are one."""
         log = self.log
         t, h, u = log.times[-2], log.sizes[-1], log.states[-2]
-        roots = located(flow, t, h, u, log.states[-1])
-        size, end, hit = roots[0]
+        roots = located(detector, t, h, u, log.states[-1])
+        size, end, bracketed = roots[0]
         together = [root.surface for length, _, root in roots if length - size <= TOGETHER * h]
         if log.times[-1] in self._observed and h - size <= self._rounding:
             log.stay(self.mode, self.p)  # what is observed before the event is so at a fixed time
             size, end = 0.0, log.states[-1]
-        log.end_at(hit.surface.switch, size, end)
+        log.end_at(bracketed.surface.switch, size, end)
         ways = [abs(root.curve.at(0.0)[0]) + abs(root.curve.at(1.0)[0]) for _, _, root in roots]
         self._check_order(together, ways)
         return together
@@ -411,15 +421,15 @@ class _Passage:
         t, h, u, end = log.times[-2], log.sizes[-1], log.states[-2], log.states[-1]
         if len(surfaces) > 2:
             raise at_one_instant(log.times[-1], names)
-        now = Instantaneous(log.times[-1], end, self.p, self.mode)
+        now = HybridState(log.times[-1], end, self.p, self.mode)
         for first, other, way in zip(surfaces, surfaces[::-1], ways[1::-1], strict=True):
-            _, after = _happening(first).leads(self.problem, now, self._consistency)
+            _, after = _happening(first).apply(self.problem, now, self._consistency)
             left = abs(other.at(now.t, after.state, after.p))
             if left > 1e-8 * way:  # afterwards the other one does not happen
                 raise at_one_instant(log.times[-1], names)
         step = Step(t, h, u, end, self.p)
         known = self.problem, self._smooth, self.stepping, self._consistency
-        check_order(Meeting(*known, step, self.mode), *map(_happening, surfaces))
+        check_order(SimultaneousEvents(*known, step, self.mode), *map(_happening, surfaces))
 
     def _reach(self, surface: Surface) -> None:
         """Note that the state is on the surface of an event already."""
@@ -437,13 +447,13 @@ class _Passage:
 
     def _happen(self, event: Event, switch: Switch) -> None:
         """Jump; afterwards algebraic variables are made consistent."""
-        before = Instantaneous(*self.log.last, self.p, self.mode)
+        before = HybridState(*self.log.last, self.p, self.mode)
         if self.monitor is not None:
             self.monitor.ends(before.t, read(before.state))
         only_ends = (
             event.terminal and event.reset is None and event.mode is None and not event.changes
         )
-        jump, after = Happening(switch, event.mode).leads(
+        jump, after = FiredEvent(switch, event.mode).apply(
             self.problem, before, None if only_ends else self._consistency
         )
         self.p, self.mode = after.p, after.mode
@@ -453,8 +463,8 @@ class _Passage:
         self.finished = event.terminal
 
 
-def _happening(surface: Surface) -> Happening:
-    return Happening(surface.switch, surface.event.mode)
+def _happening(surface: Surface) -> FiredEvent:
+    return FiredEvent(surface.switch, surface.event.mode)
 
 
 def run_through_events(
@@ -480,7 +490,7 @@ def run_through_events(
         one instant whose order matters, one of them implicit.
     """
     with ExitStack() as runners:
-        passage = _Passage(problem, state, p, stepping, pinned, checkpoint, runners)
+        passage = _EventLoop(problem, state, p, stepping, pinned, checkpoint, runners)
         try:
             passage.go()
         except SolveError as error:

@@ -7,7 +7,7 @@ import math
 from petsc4py import PETSc
 
 from daeosens.errors import SolveError
-from daeosens.timestepping.events.detection import ROUNDING, Flow, Hit
+from daeosens.timestepping.events.detection import ROUNDING, EventBracket, EventDetector
 
 NEIGHBOURS = 1e-5
 """Points nearer than this part of a step give no better interpolation, only rounding."""
@@ -25,8 +25,8 @@ JUMP = 1e-6
 
 
 def located(
-    flow: Flow, t: float, h: float, u: PETSc.Vec, u_next: PETSc.Vec
-) -> list[tuple[float, PETSc.Vec, Hit]]:
+    detector: EventDetector, t: float, h: float, u: PETSc.Vec, u_next: PETSc.Vec
+) -> list[tuple[float, PETSc.Vec, EventBracket]]:
     """Return the sizes of steps that end at the crossings seen in one, in order, and their ends.
 
     Raises
@@ -34,30 +34,32 @@ def located(
     SolveError
         An event function jumps over zero, or is zero for a time.
     """
-    ends: list[tuple[float, PETSc.Vec, Hit]] = []
-    for hit in flow.hits:
-        if hit.low < hit.high:
-            ends.append((*locate(flow, hit, t, h, u), hit))
-        elif hit.low:
-            ends.append((h, u_next, hit))
+    ends: list[tuple[float, PETSc.Vec, EventBracket]] = []
+    for bracketed in detector.hits:
+        if bracketed.low < bracketed.high:
+            ends.append((*locate(detector, bracketed, t, h, u), bracketed))
+        elif bracketed.low:
+            ends.append((h, u_next, bracketed))
         else:
-            if hit.size < math.inf:
-                _refuse_late_start(flow, hit, t, h, u)
-            ends.append((0.0, u.copy(), hit))
+            if bracketed.size < math.inf:
+                _refuse_late_start(detector, bracketed, t, h, u)
+            ends.append((0.0, u.copy(), bracketed))
     return sorted(ends, key=lambda end: end[0])
 
 
-def locate(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -> tuple[float, PETSc.Vec]:
+def locate(
+    detector: EventDetector, bracketed: EventBracket, t: float, h: float, u: PETSc.Vec
+) -> tuple[float, PETSc.Vec]:
     """Return the size of the step from ``u`` at ``t`` that ends on the surface, and its end.
 
     Newton's method with the slope of an interpolation that each new point improves; a bracket keeps
     it in its bounds.  Where the step begins on the surface that zero is divided out.
     """
-    surface, resolution = hit.surface, 2.0 * ROUNDING * max(abs(t), h) / h
-    on = surface.on and hit.low == 0.0
-    curve = hit.curve.deflated() if on else hit.curve
-    low, high, side = hit.low, hit.high, hit.side
-    state, spare, p = u.duplicate(), u.duplicate(), flow.runner.p
+    surface, resolution = bracketed.surface, 2.0 * ROUNDING * max(abs(t), h) / h
+    on = surface.on and bracketed.low == 0.0
+    curve = bracketed.curve.deflated() if on else bracketed.curve
+    low, high, side = bracketed.low, bracketed.high, bracketed.side
+    state, spare, p = u.duplicate(), u.duplicate(), detector.runner.p
     x = curve.root(low, high)
     if not low < x < high:
         x = 0.5 * (low + high)
@@ -65,7 +67,7 @@ def locate(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -> tuple[floa
     last_value, slow, halved = math.inf, 0, False
     for _ in range(ATTEMPTS):
         try:
-            flow.runner.step(t, x * h, u, state, again=best is not None)
+            detector.runner.step(t, x * h, u, state, again=best is not None)
         except SolveError:
             # where the equations jump, or end, beside the surface: back towards the best point
             if best is None:
@@ -104,15 +106,17 @@ def locate(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -> tuple[floa
         x = following
     assert best is not None
     size, value = best[1] * h, best[2]
-    if abs(value) > JUMP * hit.size:
-        x, value = _bisected(flow, hit, t, h, u, spare)
+    if abs(value) > JUMP * bracketed.size:
+        x, value = _bisected(detector, bracketed, t, h, u, spare)
         size = x * h
     surface.value = value
     state.destroy()
     return size, spare
 
 
-def refuse_jump_from_rest(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -> float:
+def refuse_jump_from_rest(
+    detector: EventDetector, bracketed: EventBracket, t: float, h: float, u: PETSc.Vec
+) -> float:
     """Return the part of a step up to which an event function is zero, unless it jumps there.
 
     Raises
@@ -121,12 +125,14 @@ def refuse_jump_from_rest(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec
         It does.
     """
     state = u.duplicate()
-    x, _ = _bisected(flow, hit, t, h, u, state)
+    x, _ = _bisected(detector, bracketed, t, h, u, state)
     state.destroy()
     return x
 
 
-def _refuse_late_start(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -> None:
+def _refuse_late_start(
+    detector: EventDetector, bracketed: EventBracket, t: float, h: float, u: PETSc.Vec
+) -> None:
     """Refuse an event function that is zero until it leaves in the middle of a step.
 
     Raises
@@ -134,10 +140,10 @@ def _refuse_late_start(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -
     SolveError
         It does, by a jump or gradually: no time inside a step is a zero of it.
     """
-    x = refuse_jump_from_rest(flow, hit, t, h, u)
+    x = refuse_jump_from_rest(detector, bracketed, t, h, u)
     if x > LATE:
         raise SolveError(
-            f'event "{hit.surface.event.name}" has no zero: its function is zero until '
+            f'event "{bracketed.surface.event.name}" has no zero: its function is zero until '
             f"t = {t + x * h:.9g}",
             expected="a function that passes through zero",
             remedy="what is compared with zero, in the place of its part above or below zero",
@@ -145,36 +151,41 @@ def _refuse_late_start(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -
 
 
 def _bisected(
-    flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec, state: PETSc.Vec
+    detector: EventDetector,
+    bracketed: EventBracket,
+    t: float,
+    h: float,
+    u: PETSc.Vec,
+    state: PETSc.Vec,
 ) -> tuple[float, float]:
     """Return the part of a step at which a sign changes, to rounding, and the value just there.
 
-    ``state`` becomes the state.  Where ``hit`` leaves zero after a rest, that is the part at which
-    it does.
+    ``state`` becomes the state.  Where ``bracketed`` leaves zero after a rest, that is the part at
+    which it does.
 
     Raises
     ------
     SolveError
         The values on both sides differ: the event function jumps, or has a pole.
     """
-    surface, p = hit.surface, flow.runner.p
-    noise, rests = flow.noise(surface, t, u, surface.value), hit.low == hit.high
+    surface, p = bracketed.surface, detector.runner.p
+    noise, rests = detector.noise(surface, t, u, surface.value), bracketed.low == bracketed.high
 
     def value_at(x: float) -> float:
         if x:
-            flow.runner.step(t, x * h, u, state)
+            detector.runner.step(t, x * h, u, state)
         else:
             u.copy(state)
         return surface.at(t + x * h, state, p)
 
-    low, high = (0.0, 1.0) if rests else (hit.low, hit.high)
+    low, high = (0.0, 1.0) if rests else (bracketed.low, bracketed.high)
     resolution = 2.0 * ROUNDING * max(abs(t), h) / h
     while high - low > resolution and low < (x := 0.5 * (low + high)) < high:
         value = value_at(x)
-        before = abs(value) <= noise if rests else value * hit.side > 0.0
+        before = abs(value) <= noise if rests else value * bracketed.side > 0.0
         low, high = (x, high) if before else (low, x)
     first, last = value_at(low), value_at(high)
-    if abs(last - first) > JUMP * hit.size + 10.0 * noise:
+    if abs(last - first) > JUMP * bracketed.size + 10.0 * noise:
         raise SolveError(
             f'event "{surface.event.name}" has no zero: its function jumps from {first:.3g} to '
             f"{last:.3g} at t = {t + high * h:.9g}",

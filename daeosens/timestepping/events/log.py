@@ -11,7 +11,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.methods.events.event_function import Switch
-from daeosens.methods.events.event_step import Record
+from daeosens.methods.events.event_step import StepRecord
 from daeosens.methods.events.reset import Jump
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.dense_output import states_inside
@@ -38,7 +38,7 @@ class HybridLog:
     stages: Stages = field(default_factory=dict[int, list[PETSc.Vec]])
     effort: Effort = field(default_factory=lambda: Effort(0, 0, 0, 0))
     crossings: list[Crossing] = field(default_factory=list[Crossing])
-    records: list[Record] = field(default_factory=list[Record])
+    records: list[StepRecord] = field(default_factory=list[StepRecord])
     moving: bool = False
     """Whether the last time depends on that of an implicit event."""
     changed: bool = False
@@ -57,7 +57,7 @@ class HybridLog:
         """
         times, sizes = run.times.tolist(), run.sizes.tolist()
         first = len(self.sizes)
-        self.records += [Record(mode, p, changed=self.changed)] * len(sizes)
+        self.records += [StepRecord(mode, p, changed=self.changed)] * len(sizes)
         if self.moving:
             self._add_moving(zip(times, sizes, strict=False), first, mode, p, ends)
         self.times += times[1:]
@@ -75,7 +75,7 @@ class HybridLog:
         ends: Sequence[float],
     ) -> None:
         """Note of steps (t, h) that they move, up to the first time that is fixed again."""
-        carried = Record(mode, p, timed=True, changed=self.changed)
+        carried = StepRecord(mode, p, timed=True, changed=self.changed)
         for number, (t, h) in enumerate(steps, first):
             self.records[number] = carried
             rest = ends[bisect_right(ends, t)] - t
@@ -98,7 +98,9 @@ class HybridLog:
     def stay(self, mode: str, p: Any, slope: float = 0.0) -> None:
         """Append a step of size 0, which an event at the same instant can end."""
         t, state = self.last
-        self.records.append(Record(mode, p, slope=slope, timed=self.moving, changed=self.changed))
+        self.records.append(
+            StepRecord(mode, p, slope=slope, timed=self.moving, changed=self.changed)
+        )
         self.times.append(t)
         self.sizes.append(0.0)
         self.states.append(state.copy())
@@ -114,7 +116,9 @@ class HybridLog:
     ) -> None:
         """Append a jump as a step of size 0, from parameters and mode to others."""
         t, before = self.last
-        self.records.append(Record(now, p[0], timed=self.moving, changed=self.changed, jump=jump))
+        self.records.append(
+            StepRecord(now, p[0], timed=self.moving, changed=self.changed, jump=jump)
+        )
         self.changed = self.changed or switch.changes
         self.crossings.append(
             Crossing(

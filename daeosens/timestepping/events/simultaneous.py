@@ -10,9 +10,9 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.errors import GrazingError, SolveError, UnsupportedError
-from daeosens.methods.events.consistent_reset import Consistency
+from daeosens.methods.events.consistent_reset import ConsistentReset
 from daeosens.methods.events.event_function import Switch
-from daeosens.methods.events.event_step import HybridStep, Record
+from daeosens.methods.events.event_step import HybridStep, StepRecord
 from daeosens.methods.events.reset import Jump
 from daeosens.methods.step import Step
 from daeosens.petsc.vectors import largest, read, write
@@ -30,15 +30,15 @@ ALIKE = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
-class Happening:
+class FiredEvent:
     """An event that happens: lowered, with the mode that it leads to, as ``Event.mode``."""
 
     switch: Switch
     mode: str | Callable[..., str] | None
 
-    def leads(
-        self, problem: Problem, before: Instantaneous, consistency: Consistency | None
-    ) -> tuple[Jump, Instantaneous]:
+    def apply(
+        self, problem: Problem, before: HybridState, consistency: ConsistentReset | None
+    ) -> tuple[Jump, HybridState]:
         """Return the jump, with algebraic variables made consistent, and what is after it."""
         t, state, p, mode = before
         jump: Jump = self.switch.jump
@@ -49,10 +49,10 @@ class Happening:
         if consistency is not None:
             changes = self.switch.changes
             jump = consistency.complete(jump, mode, t, after, p, changes=changes)
-        return jump, Instantaneous(t, after, p, mode)
+        return jump, HybridState(t, after, p, mode)
 
 
-class Instantaneous(NamedTuple):
+class HybridState(NamedTuple):
     """Time, state [n], parameters [m] as callbacks see them, and mode."""
 
     t: float
@@ -62,7 +62,7 @@ class Instantaneous(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Meeting:
+class SimultaneousEvents:
     """A step that ends at two implicit events.
 
     Attributes
@@ -73,7 +73,7 @@ class Meeting:
         The equations.
     stepping : Stepping
         The method, and options of linear solvers.
-    consistency : Consistency
+    consistency : ConsistentReset
         Of the modes.
     step : Step
         The one that ends there.
@@ -84,7 +84,7 @@ class Meeting:
     problem: Problem
     modes: dict[str, Problem]
     stepping: Stepping
-    consistency: Consistency
+    consistency: ConsistentReset
     step: Step
     mode: str
 
@@ -94,7 +94,7 @@ class Meeting:
         return self.step.t + self.step.h
 
 
-def check_order(meeting: Meeting, first: Happening, second: Happening) -> None:
+def check_order(meeting: SimultaneousEvents, first: FiredEvent, second: FiredEvent) -> None:
     """Refuse two events at one instant if their order matters, for the state or its derivatives.
 
     The events of a run nearby happen one after the other, with a tiny step between; which one is
@@ -141,31 +141,31 @@ class _Taken:
 
     states: list[PETSc.Vec]
     sizes: list[float]
-    records: list[Record]
-    after: Instantaneous
+    records: list[StepRecord]
+    after: HybridState
 
 
-def _taken(meeting: Meeting, order: Sequence[Happening]) -> _Taken:
+def _taken(meeting: SimultaneousEvents, order: Sequence[FiredEvent]) -> _Taken:
     t, mode = meeting.t, meeting.mode
     _, h, state, state_next, p, _ = meeting.step
-    states, sizes, records = [state], list[float](), list[Record]()
+    states, sizes, records = [state], list[float](), list[StepRecord]()
     for number, event in enumerate(order):
         end = state.copy() if number else state_next.copy()
         timed = number > 0
-        records.append(Record(mode, p, timed=timed, changed=timed, ends_at=event.switch))
-        before = Instantaneous(t, end, p, mode)
-        jump, after = event.leads(meeting.problem, before, meeting.consistency)
-        records.append(Record(after.mode, p, timed=True, changed=timed, jump=jump))
+        records.append(StepRecord(mode, p, timed=timed, changed=timed, ends_at=event.switch))
+        before = HybridState(t, end, p, mode)
+        jump, after = event.apply(meeting.problem, before, meeting.consistency)
+        records.append(StepRecord(after.mode, p, timed=True, changed=timed, jump=jump))
         states += [end, after.state]
         sizes += [h, 0.0]
         _, state, p, mode = after
         h = 0.0
-    records.append(Record(mode, p, slope=-1.0, timed=True, changed=True))
-    after = Instantaneous(t, state, p, mode)
+    records.append(StepRecord(mode, p, slope=-1.0, timed=True, changed=True))
+    after = HybridState(t, state, p, mode)
     return _Taken([*states, state.copy()], [*sizes, 0.0], records, after)
 
 
-def _derivative(meeting: Meeting, taken: _Taken, seed: int) -> PETSc.Vec | None:
+def _derivative(meeting: SimultaneousEvents, taken: _Taken, seed: int) -> PETSc.Vec | None:
     """Return the derivative of the state at a fixed time along a direction, or None."""
     problem = meeting.problem
     method, options = meeting.stepping.resolved_method, meeting.stepping.options

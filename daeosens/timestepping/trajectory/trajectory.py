@@ -16,7 +16,7 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import At, Instant, Point, Start, When
 from daeosens.errors import InputError, SolveError, UnsupportedError, require
-from daeosens.methods.events.event_step import HybridStep, Record
+from daeosens.methods.events.event_step import HybridStep, StepRecord
 from daeosens.methods.step import Step, StepMap
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, finite_array, read, write
@@ -122,7 +122,7 @@ class Trajectory:
         Parameters of the run, at its start.
     crossings : tuple of Crossing
         The events, in order; each is a step of size 0.
-    records : sequence of Record
+    records : sequence of StepRecord
         What each step was, by its number; empty without events.
     kept : mapping or array
         Stage states of Runge-Kutta steps, where they were kept, as the run left them (``by_step``).
@@ -155,7 +155,7 @@ class Trajectory:
     checkpoint: Checkpoint = "states"
     kept: Stages | Array = field(default_factory=dict[int, list[PETSc.Vec]])
     crossings: tuple[Crossing, ...] = ()
-    records: Sequence[Record] = ()
+    records: Sequence[StepRecord] = ()
     recording: list[PETSc.TS] = field(default_factory=list[PETSc.TS])
     report: Any = None
     inside: Inside | None = None

@@ -120,7 +120,7 @@ def _sweep(
     def seed(number: int, lam: Array) -> None:
         observer.add(number, lam, mu)
 
-    bend = Bending(trajectory, observed, densities, dp, mu_dot)
+    bend = CurvatureTerms(trajectory, observed, densities, dp, mu_dot)
     for linear, along in _tangents_back(trajectory, steps, spans, du, dp, known):
         points, start = linear.points, linear.block.first
         at = points.t, points.u, linear.block.p
@@ -166,7 +166,7 @@ def _tangents_back(
         yield pushed(span, start)
 
 
-class Bending:
+class CurvatureTerms:
     """Adds the second derivatives of a cost along directions dp [D, m] and what goes with them."""
 
     def __init__(

@@ -19,7 +19,7 @@ from daeosens.derivatives.engines.request import AdjointRequest, Rows, SweepErro
 from daeosens.derivatives.engines.vectors.adjoint import VectorSweep, new_rows
 from daeosens.derivatives.windows import window_of
 from daeosens.methods.method import Method
-from daeosens.methods.rk.grid_step import Passes
+from daeosens.methods.rk.grid_step import GridStepAdjoint
 from daeosens.methods.step import StepMap
 from daeosens.petsc._kernels import DenseSteps, add_point
 from daeosens.petsc.threads import one_blas_thread
@@ -350,7 +350,7 @@ def _of_stages(trajectory: Trajectory, method: Method) -> Pull | None:
         return None
     if not method.chain:
         return None
-    passes = Passes(trajectory.problem, *method.chain)
+    passes = GridStepAdjoint(trajectory.problem, *method.chain)
     times, sizes = trajectory.times.tolist(), trajectory.step_sizes.tolist()
     stages = [kept[n] for n in range(trajectory.n_steps)]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from daeosens.costs.compiled import point_functions
 from daeosens.costs.cost import Point, Scalar
-from daeosens.derivatives.engines.arrays.hessian import Bending
+from daeosens.derivatives.engines.arrays.hessian import CurvatureTerms
 from daeosens.derivatives.engines.compiled.tangent import fitting, linear_steps
 from daeosens.derivatives.engines.request import Observed, SecondRows
 from daeosens.petsc._kernels import LinearSteps, SecondSweep
@@ -81,7 +81,7 @@ def carry_second(
         by_u[0], by_p[0], by_u[1:], by_p[1:] = rows
     if not sweep.push():
         return None
-    bend = Bending(window, {}, (), dp, by_p[1:])
+    bend = CurvatureTerms(window, {}, (), dp, by_p[1:])
     for number in sorted({0, *observed}, reverse=True):
         if not sweep.bend(number):
             return None
