@@ -6,7 +6,8 @@ meet; failures of other ranks are shown by rank 0, and a rank whose test failed 
 hang in it prints its traceback and ends the job.
 
 Of a test with many cases a run takes a sample, the same on every rank and in every run with the
-same ``--sample-seed``; ``--all`` takes every case, ``--quick`` very few.
+same ``--sample-seed``.  On another number of ranks it takes others, and fewer; of tests that are
+marked ``slow`` fewer still.  ``--all`` takes every case, ``--quick`` one of each that is not slow.
 """
 
 from __future__ import annotations
@@ -128,8 +129,9 @@ def run_mpi() -> RunMpi:
 # ---- which cases run -----------------------------------------------------------------------------
 
 
-CASES = 12  # of one test, at most, in a normal run: exhaustive sweeps are for --all
-CASES_QUICK = 1
+# of one test at most, in a normal run on one, two, and more ranks; exhaustive sweeps are for --all
+CASES = (6, 4, 2)
+CASES_SLOW = (2, 1, 1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -140,22 +142,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--sample-seed", type=int, default=0, help="another sample of the cases")
 
 
+def share(counts: Sequence[int]) -> tuple[int, int]:
+    """Return which of the cases in their random order run on so many ranks: the first, how many."""
+    place = min(MPI.COMM_WORLD.size, len(counts)) - 1
+    return sum(counts[:place]), counts[place]
+
+
+@pytest.hookimpl(trylast=True)  # after "-m mpi"
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is not in the sample; a case that is asked for by its name always runs."""
     if config.getoption("all") or any("[" in argument for argument in config.args):
         return
-    quick = config.getoption("quick")
-    limit = CASES_QUICK if quick else CASES
-    seed = config.getoption("sample_seed")
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if not (quick and item.get_closest_marker("slow")):
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    seed, quick = config.getoption("sample_seed"), config.getoption("quick")
 
     def shuffled(item: pytest.Item) -> int:
         return zlib.crc32(f"{seed} {item.nodeid}".encode())
 
-    sample = {item for group in cases.values() for item in sorted(group, key=shuffled)[:limit]}
+    sample: set[pytest.Item] = set()
+    for group in cases.values():
+        slow = group[0].get_closest_marker("slow") is not None
+        first, count = (0, 0 if slow else 1) if quick else share(CASES_SLOW if slow else CASES)
+        group.sort(key=shuffled)
+        sample.update(group[(first + k) % len(group)] for k in range(min(count, len(group))))
     config.hook.pytest_deselected(items=[item for item in items if item not in sample])
     items[:] = [item for item in items if item in sample]
 
@@ -163,7 +174,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 # ---- coverage ------------------------------------------------------------------------------------
 
 
-ENOUGH = 0.5  # seconds
+ENOUGH = 0.1  # seconds
 in_vain: dict[str, float] = {}  # of each test, of its latest cases that reached no line anew
 
 

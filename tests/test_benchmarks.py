@@ -33,6 +33,7 @@ def bench(*arguments):
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "tolerance", "own"),
     [
@@ -65,11 +66,13 @@ def test_case_has_right_derivatives_or_names_what_is_missing(tmp_path, case, tol
     assert all((tmp_path / image).exists() for image in images)
 
 
+@pytest.mark.slow
 def test_unknown_case_is_refused():
     with pytest.raises(AssertionError, match=r"no case lotka; there are: lotka_volterra"):
         bench("lotka")
 
 
+@pytest.mark.slow
 def test_settings_that_there_are_not_are_refused_before_anything_is_written(tmp_path):
     with pytest.raises(AssertionError, match=r"no setting of stiff has tolerance=1e-5"):
         bench("stiff", "--where", "tolerance=1e-5", "--output", tmp_path)
@@ -115,6 +118,7 @@ def rows_of(program, output, monkeypatch, *words):
     return json.loads(output.read_text())
 
 
+@pytest.mark.slow
 def test_compiled_steps_are_those_of_the_program_in_c(tmp_path, monkeypatch):
     """The program compares numbers of steps and gradients itself."""
     rows = rows_of("compiled_steps", tmp_path / "rows.json", monkeypatch, "--repeat", "0")
@@ -158,6 +162,7 @@ def test_what_comes_before_a_task_is_not_timed(monkeypatch):
     assert timed(task) < 0.2
 
 
+@pytest.mark.slow
 def test_contestants_take_turns_and_failures_are_lines(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(RUN.parent))
     from contest import Contestant, Limits, hold  # noqa: PLC0415

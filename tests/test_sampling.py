@@ -10,8 +10,8 @@ TESTS = Path(__file__).parent
 
 
 @pytest.fixture
-def collected(tmp_path):
-    """Collect a test with 50 cases and one with a single case, under the suite's own conftest."""
+def collect(tmp_path, run_mpi):
+    """Collect two tests with 50 cases, one of them slow, and a slow one with a single case."""
     (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text())
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow\n")
     program = tmp_path / "test_cases.py"
@@ -20,34 +20,56 @@ def collected(tmp_path):
         "@pytest.mark.parametrize('k', range(50))\n"
         "def test_many(k): pass\n"
         "@pytest.mark.slow\n"
+        "@pytest.mark.parametrize('k', range(50))\n"
+        "def test_slow(k): pass\n"
+        "@pytest.mark.slow\n"
         "def test_single(): pass\n"
     )
 
-    def collect(*options):
-        command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider"]
-        run = subprocess.run(
-            [*command, *options], cwd=tmp_path, capture_output=True, text=True, check=True
-        )
-        return {line for line in run.stdout.splitlines() if "::" in line}
+    def collected(*options, ranks=1, cases=program):
+        words = ["-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", cases]
+        words += ["--rootdir", tmp_path, *options]
+        if ranks > 1:
+            done = run_mpi(ranks, words)
+        else:
+            done = subprocess.run(
+                [sys.executable, *map(str, words)], capture_output=True, text=True, check=True
+            )
+        names = [line.partition("::")[2] for line in done.stdout.splitlines() if "::" in line]
+        return {
+            test: {name for name in names if name.partition("[")[0] == test}
+            for test in ("test_many", "test_slow", "test_single")
+        }
 
-    return collect
-
-
-def test_a_run_takes_a_sample_of_many_cases_and_all_of_few(collected):
-    sample = collected()
-    assert sample == collected("--sample-seed=0")
-    assert len(sample) == 12 + 1
-    another = collected("--sample-seed=1")
-    assert len(another) == 12 + 1
-    assert another != sample
-    assert sample | another < collected("--all")
+    return collected
 
 
-def test_a_quick_run_takes_a_case_of_each_test_that_is_not_slow(collected):
-    (case,) = collected("--quick")
-    assert case.startswith("test_cases.py::test_many[")
+def counts(sample):
+    return [len(cases) for cases in sample.values()]
 
 
-def test_all_cases_are_collected_and_a_case_by_its_name(collected):
-    assert len(collected("--all")) == 51
-    assert collected("test_cases.py::test_many[7]") == {"test_cases.py::test_many[7]"}
+def test_a_run_takes_a_sample_of_many_cases_and_all_of_few(collect):
+    sample, another, everything = collect(), collect("--sample-seed=1"), collect("--all")
+    assert counts(sample) == counts(another) == [6, 2, 1]
+    assert counts(everything) == [50, 50, 1]
+    assert sample == collect("--sample-seed=0")
+    assert sample["test_many"] | another["test_many"] < everything["test_many"]
+    assert sample["test_many"] != another["test_many"]
+
+
+def test_runs_on_several_ranks_take_other_cases(collect):
+    one, two, three = collect(), collect(ranks=2), collect(ranks=3)
+    assert counts(two) == [4, 1, 1]
+    assert counts(three) == [2, 1, 1]
+    together = {test: one[test] | two[test] | three[test] for test in one}
+    assert counts(together) == [6 + 4 + 2, 2 + 1 + 1, 1]
+
+
+def test_a_quick_run_takes_a_case_of_each_test_that_is_not_slow(collect):
+    quick = collect("--quick")
+    assert counts(quick) == [1, 0, 0]
+
+
+def test_a_case_is_collected_by_its_name(collect, tmp_path):
+    named = collect(cases=f"{tmp_path / 'test_cases.py'}::test_slow[7]")
+    assert named == {"test_many": set(), "test_slow": {"test_slow[7]"}, "test_single": set()}

@@ -146,6 +146,7 @@ def test_doctor_prints_its_report(monkeypatch, capsys, healthy, code):
     assert capsys.readouterr().out == "PETSc 3.26.1\n"
 
 
+@pytest.mark.slow
 def test_module_runs_as_a_program():
     run = subprocess.run(
         [sys.executable, "-m", "daeosens.cli.main", "run", "--help"],
@@ -157,6 +158,7 @@ def test_module_runs_as_a_program():
     assert "daeosens run -n 2" in run.stdout
 
 
+@pytest.mark.slow
 def test_the_package_runs_as_a_module():
     command = [sys.executable, "-m", "daeosens", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -323,6 +323,7 @@ def test_rank_that_waited_in_vain_says_so_and_aborts(tmp_path, monkeypatch):
     assert summary(tmp_path)["status"] == "failed"
 
 
+@pytest.mark.slow
 def test_option_that_nothing_reads_is_an_error(start, tmp_path):
     run = start(1, "", "-ts_max_steps", "3")
     assert run.returncode == 2
@@ -330,12 +331,14 @@ def test_option_that_nothing_reads_is_an_error(start, tmp_path):
     assert summary(tmp_path)["status"] == "failed"
 
 
+@pytest.mark.slow
 def test_options_reach_petsc(start):
     run = start(2, "reads_options = true", "-ts_max_steps", "3", "-log_view")
     assert (run.returncode, run.stderr) == (0, "")
     assert "PETSc Performance Summary" in run.stdout
 
 
+@pytest.mark.slow
 def test_closed_pipe_ends_a_driver_in_silence(tmp_path):
     words = ["bouncing_ball.py", "../configs/bouncing_ball.small.toml", "--output", tmp_path]
     command = [sys.executable, *map(str, words)]

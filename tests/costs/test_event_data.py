@@ -95,6 +95,7 @@ def test_value_is_that_of_the_crossings():
     assert evaluate(run, SPEEDS) == pytest.approx(value, rel=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["rk4", "rk5dp", "cn", "midpoint"])
 def test_gradient_and_jacobian_are_those_of_the_whole_program(method):
     functional = reduced(method)
@@ -126,6 +127,7 @@ def test_gauss_newton_is_the_normal_matrix_of_tangents_and_of_adjoints(method, r
     np.testing.assert_allclose(product, by_tangents.T @ (by_tangents @ dx), rtol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["rk4", "rk5dp", "cn", "midpoint", "adaptive"])
 def test_hessian_is_that_of_the_whole_program(method):
     """Adaptive steps: the derivative holds their sizes fixed, so differences do not tell."""
@@ -227,6 +229,7 @@ def noisy(sigma):
     return impacts((9.81, 0.85)) + sigma * np.array([0.4, -1.2, 0.3, 0.9, -0.5])
 
 
+@pytest.mark.slow
 def test_gravity_and_restitution_are_those_of_the_closed_form():
     """The fit by ours against Gauss-Newton steps on the closed form, and its covariance."""
     data, sigma = noisy(5e-3), 5e-3
@@ -243,6 +246,7 @@ def test_gravity_and_restitution_are_those_of_the_closed_form():
     np.testing.assert_allclose(known.matrix, expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_trial_point_with_too_few_impacts_is_a_failed_solve_that_is_survived():
     """The run ends 0.05 after the fifth impact: with a little less gravity there are only four."""
     functional = plain(noisy(0.0), 1e-3, [14.0, 0.85], t_end=2.95)

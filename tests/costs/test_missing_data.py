@@ -295,6 +295,7 @@ def fitted(data=TABLE, noise=None, **extra):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hessian", ["exact", "gauss_newton"])
 def test_a_fit_is_the_regression_of_what_was_observed(hessian):
     estimate = fitted(hessian=hessian)
@@ -324,6 +325,7 @@ def test_a_fit_is_the_regression_of_what_was_observed(hessian):
     )
 
 
+@pytest.mark.slow
 def test_a_given_level_and_a_prior_go_with_missing_data():
     levels = np.array([0.15, 0.3])
     estimate = fitted(noise=LogNormal(levels), priors=Prior([0.9], 0.05, names=["rate"]))
@@ -341,6 +343,7 @@ def test_a_given_level_and_a_prior_go_with_missing_data():
     assert estimate.p_value == pytest.approx(stats.chi2.sf(rest @ rest, degrees), rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("item", [False, True])
 @pytest.mark.parametrize("prior", [None, (-1.0, 0.5)])
 def test_derivatives_of_the_likelihood_are_exact(item, prior):
@@ -363,6 +366,7 @@ def scattered(x, values):
     return vec
 
 
+@pytest.mark.slow
 def test_an_output_that_was_not_observed_may_have_no_logarithm():
     """A product starts at zero: no logarithm, so that it is left out there."""
     grow = ODE(lambda t, u, p: np.array([-p[0] * u[0], p[0] * u[0]]), 2, parameters=["rate"])
@@ -400,6 +404,7 @@ def test_an_output_that_was_not_observed_may_have_no_logarithm():
         fit(grow, data, rates, stepping, times=times, noise=LogNormal())
 
 
+@pytest.mark.slow
 def test_missing_cells_of_a_file_are_read_and_counted(tmp_path):
     path = tmp_path / "decay.csv"
     cells = [

@@ -165,6 +165,7 @@ def test_all_outputs_of_lotka_volterra_in_one_sweep(method):
     assert difference(block.u0, steps.u0) < 1e-13
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps_at_once", [5, 1000])
 def test_threads_share_the_rows_and_change_nothing(steps_at_once, monkeypatch):
     """Two matrices and parameters outside of them; more rows than are carried together."""

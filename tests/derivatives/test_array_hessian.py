@@ -95,6 +95,7 @@ def test_products_in_blocks_are_those_by_steps(name, method, adaptive):
     assert_equal(products, by_steps(name, method, adaptive))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", batched.GIVEN)
 @pytest.mark.parametrize("adaptive", [False, True])
 @pytest.mark.parametrize(("name", "method"), [*FEW, ("M singular", "theta:0.7")])
@@ -213,6 +214,7 @@ def test_reduced_hessians_pass_the_taylor_test(name, method):
     assert difference(ours, reference) < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["rk5dp", "cn"])
 def test_the_full_hessian_of_lotka_volterra(method):
     """By 24 initial values and rates, more than share a sweep here: also chunks are right."""

@@ -219,6 +219,7 @@ def test_what_cannot_be_compiled_says_why():
             sweep()
 
 
+@pytest.mark.slow
 def test_sparse_models_are_sparse_in_every_engine(rng):
     """Couplings as a constant matrix: no Jacobian is formed row by row, and its zeros are left."""
     n = 300
@@ -240,6 +241,7 @@ def test_sparse_models_are_sparse_in_every_engine(rng):
             np.testing.assert_allclose(ours.p, other.p, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_factors_that_fill_up_are_dense(rng):
     n = 150
     couplings = sparse.random_array((n, n), density=0.1, rng=rng, format="csr")

@@ -165,6 +165,7 @@ def test_same_numbers_as_in_python_by_explicit_methods(smooth, method, checkpoin
     compare(smooth, Stepping((start, end), method, dt=0.07 * end), checkpoint)
 
 
+@pytest.mark.slow
 def test_same_numbers_with_adaptive_steps():
     stepping = Stepping((0.0, 40.0), "esdirk4", rtol=1e-6, atol=1e-10)
     compare(robertson(), stepping)
@@ -365,6 +366,7 @@ def test_running_costs_are_left_to_vectors():
     np.testing.assert_allclose(product.p, again.p, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_what_is_left_to_python():
     model, u0, p, span = van_der_pol()
     assert directed_steps(model, find_method("cn")) is None

@@ -174,6 +174,7 @@ def test_hessian_is_the_derivative_of_the_gradient(form, field, method):
     assert difference(np.concatenate(product.gather()), expected) < 1e-8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", [False, True])
 def test_reduced_hessians_and_residuals_on_all_ranks(field):
     answers = []
@@ -387,6 +388,7 @@ def test_array_as_state_is_refused_on_several_ranks():
         solve(case.problem, np.ones(N), case.p, make_stepping("rk4"))
 
 
+@pytest.mark.slow
 def test_many_runs_do_not_pile_up_parallel_objects():
     """The destruction of petsc4py's parallel objects is delayed; solve collects them."""
     case = make(PETSc.COMM_WORLD)

@@ -68,6 +68,7 @@ def difference(ours, reference):
     return abs(ours - reference).max() / abs(reference).max()
 
 
+@pytest.mark.slow
 @each_case
 def test_hessians_through_switches_do_not_depend_on_the_number_of_ranks(method, field, options):
     (run, gradient, rows), (alone, expected, expected_rows) = (
@@ -86,6 +87,7 @@ def test_hessians_through_switches_do_not_depend_on_the_number_of_ranks(method, 
         assert run.crossings[-1].p[0] < 0.97**3 * P0[0] + 0.15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "field"), [("rk4", False), ("cn", True)])
 def test_taylor_of_third_order_on_all_ranks(method, field):
     room, problem, u0, p = make_thermostat(PETSc.COMM_WORLD, field=field)
@@ -101,6 +103,7 @@ def test_taylor_of_third_order_on_all_ranks(method, field):
     assert orders.hessian_order > 2.9, orders
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "options"), [("rk4", {}), ("cn", DIRECT)])
 def test_an_event_that_moves_may_be_the_last_moment(method, options):
     """The window opens just at the end: derivatives are the limit of those shortly before."""
@@ -143,6 +146,7 @@ def test_observations_beside_an_event_that_moves(method, options, side):
         assert difference(here, alone) < 1e-8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "options"), [("rk4", {}), ("cn", DIRECT)])
 def test_events_that_commute_may_happen_together_at_the_start(method, options):
     """Two windows open at the first moment: the limit of those a moment later."""

@@ -142,6 +142,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("problem", "method"), CASES)
 def test_hessian_is_that_of_the_whole_program(problem, method):
     """At coarse steps, with every kind of cost, against differences of gradients of whole runs."""
@@ -180,6 +181,7 @@ def test_taylor_of_third_order_through_events(method):
     assert orders.hessian_order > 2.9, orders
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["rk5dp", "beuler", "cn"])
 def test_hessian_along_adaptive_steps(method):
     """Symmetric, and near the exact one: the sizes of the steps are held fixed."""
@@ -201,6 +203,7 @@ def test_hessian_along_adaptive_steps(method):
     np.testing.assert_allclose(second, exact, rtol=0, atol=limit * abs(exact).max())
 
 
+@pytest.mark.slow
 def test_later_products_take_up_the_first_sweep():
     start = {name: Parameter(v) for name, v in zip(SWING.parameter_names, P, strict=True)}
     stepping = Stepping((0.0, 3.0), "cn", dt=0.17, options=tight("cn"))
@@ -230,6 +233,7 @@ def test_newton_finds_gravity_and_restitution_from_the_end_of_a_flight():
 # ---- the switched oscillator: published second derivatives ---------------------------------------
 
 
+@pytest.mark.slow
 def test_published_second_derivatives_of_the_switched_oscillator():
     stepping = Stepping((0.0, 0.125), "rk8vr", dt=0.125 / 64)
     trajectory = solve(OSCILLATOR, [0.0, 1.0], [2.75, 0.36], stepping)
@@ -269,6 +273,7 @@ def test_published_second_derivatives_of_the_switched_oscillator():
 # ---- parameters as times, parameters that change -------------------------------------------------
 
 
+@pytest.mark.slow
 def test_injection_at_a_threshold_has_the_second_derivatives_of_the_closed_form():
     """U' = p - u, at u = c add d: u(T) = p - (p - c - d) p / (p - c) e^-T."""
     added = Event(lambda t, u, p: u[0] - p[1], lambda t, u, p: u + p[2], direction=1)
@@ -283,6 +288,7 @@ def test_injection_at_a_threshold_has_the_second_derivatives_of_the_closed_form(
     close(ours, exact_hessian(closed, x), 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["rk8vr", "rk4", "cn", "midpoint"])
 def test_the_time_of_an_event_is_a_parameter(method):
     """U' = -k u, doubled at the time tau, and tau added; t_e = tau."""

@@ -209,6 +209,7 @@ FOLLOWING = Parameters(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "method"), [("rhs", "rk5bs"), ("F", "cn"), ("M(p)", "beuler")])
 @pytest.mark.parametrize("supplied", [False, True])
 def test_reduced_hessian_passes_the_taylor_test(form, method, supplied):

@@ -69,6 +69,7 @@ def with_abs_of_a_number(t, u, p):
 IN_NUMPY = [with_if, with_sign, with_heaviside, with_abs_of_a_number]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rhs", [with_maximum, with_abs, with_where, *IN_NUMPY])
 def test_a_kink_inside_a_step_is_told_with_its_time(rhs):
     with pytest.warns(KinkWarning, match=r"near t = 1,(.|\n)*try: an event there"):
@@ -96,6 +97,7 @@ def test_equations_that_jump_are_told_too():
         curvature(relay)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rhs",
     [
@@ -110,6 +112,7 @@ def test_what_does_not_matter_is_not_told(rhs):
         curvature(ODE(rhs, **TANK))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [ODE, trace])
 def test_knots_of_a_table_are_told_too(make):
     def table(t, u, p):
@@ -201,6 +204,7 @@ DECIDED = [by_searchsorted, by_int, by_floor, by_math_floor, by_quotient, by_arg
 AT_ZERO = [by_hypot, by_complex_size, by_norm]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rhs", [*DECIDED, *AT_ZERO])
 def test_whole_numbers_and_sizes_decide_as_well(rhs):
     with pytest.warns(KinkWarning, match=r"kink or jump near t = (1|1\.0000|0\.9999)"):
@@ -252,6 +256,7 @@ def residual(t, u, udot, p):
     return udot - with_maximum(t, u, p)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [DAE, trace_residual])
 def test_residuals_are_looked_at_too(make):
     run = solve(make(residual, **TANK), START, RATES, Stepping((0.0, 2.0), "cn", dt=0.013))
@@ -282,6 +287,7 @@ MEAN = Terminal(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["rk4", "cn"])
 @pytest.mark.parametrize(
     ("law", "jumps"),
@@ -310,6 +316,7 @@ def test_points_of_a_grid_are_looked_at(law, jumps, method):
     assert any("kink or jump near t = 0." in word for word in words) == (jumps is not None)
 
 
+@pytest.mark.slow
 def test_later_runs_are_looked_at_ever_more_rarely():
     problem, looks = ODE(with_threshold, **TANK), []
     for k in range(1, 20):

@@ -85,6 +85,7 @@ BEND = 2 * LEVEL / RATE
 DISTANCES = [distance, distance_by_if, distance_by_maximum, distance_by_table]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("density", DISTANCES)
 def test_a_kink_of_a_running_cost_is_told_to_hessians(density):
     run = run_of(made(), SHORT)
@@ -105,6 +106,7 @@ def test_an_event_on_the_kink_of_a_running_cost_makes_all_exact(density, make):
     assert product.u0[0] == pytest.approx(BEND, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_gradients_over_long_steps_are_told_how_much_a_kink_may_cost():
     """Where in its step the kink is decides: the worst of several is what is told."""
     run, told, lost = run_of(made()), [], []
@@ -155,6 +157,7 @@ def test_gradients_of_a_running_cost_that_jumps_are_told(density, stepping, make
         assert adjoint(run_of(made(make), stepping), cost).u0[0] == 0.0  # and not 1.25
 
 
+@pytest.mark.slow
 def test_a_jump_at_an_event_that_changes_nothing_is_told_too():
     """Steps end there, and have the cost of either side by chance."""
     run = run_of(made(events=[PASSING]), SHORT)
@@ -182,6 +185,7 @@ def test_the_remedies_of_a_jump_are_exact():
     assert gradient.u0[0] == pytest.approx(1 / RATE, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stepping", [LONG, SHORT])
 def test_a_jump_in_time_is_told_and_breakpoints_make_it_exact(stepping):
     def early(t, u, p):
@@ -264,6 +268,7 @@ SMOOTH = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [ODE, trace])
 @pytest.mark.parametrize("number", range(len(SMOOTH)))
 def test_costs_that_are_smooth_enough_are_not_told(number, make):
@@ -275,6 +280,7 @@ def test_costs_that_are_smooth_enough_are_not_told(number, make):
             hessian_product(run, cost, [1.0], [0.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [0.0, 1.0, -1.0, 1e-8, 1e8])
 def test_points_beside_a_kink_are_not_told(start):
     run = run_of(made(), SHORT, start)
@@ -285,6 +291,7 @@ def test_points_beside_a_kink_are_not_told(start):
         hessian_product(run, cost, [1.0], [0.0])
 
 
+@pytest.mark.slow
 def test_looks_at_costs_become_rarer_and_cost_nothing_to_speak_of():
     cost, told = Running(anew(above)), []
     problem = made()
@@ -310,6 +317,7 @@ def test_looks_at_costs_become_rarer_and_cost_nothing_to_speak_of():
     assert first <= calls + 20
 
 
+@pytest.mark.slow
 def test_a_look_at_a_kink_takes_less_time_than_three_gradients():
     run = run_of(made(), SHORT)
     spent = []

@@ -50,6 +50,7 @@ def lorenz(t, u, p):
     return np.array([p[0] * (u[1] - u[0]), u[0] * (p[1] - u[2]) - u[1], u[0] * u[1] - p[2] * u[2]])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error::daeosens.errors.DiscretizationWarning")
 def test_growth_that_stays_is_no_error():
     """Derivatives of a chaotic run are large, and those of its steps."""
@@ -69,6 +70,7 @@ def van_der_pol(t, u, p):
 RELAXATION = 1.7422921308181065  # p du/dp: Radau IIA of order 9 with variational equations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [ODE, trace], ids=["NumPy", "compiled"])
 def test_jumps_of_relaxation_oscillations_warn(make):
     """The state is right to 1e-8, its derivative in mu wrong by 0.2 %."""
@@ -131,6 +133,7 @@ def test_estimates_are_those_of_the_errors(problem, method, cost):
     assert error < 3.0 * estimate * np.abs(by_x).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [ODE, trace], ids=["NumPy", "compiled"])
 @pytest.mark.parametrize(("rate", "rtol"), [(1e4, 1e-6), (1e5, 1e-6), (1e6, 1e-8)])
 def test_derivatives_that_are_small_beside_the_state_warn(make, rate, rtol):

@@ -57,6 +57,7 @@ def test_costs_as_smooth_as_the_state_do_not(method):
     assert error / 30 < estimate(run, waves(0).lower(run.problem, END).densities) < 10 * error
 
 
+@pytest.mark.slow
 def test_what_the_message_says_helps():
     problem = ODE(decay, 1, 1)
     stepping = Stepping((0.0, END), "rk6vr", rtol=1e-6, max_step=0.02)

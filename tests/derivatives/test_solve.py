@@ -191,6 +191,7 @@ def test_run_without_wanted_times_takes_the_steps_of_dt():
     np.testing.assert_allclose(decay("rk4").times, np.linspace(0, 1, 11), rtol=0, atol=1e-15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "error"), [("esdirk6", 1e-8), ("cn", 1e-4)])
 def test_a_fast_start_of_a_long_run(method, error):
     """Seventeen decades of time: hundreds of steps far below the rounding of the last time."""

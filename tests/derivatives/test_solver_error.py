@@ -63,6 +63,7 @@ def taken(rhs, shape, method, options):
 LOOSE = [{"snes_rtol": 1e-2}, {"snes_rtol": 1e-4}, {"snes_rtol": 1e-6}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rhs", [allen_cahn, burgers])
 @pytest.mark.parametrize("method", ["cn", "beuler", "esdirk3"])
 @pytest.mark.parametrize(
@@ -83,6 +84,7 @@ def test_estimates_are_as_large_as_errors(rhs, method, shape, more):
         assert names == [SolverErrorWarning] * (gradient.solver_error > 1e-5)
 
 
+@pytest.mark.slow
 def test_every_derivative_tells():
     run = taken(allen_cahn, (100,), "cn", {"snes_rtol": 1e-2})
     du = np.ones(100)
@@ -108,6 +110,7 @@ def test_every_derivative_tells():
         adjoint(solve(small, [2.0], [1.0], rough), Terminal(lambda t, u, p: u[0]))
 
 
+@pytest.mark.slow
 def test_affine_equations_leave_no_error_of_newton():
     run = taken(lambda t, u, p: p.k * u.laplacian(), (5000,), "cn", {})
     assert run.effort.remainder > 0.0
@@ -165,6 +168,7 @@ def from_an_edge(options):
     return solve(model, start, [1e-3], stepping)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error::daeosens.errors.SolverErrorWarning")
 def test_coarse_grids_are_upwinded():
     """Products for coarse grids made adjoints and tangents differ by 1e-5 here, without a word."""
@@ -177,6 +181,7 @@ def test_coarse_grids_are_upwinded():
     np.testing.assert_allclose(gradient.p, exact.p, rtol=1e-11)
 
 
+@pytest.mark.slow
 def test_preconditioners_that_hide_an_error_are_told():
     """GMRES judges by the preconditioned residual, which may be small where nothing is solved.
 
@@ -197,6 +202,7 @@ def robertson(t, u, p):
     return np.array([back - slow, slow - back - fast, fast])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error::daeosens.errors.SolverErrorWarning")
 @pytest.mark.parametrize("end", [1.0, 1e3])
 def test_unknowns_that_grow_from_nothing_are_no_error(end):

@@ -10,6 +10,7 @@ from daeosens.derivatives.step_control import chosen_directions, error_ratios
 from tests.derivatives.test_discretization_error import truth, van_der_pol_esdirk5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("control", ["sensitivities", [1]])
 def test_derivatives_through_a_layer_that_the_state_does_not_see_are_resolved(control):
     case = van_der_pol_esdirk5()
@@ -107,6 +108,7 @@ def test_events_breakpoints_and_observations_are_hit_and_resolved(method):
     np.testing.assert_allclose(gradient.p[0], -2.0 * exact, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("method", ["rk5dp", "esdirk4", "cn"])
 def test_steps_do_not_depend_on_the_number_of_ranks(method):

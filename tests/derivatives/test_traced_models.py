@@ -65,6 +65,7 @@ def close(ours, theirs):
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12 * max(abs(theirs).max(), 0.1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "method", "adaptive", "checkpoint"), CASES)
 def test_derivatives_are_those_of_independent_programs(name, method, adaptive, checkpoint, rng):
     """Of first order by complex step, of second order by NumPy callbacks on the same steps."""

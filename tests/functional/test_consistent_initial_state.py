@@ -121,6 +121,7 @@ def test_the_equations_are_those_of_the_first_mode_at_the_time_of_the_start():
 # ---- reduced functionals -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["cn", "theta:0.7", "midpoint", "beuler", "esdirk4"])
 @pytest.mark.parametrize("initial_state", [[1.0, 0.5], lambda p: np.array([p[0] ** 2, p[0]])])
 def test_gradients_and_hessians_are_right(method, initial_state):
@@ -140,6 +141,7 @@ def test_gradients_and_hessians_are_right(method, initial_state):
 
 
 # data without noise, by coarse steps: discretisation is all that is left
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:discretisation moves")
 def test_a_fit_with_crank_nicolson_finds_the_truth():
     truth = consistent_state(CUBIC, [1.0, 0.0], [1.3])
@@ -194,6 +196,7 @@ def test_without_algebraic_variables_nothing_changes():
 # ---- several ranks -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_answers_do_not_depend_on_the_number_of_ranks():
     end = Terminal(
@@ -293,6 +296,7 @@ def test_a_start_is_found_from_measurements_of_algebraic_variables():
         InitialState([1.0, 1.0], [0.8], consistent=True).unpack(CUBIC, truth.final)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_initial_states_on_any_number_of_ranks():
     """Taylor and the answers of one rank; equations far from their variables."""

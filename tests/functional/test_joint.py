@@ -210,6 +210,7 @@ def lines():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hessian", ["exact", "gauss_newton"])
 def test_uncertainty_is_that_of_the_regression_of_all_data(hessian):
     functional = lines()
@@ -242,6 +243,7 @@ def test_many_starts_on_any_number_of_ranks(comm):
 # ---- distributed ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("field", [False, True])
 def test_answers_do_not_depend_on_the_number_of_ranks(field):

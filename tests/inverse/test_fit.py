@@ -56,6 +56,7 @@ def fitted(noise=None, control=None, **extra):
 # ---- closed forms --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hessian", ["exact", "gauss_newton"])
 def test_an_estimated_noise_level_gives_the_textbook_regression(hessian):
     estimate = fitted(hessian=hessian)
@@ -79,6 +80,7 @@ def test_an_estimated_noise_level_gives_the_textbook_regression(hessian):
     assert estimate.objective == pytest.approx(N * math.log(math.sqrt(SQUARES[0] / N)) + N / 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hessian", ["exact", "gauss_newton"])
 @pytest.mark.parametrize("noise", [LogNormal(), LogNormal(SIGMA)])
 def test_newton_methods_find_the_same(noise, hessian):
@@ -87,6 +89,7 @@ def test_newton_methods_find_the_same(noise, hessian):
     assert estimate.result.iterations <= 7
 
 
+@pytest.mark.slow
 def test_prediction_bands_are_the_textbook_ones():
     estimate = fitted()
     times = np.array([0.0, 1.0, 4.0])  # beyond the data too
@@ -106,6 +109,7 @@ def test_prediction_bands_are_the_textbook_ones():
     )
 
 
+@pytest.mark.slow
 def test_profiles_over_the_noise_level_are_students_intervals():
     estimate = fitted()
     profiles = estimate.profile(tolerance=1e-5)
@@ -114,6 +118,7 @@ def test_profiles_over_the_noise_level_are_students_intervals():
         assert not profiles[name].quadratic_is_poor
 
 
+@pytest.mark.slow
 def test_a_given_noise_level_gives_normal_intervals_and_a_p_value():
     estimate = fitted(LogNormal(SIGMA))
     np.testing.assert_allclose(estimate.covariance.scaled, SIGMA**2 * INVERSE, rtol=1e-7)
@@ -125,6 +130,7 @@ def test_a_given_noise_level_gives_normal_intervals_and_a_p_value():
     assert f"chi-square {chi_square:.4g} for 5 degrees of freedom" in repr(estimate)
 
 
+@pytest.mark.slow
 def test_levels_that_differ_weigh_the_data():
     levels = SIGMA * (1.0 + np.arange(N))[:, None]
     estimate = fitted(LogNormal(levels))
@@ -136,6 +142,7 @@ def test_levels_that_differ_weigh_the_data():
     assert estimate.prediction([1.0], noise=0.1).noise.tolist() == [[0.1]]
 
 
+@pytest.mark.slow
 def test_priors_enter_estimate_covariance_and_effective_parameters():
     prior = Prior([0.9], 0.05, names=["rate"])
     estimate = fitted(LogNormal(SIGMA), priors=[prior])
@@ -149,6 +156,7 @@ def test_priors_enter_estimate_covariance_and_effective_parameters():
     assert estimate.degrees_of_freedom == pytest.approx(N - effective)
 
 
+@pytest.mark.slow
 def test_priors_and_an_estimated_level_go_together():
     priors = [Prior([0.9], 0.05, names=["rate"]), Prior([1.0], 2.0, names=["amount"], scale="log")]
     estimate = fitted(priors=priors)
@@ -184,6 +192,7 @@ def both(t, u, p):
     return np.array([u[0], 100.0 * u[0]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prior", [None, (-3.0, 0.5)])
 def test_each_column_has_its_own_level(prior):
     data = two_columns()
@@ -240,6 +249,7 @@ def _second_difference(function, x, i, j, h):
     return (at(1, 1) - at(1, -1) - at(-1, 1) + at(-1, -1)) / (4 * h * h)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("item", [False, True])
 @pytest.mark.parametrize("level_prior", [None, (0.0, 0.3)])
 def test_derivatives_of_the_likelihood_are_exact(item, level_prior):
@@ -273,6 +283,7 @@ def test_derivatives_of_the_likelihood_are_exact(item, level_prior):
     assert functional.count.forward > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "watch",
     [
@@ -326,6 +337,7 @@ def two_rates():
     return problem, control
 
 
+@pytest.mark.slow
 def test_rates_that_only_act_together_are_named_and_the_estimate_is_kept():
     problem, control = two_rates()
     fitted = fit(problem, DATA, control, DECAY_STEPPING, times=TIMES, noise=LogNormal(SIGMA))
@@ -341,6 +353,7 @@ def test_rates_that_only_act_together_are_named_and_the_estimate_is_kept():
     assert fitted.degrees_of_freedom == N - 2
 
 
+@pytest.mark.slow
 def test_a_prior_makes_them_known():
     problem, control = two_rates()
     prior = Prior([0.2], 0.05, names=["leaking"])
@@ -350,6 +363,7 @@ def test_a_prior_makes_them_known():
     assert fitted.covariance.error("leaking") == pytest.approx(0.05, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_data_without_noise_leave_no_level_to_estimate():
     exact = AMOUNT * np.exp(-RATE * TIMES)
     fitted = fit(
@@ -359,6 +373,7 @@ def test_data_without_noise_leave_no_level_to_estimate():
         _ = fitted.covariance
 
 
+@pytest.mark.slow
 def test_a_parameter_on_its_bound_is_held_there():
     control = decay_control(0.5, 2.0, lower=0.0, upper=0.6)
     estimate = fitted(LogNormal(SIGMA), control)
@@ -369,6 +384,7 @@ def test_a_parameter_on_its_bound_is_held_there():
     assert "rate             0.6          -   on its bound, held there" in repr(estimate)
 
 
+@pytest.mark.slow
 def test_an_output_of_the_model_has_its_own_band():
     estimate = fitted(LogNormal(SIGMA))
     half_life = estimate.prediction([0.0], lambda t, u, p: np.array([np.log(2.0) / p[0]]))
@@ -399,6 +415,7 @@ def oscillator():
     return problem, data, control, Stepping((0.0, 6.0), "rk4", dt=0.15), times
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_multistart_finds_the_frequency_on_any_number_of_ranks(comm, shared_tmp_path):
     problem, data, control, stepping, times = oscillator()
@@ -436,6 +453,7 @@ def test_multistart_finds_the_frequency_on_any_number_of_ranks(comm, shared_tmp_
     assert trajectory.iterations == trajectory.starts.best.iterations + trajectory.result.iterations
 
 
+@pytest.mark.slow
 def test_starts_spread_over_priors_of_either_scale():
     control = Parameters(
         {
@@ -650,6 +668,7 @@ def test_fields_are_referred_to_laplace():
         fit(case.problem, DATA, decay_control(), DECAY_STEPPING, times=TIMES)
 
 
+@pytest.mark.slow
 def test_an_implicit_problem_is_fitted_too():
     problem = DAE(lambda t, u, udot, p: udot + p[0] * u, size=1, parameters=["rate", "amount"])
     fitted = fit(
@@ -666,6 +685,7 @@ def test_an_implicit_problem_is_fitted_too():
 # ---- words ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_summary_says_it_all():
     lines = repr(fitted()).splitlines()
     assert lines[0] == "fit: 7 observations, 2 parameters, converged"
@@ -675,6 +695,7 @@ def test_the_summary_says_it_all():
     assert lines[5].startswith("noise: log-normal, sigma estimated: 0.1")
 
 
+@pytest.mark.slow
 def test_a_fit_that_stopped_early_says_so():
     estimate = fitted(LogNormal(SIGMA), max_iterations=1, method="lmvm")
     assert not estimate.converged
@@ -682,6 +703,7 @@ def test_a_fit_that_stopped_early_says_so():
     assert "NOT at a minimum" in repr(estimate)
 
 
+@pytest.mark.slow
 def test_names_and_data_in_the_wrong_place_are_named():
     with pytest.raises(InputError, match="data is Parameters without times"):
         fit(decay(), decay_control(), DATA, DECAY_STEPPING)

@@ -44,6 +44,7 @@ def test_a_fit_says_how_far_discretisation_has_moved_it(noise, priors):
     assert fine.discretization.largest < 1e-6
 
 
+@pytest.mark.slow
 def test_several_experiments_are_refined_together():
     experiments = [
         ds.Experiment(DATA, COARSE),

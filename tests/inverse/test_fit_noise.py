@@ -31,6 +31,7 @@ def fitted(data, **more):
     return fit(model, table, unknown, STEPPING, **more)
 
 
+@pytest.mark.slow
 def test_columns_of_different_units_are_told():
     data = plasma_and_effect([0.1, 3.0])
     with pytest.warns(NoiseWarning, match=r"0\.\d+ \(level\), [12]\.\d+ \(activity\)") as told:
@@ -41,12 +42,14 @@ def test_columns_of_different_units_are_told():
     assert shared.covariance.error("ke") > 10.0 * apart.covariance.error("ke")
 
 
+@pytest.mark.slow
 def test_columns_of_the_same_noise_are_not():
     fitted(plasma_and_effect([1.0, 1.0]))  # warnings are errors here
     fitted(plasma_and_effect([0.1, 3.0]), noise=Normal([0.1, 3.0]))
     fitted(plasma_and_effect([0.05, 0.05]), noise=LogNormal(each_column=True))
 
 
+@pytest.mark.slow
 def test_data_without_noise_are_not_told():
     """Residuals of a twin experiment are what the steps err: that differs from column to column."""
     fitted(plasma_and_effect([1e-4, 1e-3]))

@@ -79,6 +79,7 @@ def fitted(noise=None, parameters=None, **extra):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hessian", ["exact", "gauss_newton"])
 def test_an_unknown_level_gives_the_regression_of_all_data(hessian):
     estimate = fitted(hessian=hessian)
@@ -101,6 +102,7 @@ def test_an_unknown_level_gives_the_regression_of_all_data(hessian):
     assert profiles["slope"].interval == pytest.approx(ends, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_each_experiment_is_predicted_with_its_own_start_and_feed():
     estimate = fitted()
     variance = SQUARES[0] / (N - 2)
@@ -135,6 +137,7 @@ def test_given_levels_weigh_the_rows_of_all_experiments(kind):
     assert estimate.p_value == pytest.approx(stats.chi2.sf(rest @ rest, degrees), rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_many_starts_on_any_number_of_ranks(comm):
     estimate = fitted(parameters=unknown(lower=-3.0, upper=3.0), starts=4, comm=comm)
@@ -161,6 +164,7 @@ def in_parts():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level_prior", [None, (-1.0, 0.5)])
 @pytest.mark.parametrize("item", [False, True])
 def test_an_experiment_in_parts_is_the_same_fit(item, level_prior):
@@ -192,6 +196,7 @@ def test_an_experiment_in_parts_is_the_same_fit(item, level_prior):
     np.testing.assert_allclose(product, functional.hessian(x) @ [0.3, -0.8], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_nearly_exact_data_go_with_experiments():
     curve = np.exp(-0.5 * TIMES) * (1.0 + 1e-9 * np.cos(9.0 * TIMES))
     stepping = Stepping((0.0, 2.0), "rk4", dt=0.1)

@@ -53,6 +53,7 @@ def regression(times, values):
 # ---- tables --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_replicates_in_any_order_are_the_regression_of_all_of_them():
     times = np.tile(TIMES, 3)
     values = np.exp(-0.5 * times + 0.1 * RNG.standard_normal(12))
@@ -64,6 +65,7 @@ def test_replicates_in_any_order_are_the_regression_of_all_of_them():
     np.testing.assert_array_equal(fitted.data.values[:, 0], values[fitted.data.order])
 
 
+@pytest.mark.slow
 def test_levels_of_rows_go_with_their_rows_where_times_are_sorted():
     times, values = TIMES[::-1], np.exp(-0.5 * TIMES[::-1]) * [1.1, 0.9, 1.05, 0.97]
     levels = np.array([[0.1], [0.2], [0.3], [0.4]])
@@ -74,6 +76,7 @@ def test_levels_of_rows_go_with_their_rows_where_times_are_sorted():
     assert falling.chi_square == pytest.approx(rising.chi_square, rel=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", [0, 2])
 def test_an_empty_cell_of_a_single_column_counts_for_nothing(missing):
     values = np.exp(-0.5 * TIMES + 0.1 * np.array([1.0, -1.0, 0.5, 0.2]))
@@ -85,6 +88,7 @@ def test_an_empty_cell_of_a_single_column_counts_for_nothing(missing):
     assert np.isnan(fitted.residuals[missing, 0])
 
 
+@pytest.mark.slow
 def test_replicates_may_have_holes_of_their_own():
     """Where one of two replicates lacks the first column and the other the second."""
     pair = ODE(lambda t, u, p: -p[0] * u, size=2, parameters=["rate"])
@@ -100,6 +104,7 @@ def test_replicates_may_have_holes_of_their_own():
     assert fitted.estimate["rate"] == pytest.approx(rate, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "table",
     [
@@ -160,6 +165,7 @@ def test_states_are_known_by_their_names(kind):
         ODE(chain, ["A", "B", "A"], CONSTANTS)
 
 
+@pytest.mark.slow
 def test_columns_with_the_names_of_unknowns_are_these():
     """The product is zero at the start, where it was not observed, and has no logarithm."""
     times = np.array([0.5, 1.0, 2.0, 3.0])
@@ -219,6 +225,7 @@ def test_named_columns_meet_the_unknowns_of_their_names(kind, observe, tmp_path)
     assert fitted.estimate == pytest.approx(TRUE_GROWTH, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("observe", [None, ["S", "X"]])
 def test_experiments_arrays_with_names_and_costs_go_by_names_too(observe):
     """Truth: the numbers that the columns were made with."""
@@ -240,6 +247,7 @@ def test_experiments_arrays_with_names_and_costs_go_by_names_too(observe):
     np.testing.assert_allclose(np.exp(best.x), [0.7, 0.8], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_one_stepping_serves_experiments_without_their_own():
     """Truth: the numbers that the columns were made with."""
     short = {name: column[:2] for name, column in CULTURE.items()}
@@ -316,6 +324,7 @@ def test_measurements_are_not_taken_for_times(table, more, message):
         fit(decay(), table, rates(), STEPPING, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [("age", "T"), ("t", "day length"), ("age", "minimum")])
 def test_other_names_are_no_times(names):
     table = dict(zip(names, (TIMES, np.exp(-0.5 * TIMES)), strict=True))
@@ -372,6 +381,7 @@ def shared():
     return Parameters({"CL": Parameter(3.0, scale="log"), "V": Parameter(20.0)}, [DOSE])
 
 
+@pytest.mark.slow
 def test_patients_have_volumes_of_their_own():
     fitted = fit(body(), patients(), shared(), observe=concentration, noise=LogNormal())
     assert fitted.converged
@@ -393,6 +403,7 @@ def test_patients_have_volumes_of_their_own():
     np.testing.assert_allclose(np.log(later.value[0, 0]), np.interp(3.0, HOURS, model(x)[1]), 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [LogNormal(), LogNormal(0.1)])
 def test_derivatives_with_own_parameters_are_exact(noise):
     prior = Prior([3.0], 0.3, names=["V"], scale="log")
@@ -413,6 +424,7 @@ def test_derivatives_with_own_parameters_are_exact(noise):
     assert np.count_nonzero(np.abs(hessian[1, 2:]) > 1e-12) == (0 if noise.sigma == 0.1 else 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["numpy", "traced"])
 def test_own_parameters_are_dual_in_both_orders(style):
     """Tangents against adjoints, of each patient and all of them; products against each other."""
@@ -451,6 +463,7 @@ def test_a_prior_of_an_own_parameter_is_that_of_each_patient_or_of_one():
         value("V (d)")
 
 
+@pytest.mark.slow
 def test_experiments_of_one_name_share_their_own_parameters():
     fitted = fit(
         body(), patients(["a", "b", "a"]), shared(), observe=concentration, noise=LogNormal()
@@ -458,6 +471,7 @@ def test_experiments_of_one_name_share_their_own_parameters():
     assert [*fitted.estimate] == ["CL", "V (a)", "V (b)"]
 
 
+@pytest.mark.slow
 def test_a_number_in_an_experiment_takes_the_place_of_what_others_fit():
     known = patients()
     known[0] = Experiment(known[0].data, BODY, parameters={"V": VOLUMES[0]}, name="a")
@@ -511,6 +525,7 @@ def relaxation():
     return Reduced(problem, misfit, stepping, control), counted
 
 
+@pytest.mark.slow
 def test_trials_take_no_more_than_a_multiple_of_the_best_steps():
     functional, counted = relaxation()
     functional.value([math.log(0.3)])

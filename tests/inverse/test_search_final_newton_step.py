@@ -33,6 +33,7 @@ def test_data_with_hardly_any_noise_are_fitted_from_anywhere(start, level, metho
         assert fitted.covariance.error("rate") < 4.0 * level
 
 
+@pytest.mark.slow
 def test_hardly_noisy_data_within_bounds():
     stepping, times = Stepping((0.0, 2.0), "rk4", dt=0.2), np.linspace(0.2, 2.0, 10)
     problem = ODE(lambda t, u, p: -p[0] * u + p[1], size=1, parameters=["rate", "feed"])

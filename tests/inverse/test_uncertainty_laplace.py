@@ -313,6 +313,7 @@ def test_bad_arguments_are_refused(change, error, message):
 # ---- with trajectories ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hessian", ["gauss_newton", "exact"])
 def test_posterior_of_an_initial_state_agrees_with_dense_algebra(comm, hessian):
     case = make(comm)

@@ -77,6 +77,7 @@ def traced_amplifier():
     return trace(amplifier, 8, [*AMPLIFIER_P], mass=capacitances())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", TABLEAUX)
 def test_transistor_amplifier(traced_amplifier, method):
     p = [*AMPLIFIER_P.values()]
@@ -88,6 +89,7 @@ def test_transistor_amplifier(traced_amplifier, method):
     assert duality(short, Terminal(lambda t, u, p: u[7])) < 1e-12
 
 
+@pytest.mark.slow
 def test_derivatives_of_the_amplifier_are_exact(traced_amplifier):
     """At steps of 0.2 ms; traced and by NumPy callbacks alike."""
     by_name = {name: Parameter(value, scale="log") for name, value in AMPLIFIER_P.items()}
@@ -154,6 +156,7 @@ def traced_ring():
 RING_P = [2e-12, 40.67286402e-9, 17.7493332]
 
 
+@pytest.mark.slow
 def test_ring_modulator(traced_ring):
     """Of the voltages between the diodes a fast common mode is left."""
     stepping = Stepping((0.0, 1e-3), "esdirk5", rtol=1e-5, atol=1e-10)
@@ -194,6 +197,7 @@ def of_the_charge_alone(c):
     return np.array([w + np.sinh(q / c), w])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [ODE, trace])
 def test_charges_as_unknowns_make_a_mass_that_depends_on_voltages_constant(make):
     incidence = np.zeros((3, 3))
@@ -223,6 +227,7 @@ def test_masses_that_depend_on_voltages_are_refused_with_the_charges_that_help()
         consistent_state(problem, np.zeros(2), [0.3])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [ODE, trace])
 def test_adaptive_steps_of_index_three_are_refused_and_fixed_ones_work(make):
     """They ended at a singular matrix, and its remedy at another refusal."""

@@ -179,6 +179,7 @@ def functional_of(problem, back, method, dt=0.2):
     return Reduced(problem, costs(back), Stepping((0.0, T_END), method, dt=dt), control)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("events", [False, True], ids=["smooth", "event"])
 @pytest.mark.parametrize("method", METHODS)
 def test_runs_and_derivatives_are_those_in_the_plain_unknowns(method, events):
@@ -196,6 +197,7 @@ def test_runs_and_derivatives_are_those_in_the_plain_unknowns(method, events):
         np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [ODE, trace])
 def test_gradients_and_hessians_are_exact_at_coarse_steps(make):
     """Through an event, and from a start that follows the parameters."""
@@ -314,6 +316,7 @@ def distributed(comm):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("method", ["esdirk4", "esdirk5"])
 def test_answers_do_not_depend_on_the_number_of_ranks(method):
@@ -336,6 +339,7 @@ def test_answers_do_not_depend_on_the_number_of_ranks(method):
     np.testing.assert_allclose(values[0], values[1], rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("method", ["esdirk4", "cn"])
 def test_second_order_on_any_number_of_ranks(method):

@@ -173,6 +173,7 @@ def exact():
     return run.y[0, -1], run.y[2, -1]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(
     "ignore::daeosens.errors.DiscretizationWarning"
 )  # by the loose tolerance

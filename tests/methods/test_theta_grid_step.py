@@ -67,6 +67,7 @@ def lowered(run, costs):
     return [cost.lower(run.problem, run.times[-1]) for cost in costs]
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda item: f"{item.method}-{item.adaptive}")
 @pytest.mark.parametrize("shape", [(23, 11), (9, 7, 5)])
@@ -86,6 +87,7 @@ def misfit(grid):
     return LeastSquares(OBSERVED, [random_field(grid, seed) for seed in range(3)], sigma=0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_states_on_the_way_are_seen():
     grid, model = make((8, 6))
@@ -123,6 +125,7 @@ def test_remainders_are_of_second_order_and_adjoints_dual_to_tangents(start, ste
         assert min(taylor(reduced)) > 1.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["beuler", "cn", "theta:0.7"])
 def test_gradients_are_those_of_an_independent_program(method):
     grid = Grid((UNIT,), (6,), "periodic", comm=PETSc.COMM_SELF)
@@ -180,6 +183,7 @@ def test_one_unknown_at_a_point_without_parameters(method):
     assert gradient.p.size == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "jacobian"), [("midpoint", "products"), ("cn", "assembled"), ("esdirk3", "products")]
 )
@@ -200,6 +204,7 @@ def test_a_solver_that_fails_is_named():
         adjoint(run, final_energy())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["cn", "beuler", "rk4"])
 def test_sweeps_can_be_interrupted_and_taken_again(method):
     grid, model = make((32, 32))

@@ -119,6 +119,7 @@ AT_END = Terminal(lambda t, u, p: u[0] ** 2 * (1 + 0.1 * t * p[1]) + u[1] * u[2]
 ALONG = Running(lambda t, u, p: (u[0] + u[2]) ** 2 * (1 + t))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "method"), CELLS)
 @pytest.mark.parametrize(("lag", "inwards"), [(0.0, 1.0), (2.0, -1.0)])
 def test_derivatives_of_events_at_the_ends_are_those_from_the_inside(form, method, lag, inwards):

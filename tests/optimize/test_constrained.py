@@ -509,6 +509,7 @@ def test_start_at_the_minimum_takes_no_iteration():
 # ---- options -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_options_reach_tao():
     problem = HOCK_SCHITTKOWSKI[71]
     extra = {"constraints": problem.constraints}
@@ -869,6 +870,7 @@ del result
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(MPI.COMM_WORLD.size > 1, reason="starts an MPI program of its own")
 def test_no_petsc_object_is_left_behind():
     tests = Path(__file__).parents[1] / "support"

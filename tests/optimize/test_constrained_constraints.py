@@ -173,6 +173,7 @@ def test_outputs_share_one_run_and_one_sweep_with_the_objective():
     assert functional.count.forward == functional.count.adjoint == result.evaluations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_active_speed_limit(method):
     """The quadratic mean of the speed, halfway to its least value, against SciPy."""
@@ -219,6 +220,7 @@ def decay(objective, **entries):
     return Reduced(DECAY, objective, STEPS, Parameters(chosen, initial_state=[1.0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_discrepancy_principle_hits_times_the_objective_does_not_know(method):
     """The least parameters that fit the data to its noise (Morozov): the prior is the objective."""
@@ -237,6 +239,7 @@ def test_discrepancy_principle_hits_times_the_objective_does_not_know(method):
     np.testing.assert_allclose(slope, -v * gradient.getArray(), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("scale", ["linear", "log"])
 @pytest.mark.parametrize("value", ["nothing", "rows", "a row"])
@@ -303,6 +306,7 @@ def test_constraints_that_do_not_fit_are_named_before_the_first_run(constraint, 
 # ---- the Lagrangian ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_hessian_of_the_lagrangian_is_the_derivative_of_its_gradient():
     functional = decay(Prior([1.0, 0.0]) + Running(lambda t, u, p: u[0] ** 2))
     constraints = [
@@ -385,6 +389,7 @@ def difference(x):
     return row
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("field", [False, True], ids=["state", "field"])
 def test_distributed_variables(field):

@@ -81,6 +81,7 @@ def reduced(hand):
 RUN = 4 * 30  # evaluations of rhs in a run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["lmvm", "bntr", "brgn", "bncg"])
 def test_ctrl_c_keeps_the_last_iterate(method):
     whole = minimize(reduced(Hand(0)), method=method)
@@ -210,6 +211,7 @@ def shown(progress):
     return text.decode(), printed.decode()
 
 
+@pytest.mark.slow
 def test_progress_is_shown_on_terminals_unless_unwanted():
     text, printed = shown("None")
     assert "minimize" in text

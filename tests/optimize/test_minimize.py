@@ -711,6 +711,7 @@ del result
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(MPI.COMM_WORLD.size > 1, reason="starts an MPI program of its own")
 def test_no_petsc_object_is_left_behind():
     tests = Path(__file__).parents[1] / "support"
@@ -811,6 +812,7 @@ def network(seed):
     return ds.Reduced(model, ds.LeastSquares(times, data.at(times)), stepping, control)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_lmvm_fits_a_neural_ode_as_well_as_scipy(seed):
     """Its first step used to be the whole gradient, into weights where tanh is saturated."""
@@ -836,6 +838,7 @@ def test_the_first_step_of_lmvm_does_not_depend_on_the_units():
     np.testing.assert_allclose(again.x.array, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "told"), [(1.0, False), (1e-9, True)])
 def test_a_cost_in_small_units_is_told_to_have_met_an_absolute_tolerance(scale, told):
     """At 1e-9 the gradient at the start, far from the minimum log(2), is below the tolerance."""

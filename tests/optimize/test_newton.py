@@ -450,6 +450,7 @@ class Differenced:
         return (sides[0] - sides[1]) / (2.0 * h)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", NEWTON)
 def test_parameters_of_an_ode_are_recovered(method):
     times = np.linspace(0.5, 5.0, 10)
@@ -497,6 +498,7 @@ del functional
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(MPI.COMM_WORLD.size > 1, reason="starts an MPI program of its own")
 def test_no_petsc_object_is_left_behind():
     tests = Path(__file__).parents[1] / "support"

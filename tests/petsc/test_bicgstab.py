@@ -56,6 +56,7 @@ def energy():
     return Terminal(lambda t, u, p: 0.5 * u.dot(u), lambda t, u, p, out: u.copy(out), "independent")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("boundary", ["periodic", "zero"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_iterates_are_those_of_petsc(shape, boundary):
@@ -80,6 +81,7 @@ def test_iterates_are_those_of_petsc(shape, boundary):
             assert close(residual, right) < 1e-9
 
 
+@pytest.mark.slow
 def test_what_ends_the_iterations():
     grid, _, matrix = make((20, 30))
     right, x = random_field(grid, 1), grid.create_vec()
@@ -126,6 +128,7 @@ def test_a_number_of_iterations_without_norms():
     assert close(*values) < 1e-14
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{"ksp_type": "gmres", "pc_type": "none"}, {"ksp_type": "bcgs", "pc_type": "mat"}]
 )
@@ -135,6 +138,7 @@ def test_other_solvers_stay(options):
     assert linear_solver(matrix, options).getType() == options["ksp_type"]
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("method", ["cn", "beuler"])
 def test_gradients_are_the_same_on_any_ranks(method):
@@ -151,6 +155,7 @@ def test_gradients_are_the_same_on_any_ranks(method):
         np.testing.assert_allclose(mine, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["cn", "beuler", "midpoint"])
 def test_adjoint_is_transpose_of_tangent(method):
     grid, model, _ = make((30, 90))
@@ -163,6 +168,7 @@ def test_adjoint_is_transpose_of_tangent(method):
     assert gradient.u0_vec.dot(du) + gradient.p @ dp == pytest.approx(along, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_another_operator_may_follow():
     grid, _, matrix = make((20, 30))
     right, x, residual = random_field(grid, 1), grid.create_vec(), grid.create_vec()

@@ -318,6 +318,7 @@ def test_a_signature_that_differs_is_refused(c):
         ODE(LowLevelCallable(kind(("decay", c))), 1)
 
 
+@pytest.mark.slow
 def test_signatures_are_known_by_all_who_make_c_functions():
     numba, cffi = import_module("numba"), import_module("cffi")
     double, doubles = numba.types.double, numba.types.CPointer(numba.types.double)

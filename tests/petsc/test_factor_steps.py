@@ -103,6 +103,7 @@ def test_gradient_has_taylor_order_two(model, start):
     assert np.min(np.log2(np.divide(rest[:-1], rest[1:]))) > 1.9
 
 
+@pytest.mark.slow
 def test_long_runs_are_swept_in_several_blocks(rng):
     n = 40
     model = ds.trace(lambda _t, u, p: p.A @ np.tanh(u), n, {"A": (n, n)})
@@ -123,6 +124,7 @@ def test_more_costs_are_swept_in_blocks(model, start):
     np.testing.assert_allclose(several[0].p, ds.adjoint(run, costs_of(model)[0]).p, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_values_that_are_not_finite_are_named(rng):
     n = 16
     model = ds.trace(lambda _t, u, p: -p.A @ np.sqrt(u), n, {"A": (n, n)})
@@ -132,6 +134,7 @@ def test_values_that_are_not_finite_are_named(rng):
         ds.adjoint(run, total)
 
 
+@pytest.mark.slow
 def test_a_gradient_of_a_running_cost_that_is_not_finite_is_named(rng):
     n = 16
     shapes = {"A": (n, n), "k": ()}
@@ -145,6 +148,7 @@ def test_a_gradient_of_a_running_cost_that_is_not_finite_is_named(rng):
         ds.adjoint(run, model.running)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "dt", "divided"), [(96, 0.25, True), (60, 0.25, False), (60, 0.01, True)]
 )

@@ -156,6 +156,7 @@ for count, comm in enumerate(comms):  # the collector comes by at each of the fi
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["COMM_SELF", "COMM_WORLD"])
 def test_garbage_collected_inside_mpi4py_frees_no_communicator(run_mpi, tmp_path, name):
     """Else mpi4py 4.1 waits for its own lock."""

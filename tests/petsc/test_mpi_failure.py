@@ -51,6 +51,7 @@ def test_bad_input_found_by_one_rank_only_ends_the_job_too(run_mpi):
     assert "in callback 'rhs' at t = 0.1" in job.stderr
 
 
+@pytest.mark.slow
 def test_failed_solves_of_all_ranks_can_be_caught(run_mpi):
     """SolveError is exempt: whoever raises it does so on every rank."""
     job = run(run_mpi, "rhs", "rk4", "SolveError")

@@ -28,6 +28,7 @@ def squares():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jacobian", ["auto", "products"])
 @pytest.mark.parametrize("method", ["cn", "beuler", "esdirk3"])
 def test_heat_on_fine_grids_needs_no_options(method, jacobian):
@@ -49,6 +50,7 @@ def reacting(t, u, p):
     return heat(t, u, p) - (1.0 + t) * u.center**3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rhs", [heat, reacting])
 @pytest.mark.parametrize("method", ["cn", "theta:0.7", "beuler", "esdirk3"])
 def test_tangents_and_adjoints_on_grids_are_dual(method, rhs):
@@ -68,6 +70,7 @@ def test_tangents_and_adjoints_on_grids_are_dual(method, rhs):
         assert max(duality(run, squares(), seed) for seed in range(3)) < bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["cn", "theta:0.7", "beuler"])
 @pytest.mark.parametrize("rhs", [heat, reacting])
 def test_rough_starts_are_dual_but_for_the_rounding_of_the_parameters_part(method, rhs):
@@ -93,6 +96,7 @@ def test_rough_starts_are_dual_but_for_the_rounding_of_the_parameters_part(metho
         assert abs(in_k) < bound * np.abs(start).max() * np.abs(last).max() / k
 
 
+@pytest.mark.slow
 def test_stages_of_the_finest_grids_are_found_again():
     """The rounding of J^-1 F is 1e-10 of the state there: adjoints ended in an error."""
     grid = Grid(((0.0, 1.0),), (100_000,), "zero", comm=SELF)
@@ -107,6 +111,7 @@ def test_stages_of_the_finest_grids_are_found_again():
     assert computed.p == pytest.approx(same.p, rel=rounding)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rhs", [heat, reacting])
 def test_derivatives_on_fine_grids_are_those_of_more_digits(rhs):
     """The tangent and the gradient of steps of cn, computed in long double from the same states."""
@@ -156,6 +161,7 @@ def test_derivatives_on_fine_grids_are_those_of_more_digits(rhs):
     assert np.abs(moved - along).max() < bound * np.abs(along).max()
 
 
+@pytest.mark.slow
 def test_affine_equations_take_one_newton_iteration():
     grid = Grid(((0.0, 1.0),), (300,), "zero", comm=SELF)
     model = ds.trace_stencil(heat, grid, ["k"])
@@ -163,6 +169,7 @@ def test_affine_equations_take_one_newton_iteration():
     assert run.effort.newton_iterations == run.n_steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["cn", "beuler", "esdirk3"])
 def test_affine_equations_are_factorised_once_for_equal_steps(method, monkeypatch):
     """Sweeps have one matrix for the solves, and one to multiply with."""
@@ -241,6 +248,7 @@ def test_what_newtons_method_leaves_is_told():
     assert solve(cubic, [2.0], [], Stepping((0.0, 0.5), "rk4", dt=0.1)).effort.remainder == 0.0
 
 
+@pytest.mark.slow
 def test_derivatives_with_loose_linear_solvers_are_refused():
     grid = Grid(((0.0, 1.0),) * 2, (8, 8), "zero", comm=SELF)
     model = ds.trace_stencil(heat, grid, ["k"])
@@ -270,6 +278,7 @@ def test_newtons_failure_names_a_step_that_is_solved():
     solve(steep, [0.0], [], Stepping((0.0, 0.4), "beuler", dt=0.2))
 
 
+@pytest.mark.slow
 def test_a_failed_linear_solver_names_one_that_solves():
     grid = Grid(((0.0, 1.0),) * 2, (20, 20), "zero", comm=SELF)
     model = ds.trace_stencil(heat, grid, ["k"])
@@ -340,6 +349,7 @@ def diffusion(t, u, p):
     return p[0] * 1e4 * (around[2:] - 2.0 * u + around[:-2]) + np.sin(t)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mass", [None, np.linspace(1.0, 2.0, 100)])
 @pytest.mark.parametrize("method", ["cn", "beuler", "esdirk3"])
 def test_affine_traced_models_are_factorised_once_for_equal_steps(method, mass):

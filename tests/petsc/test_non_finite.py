@@ -51,6 +51,7 @@ def run(rhs, stepping, a=0.5, events=(), jacobian="products"):
     return solve(model, start, [1.0], stepping)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", STEPPINGS)
 def test_a_compiled_point_is_named_on_every_rank(name):
@@ -67,6 +68,7 @@ def test_a_compiled_point_is_named_in_runs_with_events(method):
         run(emptied, Stepping(UNIT, method, dt=0.1), events=[never])
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_derivatives_of_a_compiled_point_are_named():
     message = (
@@ -103,6 +105,7 @@ def test_sweeps_name_derivatives_that_are_not_finite(method, jacobian):
             sensitivities(swept, with_respect_to=["p"])
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_derivatives_in_parameters_are_named():
     grid = Grid((UNIT,), (9,), "zero", dof=1)

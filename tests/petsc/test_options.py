@@ -554,6 +554,7 @@ with scoped_options(code=options, defaults={"pc_type": "bjacobi"}) as scope:
 """
 
 
+@pytest.mark.slow
 def test_late_options_are_read_in_the_solve():
     # a process of its own: after a view that failed, PETSc 3.26 reads no _view option any more
     run = subprocess.run(
@@ -617,6 +618,7 @@ print(unused_command_line(), unused_command_line(final=True), snes.getTolerances
 """
 
 
+@pytest.mark.slow
 def test_a_real_command_line_and_petsc_options_variable(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):

@@ -43,6 +43,7 @@ def test_blocks_lie_apart():
     assert sorted(address(item) for item in [vec.duplicate() for _ in places]) == places
 
 
+@pytest.mark.slow
 def test_vectors_of_solvers_use_memory_again():
     grid = Grid(((0.0, 1.0), (0.0, 1.0)), (9, 7), dof=2, comm=PETSc.COMM_SELF)
     model = trace_stencil(lambda t, u, p: u.laplacian(), grid)

@@ -479,6 +479,7 @@ def test_options_that_choose_the_way_are_the_same_on_all_ranks(comm, call, messa
         call(comm, comm.rank == 1)
 
 
+@pytest.mark.slow
 def test_a_program_piped_into_head_ends_in_silence():
     program = "import daeosens\nfor k in range(10**6):\n    print(k)"
     process = subprocess.Popen(
@@ -493,6 +494,7 @@ def test_a_program_piped_into_head_ends_in_silence():
     assert process.wait(60) == -signal.SIGPIPE
 
 
+@pytest.mark.slow
 def test_a_closed_connection_is_python_s_to_tell_where_the_output_is_no_pipe(tmp_path):
     program = (
         "import daeosens, os\n"

@@ -72,6 +72,7 @@ def test_the_cores_of_the_caller_stay_what_they_were(run, monkeypatch):
         os.sched_setaffinity(0, before)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # from Python 3.12 on
 def test_a_fork_has_threads_of_its_own(run, monkeypatch):

@@ -302,6 +302,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["rk5dp", "cn"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_gradients_and_hessians_are_those_of_the_whole_program(name, method):

@@ -99,6 +99,7 @@ def near(ours, reference):
     return abs(ours - reference).max(initial=0.0) <= 1e-13 * abs(reference).max(initial=1.0)
 
 
+@pytest.mark.slow
 def test_many_points_give_what_each_of_them_gives(traced, values, rng):
     t, u, p = values
     w = rng.normal(size=(M, K, traced.size))
@@ -148,6 +149,7 @@ def test_second_order_in_blocks_is_that_by_steps(traced, values, rng):
             assert abs(ours.p - theirs.p).max(initial=0.0) <= 1e-12 * abs(theirs.p).max(initial=0.0)
 
 
+@pytest.mark.slow
 def test_sweeps_in_blocks_are_those_by_steps(traced, values):
     _, u, p = values
     for method in ("rk4", "rk5dp", "cn", "midpoint"):
@@ -181,6 +183,7 @@ def test_limits_of_blocks_change_nothing(traced, values, monkeypatch, limit, val
     assert near(again.p, whole.p)
 
 
+@pytest.mark.slow
 def test_the_block_adjoint_of_products_is_the_transpose_of_the_tangent(rng):
     model = ds.trace(layers, 12, MODELS["layers"][2])
     p, u0 = 0.3 * rng.normal(size=model.n_parameters), rng.uniform(0.3, 1.0, 12)

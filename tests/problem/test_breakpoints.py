@@ -295,6 +295,7 @@ def stairs(breaks):
     return lambda t, u, p: np.array([p[0] * np.searchsorted(breaks, np.real(t), side="right")])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dt", [0.1, 0.07])
 @pytest.mark.parametrize("method", METHODS)
 def test_callbacks_may_know_breakpoints_by_numbers_that_rounding_made_others(method, dt):
@@ -514,6 +515,7 @@ def test_jumping_algebraic_equations_are_refused_where_their_error_stays(method)
     assert log.u[-1, 0] == pytest.approx(exact, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_jumping_algebraic_equations_by_backward_euler():
     for stepping in (Stepping(SPAN, "beuler", dt=1e-3), Stepping(SPAN, "beuler", rtol=1e-6)):
         log = solve(with_algebraic(0.2), [0.0, 1.0], None, stepping)

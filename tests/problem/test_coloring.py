@@ -97,6 +97,7 @@ def test_numbers_that_are_not_finite_are_no_pattern() -> None:
     assert sparse.issparse(colored(0.0, np.ones(N), np.ones(2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["esdirk5", "cn", "rk6vr"])
 def test_gradients_by_colors_are_those_of_dense_jacobians(method: str) -> None:
     u0, p = np.sin(np.pi * np.arange(1, N + 1) / (N + 1)) + 0.3, np.array([1e-2, 1.0])
@@ -120,6 +121,7 @@ def test_gradients_by_colors_are_those_of_dense_jacobians(method: str) -> None:
     assert np.allclose(*gradients, rtol=1e-9, atol=1e-9 * np.abs(gradients[0]).max())
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_a_sparse_jacobian_becomes_full() -> None:
     def rhs(t: float, u: Any, p: Any) -> Any:
         local = -p[0] * u + p[1] * np.roll(u, 1) ** 2

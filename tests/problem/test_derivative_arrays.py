@@ -289,6 +289,7 @@ trees = st.recursive(
 )
 
 
+@pytest.mark.slow
 @GENERATED
 @given(trees, st.tuples(*[st.floats(-2.0, 2.0).map(lambda x: round(x, 3) + 3e-4)] * 2))
 def test_generated_expressions(tree, point):

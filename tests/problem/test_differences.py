@@ -78,6 +78,7 @@ def test_every_result_says_so_and_nothing_warns():
     assert result.value < 1e-8
 
 
+@pytest.mark.slow
 def test_fits_say_so():
     ode = ds.ODE(by_c, ["x"], ["a", "b"], jacobian="differences")
     rng = np.random.default_rng(1)

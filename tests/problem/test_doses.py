@@ -94,6 +94,7 @@ def test_states_are_those_of_the_closed_form(style):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "tolerance"), [("rk6vr", 1e-8), ("rk8vr", 1e-8), ("esdirk5", 1e-6)]
 )
@@ -114,6 +115,7 @@ def test_gradients_are_those_of_the_closed_form(style, method, tolerance):
     assert abs(expected[3:]).min() > 1.0  # F, lag and dose count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["numpy", "traced"])
 @pytest.mark.parametrize("method", ["rk6vr", "esdirk5", "cn"])
 def test_derivatives_are_exact_to_both_orders(style, method):
@@ -134,6 +136,7 @@ def test_derivatives_are_exact_to_both_orders(style, method):
     assert along == pytest.approx(gradient.u0 @ du0 + gradient.p @ dp, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["numpy", "traced"])
 @pytest.mark.parametrize("method", ["rk6vr", "cn"])
 def test_infusions_are_swept_in_blocks_as_by_steps(style, method):
@@ -171,6 +174,7 @@ def test_products_of_amount_and_bioavailability_have_their_mixed_derivative():
     np.testing.assert_allclose(functional.hessian(functional.start()), expected, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_a_mass_scales_what_is_infused():
     """V c' = rate - V k c: a mass that depends on a parameter."""
     blood = ODE(lambda t, u, p: -p[0] * p[1] * u, 1, ["k", "V"], mass=lambda p: np.array([[p[1]]]))
@@ -338,6 +342,7 @@ def concentration(t, u, p):
     return u[1:] / p[2]
 
 
+@pytest.mark.slow
 def test_patients_with_doses_of_their_own_are_fitted_together():
     experiments, truth = patients()
     fitted = fit(model("traced"), experiments, unknown(), observe=concentration)
@@ -356,6 +361,7 @@ def test_patients_with_doses_of_their_own_are_fitted_together():
     assert after.value[0, 0] > predicted.value[0, 0] + 2.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [Normal(0.1), Normal()])
 def test_the_likelihood_of_dosed_patients_has_exact_derivatives(noise):
     functional = likelihood(
@@ -364,6 +370,7 @@ def test_the_likelihood_of_dosed_patients_has_exact_derivatives(noise):
     assert min(taylor(functional, hessian=True)) > 2.9
 
 
+@pytest.mark.slow
 def test_data_at_the_time_of_a_dose_are_troughs_unless_said_otherwise():
     blood = ODE(lambda t, u, p: -p[0] * u, ["drug"], ["k"])
     control = Parameters({"k": Parameter(0.2, scale="log")}, [0.0])
@@ -414,6 +421,7 @@ def test_time_plus_parameter_is_when_an_event_happens():
             Event(when)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_doses_are_the_same_on_every_rank():
     comm = MPI.COMM_WORLD

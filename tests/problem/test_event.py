@@ -175,6 +175,7 @@ def tight(method):
     return {} if method.startswith("rk") else {"snes_rtol": 1e-14, "snes_stol": 1e-15}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["rk4", "rk5dp", "cn", "midpoint"])
 def test_gradient_is_that_of_the_whole_program(method):
     stepping = Stepping((0.0, 3.0), method, dt=0.17, options=tight(method))
@@ -196,6 +197,7 @@ def test_gradient_is_that_of_the_whole_program(method):
     np.testing.assert_allclose(along, matrices.u0 @ du0 + matrices.p @ dp, rtol=1e-11)
 
 
+@pytest.mark.slow
 def test_adaptive_steps_converge_to_the_exact_derivative():
     functionals = []
     for tolerance in (1e-6, 1e-10):
@@ -527,6 +529,7 @@ def thermostat(comm, method, n=12):
 # ---- times and states of events as outputs -------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["rk4", "cn"])
 def test_times_and_speeds_of_bounces_are_the_closed_form(method):
     trajectory = run(method, 6.2, 0.5)
@@ -583,6 +586,7 @@ def test_cost_where_an_event_ends_the_run():
     assert duality(trajectory, cost) < 1e-12
 
 
+@pytest.mark.slow
 def test_gravity_and_restitution_from_times_of_impacts():
     """An inverse problem whose data are times of events, solved by Newton's gradient method."""
     truth = np.array([9.81, 0.75])

@@ -440,6 +440,7 @@ def test_a_limit_that_an_event_moves():
     assert gradient.p == pytest.approx([np.sin(2.0) - 1.0, 1.4], rel=1e-10)
 
 
+@pytest.mark.slow
 def test_two_components_with_limits():
     """The second one is fed by what the first one is held at."""
     problem = saturated(
@@ -459,6 +460,7 @@ def test_two_components_with_limits():
     assert duality(functional.trajectory(functional.start()), cost) < 1e-12
 
 
+@pytest.mark.slow
 def test_limits_on_top_of_modes():
     """A heater that is slow to start: its power has limits, and is switched by hysteresis."""
     house = System(["power", "temperature"], ["most", "low"], modes=["on", "off"])
@@ -654,6 +656,7 @@ SOLVERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("style", "method"), [("petsc", "rk4"), ("petsc", "cn"), ("products", "cn")]

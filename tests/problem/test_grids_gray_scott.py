@@ -272,6 +272,7 @@ def test_driver_gets_there_on_three_ranks_too(comm, shared_tmp_path, capsys):
         assert (output / f"{method}.xdmf").is_file()
 
 
+@pytest.mark.slow
 def test_driver_that_does_not_get_there_says_so_by_its_exit_code(tmp_path, capsys):
     config = tmp_path / "impatient.toml"
     text = SMALL.read_text().replace("max_iterations = 200", "max_iterations = 3")

@@ -102,6 +102,7 @@ def energy():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("boundary", "rhs"), [("periodic", diffusing), ("zero", diffusing), ("zero", fluxes)]
@@ -118,6 +119,7 @@ def test_iterations_grow_neither_with_the_grid_nor_with_the_step(boundary, rhs):
     assert max(effort) < 10
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_defaults_agree_with_other_solvers():
     """Redundant factors on several ranks, multigrid, and GMRES with products."""
@@ -153,6 +155,7 @@ def upwind(t, u, p):
     return p.k * u.laplacian() - flow
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("rhs", "k", "dt"), [(upwind, 1e-3, 1.0), (carried, 5e-3, 1.0), (steepening, 1e-3, 0.1)]
@@ -170,6 +173,7 @@ def test_flow_across_an_edge_without_slope_is_solved(shape, rhs, k, dt):
     assert duality(run, energy()) < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["cn", "beuler", "esdirk3"])
 @pytest.mark.parametrize(("rhs", "dt"), [(carried, 1.0), (steepening, 0.1)])
 def test_rough_errors_of_states_do_not_reach_derivatives(rhs, dt, method):
@@ -192,6 +196,7 @@ def test_rough_errors_of_states_do_not_reach_derivatives(rhs, dt, method):
         assert np.linalg.norm(mine - other) < 1e-9 * np.linalg.norm(other)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("method", ["cn", "esdirk3"])
 @pytest.mark.parametrize("boundary", BOUNDARIES)
@@ -223,6 +228,7 @@ def test_central_advection_is_preconditioned_by_upwind(rhs, boundary, method):
         assert close(mine, other) < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 def test_preconditioners_without_levels_take_the_matrix_itself(boundary):

@@ -46,6 +46,7 @@ def run(arguments, *folders):
     )
 
 
+@pytest.mark.slow
 def test_configuration_uses_the_kind_of_another_package(installed, tmp_path):
     """The level rises at rate 1, falls back by 0.4 from 1, and gets 0.05 at t = 2.3."""
     arguments = [PLUGINS / "tank.py", PLUGINS / "tank.toml", "--output", tmp_path / "out"]
@@ -60,6 +61,7 @@ def test_configuration_uses_the_kind_of_another_package(installed, tmp_path):
     np.testing.assert_allclose(times, [1.0, 1.4, 1.8, 2.2, 2.3, 2.55], rtol=1e-13)
 
 
+@pytest.mark.slow
 def test_without_the_package_its_kind_is_unknown(tmp_path):
     done = run([PLUGINS / "tank.py", PLUGINS / "tank.toml", "--output", tmp_path / "out"])
     assert done.returncode == 2

@@ -248,6 +248,7 @@ def random_model(rng):
     return rhs, u, p
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(20))
 def test_no_false_alarm(block):
     rng = np.random.default_rng(1000 + block)

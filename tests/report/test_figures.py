@@ -47,11 +47,13 @@ def test_labels_and_names_are_in_the_figure(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_single_observation_is_drawn(tmp_path):
     value = FitSeries("hare", [1.0], [2.0], TIMES, TIMES, [0.5])
     assert is_drawn(fit_figure(tmp_path / "fit.png", [value], **LABELS))
 
 
+@pytest.mark.slow
 def test_rows_of_fields_are_drawn(tmp_path):
     fields = [np.random.default_rng(k).random((5, 7)) for k in range(3)]
     path = fields_figure(
@@ -82,6 +84,7 @@ def test_fields_that_do_not_match_the_titles_are_refused(tmp_path, fields):
         fields_figure(tmp_path / "f.png", {"u": fields}, ["a", "b"], extent=(0, 1, 0, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [10.0 ** -np.arange(9), np.linspace(1, -1, 9)])
 def test_histories_of_either_sign_are_drawn(tmp_path, values):
     histories = [History("CN", values, abs(values) + 1), History("RK4", values / 2, abs(values))]
@@ -93,6 +96,7 @@ def test_single_history_needs_no_legend(tmp_path):
     assert "<!-- CN -->" not in path.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_work_and_precision_are_drawn_with_slopes(tmp_path):
     h = 2.0 ** -np.arange(5)
     curves = [Curve("RK4", h, h**4), Curve("CN", h, h**2)]
@@ -138,6 +142,7 @@ def motion(path, **changes):
     return motion_figure(path, **{"routes": routes, "controls": controls, **changes})
 
 
+@pytest.mark.slow
 def test_routes_and_controls_are_drawn(tmp_path):
     assert is_drawn(motion(tmp_path / "motion.png"))
     text = motion(tmp_path / "motion.svg").read_text(encoding="utf-8")

@@ -69,6 +69,7 @@ def lopsided():
 # ---- bands ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.0, 0.1])
 def test_bands_show_data_fit_and_both_bands(tmp_path, drawn, noise):
     data = np.column_stack([np.exp(-TIMES[::5]), 2.0 + np.sin(TIMES[::5])])
@@ -95,6 +96,7 @@ def test_bands_show_data_fit_and_both_bands(tmp_path, drawn, noise):
     assert spans == sorted(spans, reverse=True)
 
 
+@pytest.mark.slow
 def test_bands_of_one_column(tmp_path):
     figure = bands_figure(
         tmp_path / "one.pdf",
@@ -150,6 +152,7 @@ def test_profiles_show_threshold_and_quadratic(tmp_path, drawn):
     assert sum(line.get_linestyle() == ":" for line in second.get_lines()) == 1
 
 
+@pytest.mark.slow
 def test_panels_without_a_profile_are_removed(tmp_path, drawn):
     functional = lopsided()
     profiles = profile(functional, covariance(functional, functional.start()), points=3)
@@ -163,6 +166,7 @@ def test_panels_without_a_profile_are_removed(tmp_path, drawn):
 # ---- correlations --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_correlations_are_written_in_the_matrix(tmp_path, drawn):
     matrix = np.array([[1.0, -0.9, math.nan], [-0.9, 1.0, math.nan], [math.nan] * 3])
     path = correlation_figure(tmp_path / "c.png", ["growth", "loss", "share"], matrix, title="r")
@@ -176,6 +180,7 @@ def test_correlations_are_written_in_the_matrix(tmp_path, drawn):
 # ---- waterfalls ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_waterfall_is_sorted_and_counts_failures(tmp_path, drawn):
     wells = Formula(
         lambda x: np.sum((x**2 - 1) ** 2 + 0.2 * x),

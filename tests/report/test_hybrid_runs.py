@@ -57,6 +57,7 @@ def test_events_without_a_state_after_them_are_refused(events):
         pieces(7, events)
 
 
+@pytest.mark.slow
 def test_jumps_are_drawn_with_labels_titles_and_legend(tmp_path):
     columns = [
         [Panel("height [m]", [series(), series("other", style="faint")])],
@@ -69,6 +70,7 @@ def test_jumps_are_drawn_with_labels_titles_and_legend(tmp_path):
         assert word in text
 
 
+@pytest.mark.slow
 def test_columns_that_show_the_same_quantity_have_the_same_scale(tmp_path):
     high = JumpSeries("", TIMES, 30.0 + TIMES)
     for label, count in (("height [m]", 2), ("other height [m]", 1)):
@@ -88,6 +90,7 @@ def test_line_is_broken_at_jumps_and_marked_on_both_sides(tmp_path):
     assert groups.count("#0072b2") == 2
 
 
+@pytest.mark.slow
 def test_plane_shows_modes_and_lines_of_the_switches(tmp_path):
     angles = np.linspace(0.0, 4.0, 7)
     curve = PlaneCurve(np.column_stack([np.cos(angles), np.sin(angles)]), EVENTS, "aba")
@@ -140,6 +143,7 @@ def fit(path, names=("g", "e"), residuals=(0.5, -1.0), **changes):
     return event_fit_figure(path, kinds, ESTIMATE, names, **labels, **changes)
 
 
+@pytest.mark.slow
 def test_fit_residuals_and_region_are_drawn(tmp_path):
     assert is_drawn(fit(tmp_path / "fit.png", truth=(9.81, 0.82)))
     text = words(fit(tmp_path / "fit.svg", truth=(9.81, 0.82), level=0.9))
@@ -148,6 +152,7 @@ def test_fit_residuals_and_region_are_drawn(tmp_path):
     assert "truth" not in words(fit(tmp_path / "fit.svg"))
 
 
+@pytest.mark.slow
 def test_region_holds_its_probability(tmp_path, monkeypatch):
     """Its area is pi times the root of the determinant times the chi-square quantile."""
     drawn = []

@@ -47,6 +47,7 @@ def test_colours_are_those_of_h_above_its_lowest_value(run):
     assert np.nanmax(np.abs(np.nanmin(np.abs(lowest - y[values.argmin(axis=0)]), axis=0))) < 0.15
 
 
+@pytest.mark.slow
 def test_all_optimisers_births_deaths_and_jumps_are_in_the_figure(run, tmp_path):
     text = optimisers_figure(tmp_path / "o.svg", run, time_label="t [s]").read_text()
     for word in ("t [s]", "x", "y", "the lowest", "birth", "death", "h above its lowest value"):
@@ -69,6 +70,7 @@ def test_all_optimisers_births_deaths_and_jumps_are_in_the_figure(run, tmp_path)
     assert deaths.count("<use") == 3
 
 
+@pytest.mark.slow
 def test_the_lowest_one_is_thick_and_lies_where_h_is_darkest(run, tmp_path):
     pixels = imread(optimisers_figure(tmp_path / "o.png", run))[..., :3]
     orange = np.abs(pixels - np.array([0xD5, 0x5E, 0x00]) / 255.0).max(axis=2) < 0.02
@@ -77,6 +79,7 @@ def test_the_lowest_one_is_thick_and_lies_where_h_is_darkest(run, tmp_path):
     assert np.median(orange[len(pixels) // 3 :].sum(axis=0)[columns]) >= 5  # points of 200 dpi
 
 
+@pytest.mark.slow
 def test_more_optimisation_variables_have_a_panel_each(tmp_path):
     model = ds.DAEO(
         lambda t, x, y, p: y[0] - x,

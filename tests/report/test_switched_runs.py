@@ -68,6 +68,7 @@ def test_course_of_another_length_is_named(tmp_path):
         switching_figure(tmp_path / "s.png", [row], [], time_label="t")
 
 
+@pytest.mark.slow
 def test_tangents_and_marks_are_drawn(tmp_path):
     panels = [TangentsPanel("x", "J", [parabola()], "optimum")]
     text = tangents_figure(tmp_path / "t.svg", panels).read_text()

@@ -40,6 +40,7 @@ def distance(first, second):
     return max(abs(first.u0 - second.u0).max(), abs(first.p - second.p).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("method", "order"), [("rk1fe", 1), ("beuler", 1), ("cn", 2), ("rk3bs", 3), ("rk4", 4)]
@@ -172,6 +173,7 @@ def test_interpolating_adjoint_of_diffusion_is_stable(method):
     np.testing.assert_allclose(gradient.u0, exact.u0, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_backsolve_of_diffusion_blows_up_with_the_resolution():
     """Rounding grows as exp(8 (n + 1)^2 T)."""
     drifts = []
@@ -185,6 +187,7 @@ def test_backsolve_of_diffusion_blows_up_with_the_resolution():
     assert abs(gradient.p[0]) > 1e30
 
 
+@pytest.mark.slow
 def test_backsolve_that_overflows_is_a_solve_error():
     problem, u0 = heat(30)
     with pytest.raises(SolveError, match=r"not finite|entry|TS failed"):

@@ -59,6 +59,7 @@ def test_published_aircraft_is_the_optimum_to_the_tolerance_it_was_stopped_at():
     assert printed(start) == PRINTED["optimal_control"]["bqnls"]["values"][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["blmvm", "bqnls"])
 def test_first_order_methods_need_more_than_thirty_iterations(method):
     solution = solved(method=method, gradient_tolerance=1e-8)
@@ -68,6 +69,7 @@ def test_first_order_methods_need_more_than_thirty_iterations(method):
     np.testing.assert_allclose(solution.x.array, optimum().controls, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_exact_newton_needs_seven_iterations():
     solution = solved(method="bntr", gradient_tolerance=1e-13, tuned=True)
     assert solution.converged
@@ -77,6 +79,7 @@ def test_exact_newton_needs_seven_iterations():
     np.testing.assert_allclose(solution.x.array, optimum().controls, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_newton_iterates_are_the_printed_ones():
     """With PETSc's own choice of the first trust radius."""
     functional = aircraft.functional()
@@ -97,6 +100,7 @@ def test_aircraft_iterations_are_the_printed_ones():
     assert [printed(value) for value in history.value[:16]] == expected
 
 
+@pytest.mark.slow
 def test_scipy_finds_the_same_aircraft_optimum():
     functional = aircraft.functional()
     x = functional.start()
@@ -114,6 +118,7 @@ def test_scipy_finds_the_same_aircraft_optimum():
     np.testing.assert_allclose(result.x, optimum().controls, rtol=0, atol=5e-6)
 
 
+@pytest.mark.slow
 def test_aircraft_optimum_does_not_depend_on_the_steps():
     for n_steps in (10, 40):
         solution = solved(n_steps=n_steps)
@@ -122,6 +127,7 @@ def test_aircraft_optimum_does_not_depend_on_the_steps():
         np.testing.assert_allclose(solution.x.array, optimum().controls, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("basis", ["linear", "cubic"])
 def test_smooth_controls_converge_with_the_order_of_the_method(basis):
     """Here the answer does depend on the steps, by their error: order three, and no more."""
@@ -241,6 +247,7 @@ def test_gradient_of_the_oscillator(method, dt, error):
     np.testing.assert_allclose(gradient.array, exact.gradient, rtol=0, atol=error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "dt", "error"), [("rk8vr", 0.1, 1e-12), ("rk5dp", 0.01, 2e-11)])
 def test_hessian_of_the_oscillator(method, dt, error):
     functional = oscillator.functional(Stepping((0.0, oscillator.T_END), method, dt=dt))

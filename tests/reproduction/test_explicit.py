@@ -26,6 +26,7 @@ def printed(first):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", QUICK, ids=lambda case: case.name)
 def test_the_page_says_what_each_method_needs(case):
     needed = np.array([work(case)[method] for method in STAGES]).T

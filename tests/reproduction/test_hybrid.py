@@ -12,6 +12,7 @@ from reproduction.hybrid import BALL, OSCILLATOR
 START = BALL.Config(BALL.ds.Stepping((0.0, 1.9), "rk4", dt=0.4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "end", "bounces"),
     [
@@ -63,6 +64,7 @@ def test_oscillator_by_fine_steps_has_all_published_digits():
     np.testing.assert_allclose(rows, hybrid.EXACT_SWITCHES, rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_oscillator_by_fine_steps_has_all_published_second_derivatives():
     run = hybrid.oscillator("rk8vr", 1e-3)
     costs = [Terminal(lambda t, u, p, k=k: u[k]) for k in range(2)]

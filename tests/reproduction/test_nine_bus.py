@@ -98,6 +98,7 @@ def two(start):
     return start.torques, start.references
 
 
+@pytest.mark.slow
 def test_time_and_state_at_the_ceiling_are_differentiated():
     run = with_ceiling()
     costs = [EventTime("ceiling 3"), AtEvent(lambda t, u, p: u[44], "cleared", 0, "after")]
@@ -120,6 +121,7 @@ def test_time_and_state_at_the_ceiling_are_differentiated():
 # ---- ex9busadj -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["cn", "beuler"])
 def test_ex9busadj_sweeps_another_run_back_without_fault_or_jumps(method):
     expected = [float(number) for number in nine_bus.EX9BUSADJ[method].split()]
@@ -127,6 +129,7 @@ def test_ex9busadj_sweeps_another_run_back_without_fault_or_jumps(method):
     np.testing.assert_allclose(result, expected, rtol=5.1e-6, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_derivative_of_the_run_that_ex9busadj_describes():
     gradient = first_state("cn")
     np.testing.assert_allclose(
@@ -152,6 +155,7 @@ def replace_control(reduced, control):
 # ---- ex9busopt -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_ex9busopt_prints_this_value_and_a_gradient_that_is_off():
     value, theirs, with_monitor = nine_bus.as_ex9busopt()
     ours, gradient = nine_bus.excess()
@@ -166,6 +170,7 @@ def test_ex9busopt_prints_this_value_and_a_gradient_that_is_off():
         assert slope == pytest.approx(difference, rel=1e-7)
 
 
+@pytest.mark.slow
 def test_values_where_both_optimisations_stop_after_one_iteration():
     """Their powers are printed with six digits, the second one to 5e-6: that decides on three."""
     value, _ = nine_bus.excess(nine_bus.EX9BUSOPT_POWERS)
@@ -174,6 +179,7 @@ def test_values_where_both_optimisations_stop_after_one_iteration():
     assert with_monitor == pytest.approx(nine_bus.EX9BUSOPTFD["next"], rel=5e-4)
 
 
+@pytest.mark.slow
 def test_finite_difference_variant_has_the_gradient_of_its_own_value():
     h = 1e-6
     moved = [
@@ -185,6 +191,7 @@ def test_finite_difference_variant_has_the_gradient_of_its_own_value():
     assert printed(np.linalg.norm(slopes)) == nine_bus.EX9BUSOPTFD["norm"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("powers", [(1.63, 0.85), nine_bus.DISPATCH])
 def test_gradient_by_powers_resistance_and_clearing_off_the_grid(powers):
     """Where clearing is at the end of a step the discrete program has a kink."""

@@ -43,6 +43,7 @@ def test_crank_nicolson_has_all_printed_digits():
     np.testing.assert_allclose(result.along, TANGENT, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_gradient_that_ex3sa_prints_is_that_of_the_integral_not_of_the_cost_beside_it():
     """The cost is the integral less P; the derivative of -P is left out."""
     for case in ("cn", "rk2a"):
@@ -70,6 +71,7 @@ def test_event_variant_has_all_printed_digits():
     assert same(expected, values)
 
 
+@pytest.mark.slow
 def test_right_hand_side_that_asks_for_the_time_has_the_printed_digits_and_is_wrong():
     """Stages at the ends of steps see the wrong side: the fault is felt too short."""
     printed, result = POWER_GRID["ex9adj"], swing.ex9adj()
@@ -84,6 +86,7 @@ def test_right_hand_side_that_asks_for_the_time_has_the_printed_digits_and_is_wr
     assert result.integral / right.integral < 0.71
 
 
+@pytest.mark.slow
 def test_optimum_of_ex9opt_is_none_once_the_fault_is_resolved():
     printed = POWER_GRID["ex9opt"]
     power = float(printed["power"])
@@ -93,6 +96,7 @@ def test_optimum_of_ex9opt_is_none_once_the_fault_is_resolved():
     assert converged(1.0, power).gradient - 1 > 15.0
 
 
+@pytest.mark.slow
 def test_optimal_power_and_all_iterates_are_the_printed_ones():
     printed = POWER_GRID["ex3opt"]
     result, norms = swing.ex3opt()
@@ -105,6 +109,7 @@ def test_optimal_power_and_all_iterates_are_the_printed_ones():
     np.testing.assert_allclose(norms[7], residuals[7], rtol=1e-3)  # a difference of rounded numbers
 
 
+@pytest.mark.slow
 def test_optimum_converges_with_the_steps():
     """Slowly, because of the kink of the integrand; the tutorial's is off by 5e-5."""
     powers = [
@@ -129,6 +134,7 @@ def test_gradient_and_hessian_in_the_parameters(method, free):
     assert orders.hessian_order > 2.94
 
 
+@pytest.mark.slow
 def test_exact_newton_through_the_fault_needs_five_iterations():
     reduced = swing.DRIVER.functional(swing.config(), "power")
     result = minimize(reduced, method="bntr", gradient_tolerance=1e-10)
@@ -137,6 +143,7 @@ def test_exact_newton_through_the_fault_needs_five_iterations():
     assert result.x[0] == pytest.approx(swing.ex3opt()[0].x[0], rel=1e-11)
 
 
+@pytest.mark.slow
 def test_later_fault_of_the_same_length_only_shifts_the_swing():
     """From rest nothing happens before the fault: dJ/dfault + dJ/dcleared is a boundary term."""
     stepping = Stepping((0.0, 1.0), "rk8vr", dt=1.0 / 317.0)
@@ -147,6 +154,7 @@ def test_later_fault_of_the_same_length_only_shifts_the_swing():
     assert fault + cleared == pytest.approx(0.0, abs=1e-3 * cleared)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("power", [1.06, 0.9])
 def test_latest_clearing_without_damping_is_that_of_the_equal_area_criterion(power):
     stepping = Stepping((0.0, 1.0), "rk8vr", dt=0.01)
@@ -174,6 +182,7 @@ def test_limit_beyond_the_equilibria_is_named():
 # ---- max(0, .)^2 ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_hessian_jumps_where_a_point_of_the_quadrature_passes_the_limit_and_the_gradient_does_not():
     """By 2 c h (dtheta/dP)^2, which falls with the step; of the continuous cost it would not."""
     stepping = Stepping((0.0, 1.0), "cn", dt=swing.DT, options=swing.EXACT)
@@ -196,6 +205,7 @@ def test_hessian_jumps_where_a_point_of_the_quadrature_passes_the_limit_and_the_
     assert bends[1] == pytest.approx(2e4 * swing.DT * slope**2, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_cubed_overshoot_is_minimised_too():
     config = swing.config(Stepping((0.0, 1.0), "rk4", dt=swing.DT), exponent=3)
     result = minimize(swing.DRIVER.functional(config, "power"), method="blmvm")

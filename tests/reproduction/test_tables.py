@@ -32,6 +32,7 @@ def digits(result):
 PUBLISHED = ["1.59698078", "-2.11577766e-07", "-1.28208466e-06", "-2.1164116e-07"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "stepping"),
     [
@@ -46,6 +47,7 @@ def test_van_der_pol_has_all_published_digits(method, stepping):
     assert digits(van_der_pol.reference()) == PUBLISHED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stepping", [{"dt": 0.5 / 4096}, {"rtol": 1e-8, "dt": 1e-6}])
 def test_van_der_pol_by_crank_nicolson(stepping):
     assert max(van_der_pol.errors(run("cn", **stepping))) < 2e-7
@@ -66,6 +68,7 @@ def test_sensitivities_converge_with_the_order_of_the_method(method):
     assert np.log2(coarse[0] / fine[0]) > expected - 0.1 or fine[0] < 1e-13
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "tolerances", "first_step"),
     [("rk5dp", (1e-7, 1e-9, 1e-11), None), ("cn", (1e-4, 1e-6, 1e-8), 1e-6)],
@@ -86,6 +89,7 @@ def test_loose_explicit_steps_leave_the_stability_interval_and_ruin_the_derivati
     assert van_der_pol.steps_outside(1e-8) == 0
 
 
+@pytest.mark.slow
 def test_first_step_of_crank_nicolson_is_not_controlled():
     large, by_default = (
         van_der_pol.errors(run("cn", rtol=1e-9, atol=1e-9, dt=first)) for first in (5e-4, None)
@@ -126,6 +130,7 @@ def test_published_errors_of_the_adjoint_count_the_edge_as_points(n_points, publ
     assert percent(interior.discrete("rk1fe", DT)) != published
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_points", "method", "dt"), CASES)
 def test_adjoint_tangent_and_forward_equations_are_exact_for_the_scheme(n_points, method, dt):
     expected = case(n_points).discrete(method, dt)
@@ -169,6 +174,7 @@ def test_backsolve_is_unstable_from_thirty_points_on(method):
     assert growths[2] > 1e57
 
 
+@pytest.mark.slow
 def test_backsolve_ruins_the_derivatives_in_a_field_of_diffusivities():
     assert heat.field_error(case(30), "rk4", DT) < 1e-12
     assert heat.field_error(case(30), "rk4", DT, "interpolating") < 1e-12
@@ -178,6 +184,7 @@ def test_backsolve_ruins_the_derivatives_in_a_field_of_diffusivities():
 # ---- Gray-Scott ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_gradient_check_of_gray_scott_has_order_two():
     check = gray_scott.check(n_components=30)
     np.testing.assert_allclose(check.orders, 2.0, atol=0.02)
@@ -213,6 +220,7 @@ def test_forward_sensitivities(name, rtol):
     np.testing.assert_allclose(matrix, printed, rtol=rtol)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "x", "dc"), [("cn", "x", "dc"), ("beuler", "x_beuler", "dc_beuler")]
 )
@@ -257,6 +265,7 @@ def test_gradient_in_a_parameter_that_changes_with_time(method):
     assert check.max() < 1e-7
 
 
+@pytest.mark.slow
 def test_newton_cg_needs_less_work_than_lbfgs():
     """On a coarser grid for a third of the time; sweeps with typical costs in forward solves."""
     runs = newton_cg.compared(
