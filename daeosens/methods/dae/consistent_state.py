@@ -82,10 +82,13 @@ class ConsistentState:
         right, length = self._rows.take(self._full), math.inf
         for _ in range(ITERATIONS):
             with closing(self._linearise(time, out, p)) as linear:
+                # Newton's step for y alone: differential variables are given
                 step = linear.solve(right)
                 length, noise, share = largest(step), 0.0, 1.0
                 if not math.isfinite(length):
                     break
+                # damping by the natural monotonicity test (Deuflhard, Newton Methods for Nonlinear
+                # Problems, 2004, chapter 3): the next step with the same matrix has to be shorter
                 while length > noise:
                     out.copy(trial)
                     self._columns.add(-share, step, trial)
@@ -95,12 +98,13 @@ class ConsistentState:
                     if ahead <= (1.0 - 0.5 * share) * length:
                         trial.copy(out)
                         break
+                    # a step that does not shrink may be rounding: then it is the answer
                     if noise == 0.0:
                         noise = self._noise(time, out, p, linear)
                     share *= 0.5
                     if share < SHORTEST:
                         raise self._failure(time, out, p, length)
-                else:
+                else:  # no longer than rounding: solved
                     linear.check_regular()
                     return p
         raise self._failure(time, out, p, length)

@@ -64,6 +64,7 @@ class RungeKuttaSecondOrder:
         s = len(tableau.b)
         moments = [self._stages.time(i, t, h) for i in range(s)]
         slopes = self._fill_stages(moments, p)
+        # forward: the tangent of every stage, dU_i = du + h sum_j a_ij dk_j, along each direction
         tangents = [
             self._stage_tangents(h, sensitivity, slopes, moments, p) for sensitivity in directions
         ]
@@ -71,9 +72,10 @@ class RungeKuttaSecondOrder:
         weight, weight_dot = self._weight, self._weight_dot
         clock = StageTimeAndSize(self._problem, p, h, densities, len(directions)) if times else None
         known = first.kept(step)
+        # back: the stage adjoints l_i = h f_u^T (b_i lam + sum_j a_ji l_j), and their derivatives
         for i in reversed(range(s)):
             point, share = (moments[i], self._stages.states[i], p), h * float(tableau.b[i])
-            if known is not None:
+            if known is not None:  # an earlier direction has carried the adjoint itself back
                 weight = known[s - 1 - i]
             else:
                 weigh(tableau, i, first.lam, self._adjoints[0], weight)
@@ -91,9 +93,11 @@ class RungeKuttaSecondOrder:
                     clock.add_first()
             for k, sensitivity in enumerate(directions, start=1):
                 stage = tangents[k - 1][i]
+                # the same recurrence for the derivatives of the adjoint ...
                 weigh(tableau, i, sensitivity.lam_dot, self._adjoints[k], weight_dot)
                 out = (self._adjoints[k][i], sensitivity.mu_dot)
                 pull_back(h, slopes[i], weight_dot, *out, self._by_p)
+                # ... and the change of f_u and f_p along the direction: w.f_uu dU + w.f_up dp
                 direction = (stage.state, sensitivity.dp)
                 self._problem.rhs_hessian(point, weight, direction, (self._by_u, self._by_p))
                 out[0].axpy(h, self._by_u)

@@ -401,11 +401,13 @@ class _EventLoop:
         t, h, u = log.times[-2], log.sizes[-1], log.states[-2]
         roots = located(detector, t, h, u, log.states[-1])
         size, end, bracketed = roots[0]
+        # roots closer than rounding can order are one instant, whose order is looked at below
         together = [root.surface for length, _, root in roots if length - size <= TOGETHER * h]
         if log.times[-1] in self._observed and h - size <= self._rounding:
             log.stay(self.mode, self.p)  # what is observed before the event is so at a fixed time
             size, end = 0.0, log.states[-1]
         log.end_at(bracketed.surface.switch, size, end)
+        # the scale of each function: what it is at both ends of the step
         ways = [abs(root.curve.at(0.0)[0]) + abs(root.curve.at(1.0)[0]) for _, _, root in roots]
         self._check_order(together, ways)
         return together
@@ -422,11 +424,13 @@ class _EventLoop:
         if len(surfaces) > 2:
             raise at_one_instant(log.times[-1], names)
         now = HybridState(log.times[-1], end, self.p, self.mode)
+        # the first event is applied; the other function must still be zero, or its event is lost
         for first, other, way in zip(surfaces, surfaces[::-1], ways[1::-1], strict=True):
             _, after = _happening(first).apply(self.problem, now, self._consistency)
             left = abs(other.at(now.t, after.state, after.p))
             if left > 1e-8 * way:  # afterwards the other one does not happen
                 raise at_one_instant(log.times[-1], names)
+        # both orders have to give the same state, mode, parameters and derivatives
         step = Step(t, h, u, end, self.p)
         known = self.problem, self._smooth, self.stepping, self._consistency
         check_order(SimultaneousEvents(*known, step, self.mode), *map(_happening, surfaces))

@@ -36,11 +36,11 @@ def located(
     """
     ends: list[tuple[float, PETSc.Vec, EventBracket]] = []
     for bracketed in detector.hits:
-        if bracketed.low < bracketed.high:
+        if bracketed.low < bracketed.high:  # a sign change inside the step: find its root
             ends.append((*locate(detector, bracketed, t, h, u), bracketed))
-        elif bracketed.low:
+        elif bracketed.low:  # low = high = 1: the step ends on the surface as it is
             ends.append((h, u_next, bracketed))
-        else:
+        else:  # low = high = 0: the state leaves a surface on which it rested
             if bracketed.size < math.inf:
                 _refuse_late_start(detector, bracketed, t, h, u)
             ends.append((0.0, u.copy(), bracketed))
@@ -60,6 +60,8 @@ def locate(
     curve = bracketed.curve.deflated() if on else bracketed.curve
     low, high, side = bracketed.low, bracketed.high, bracketed.side
     state, spare, p = u.duplicate(), u.duplicate(), detector.runner.p
+    # the unknown is x = (size of the step) / h: each value of g takes a step of size x h from u, so
+    # that the root is one of the discrete solution, of which derivatives are taken, not of a fit
     x = curve.root(low, high)
     if not low < x < high:
         x = 0.5 * (low + high)
@@ -78,34 +80,41 @@ def locate(
             x, halved = 0.5 * (x + best[1]), True
             continue
         sample = surface.at(t + x * h, state, p)
+        # a step that starts on the surface has the root x = 0, which is divided out: g / x
         value = sample / x if on else sample
         slope = curve.at(x)[1]
+        # Newton's change; a slope of the wrong sign gives one that is too long, and bisection below
         change = -value / slope if slope * side < 0.0 else 2.0 * (high - low)
         # the middle of the bracket tells nothing of how near the last point was to its rounding
         stalled = not halved and abs(value) > 0.5 * last_value
         last_value = abs(value)
+        # the best point is kept, with its state in ``spare``: the last one need not be the best
         if best is None or abs(value) < best[0]:
             best = (abs(value), x, sample)
             state, spare = spare, state
+        # done: an exact zero, a change below the rounding of the time, or values that are rounding
         if sample == 0.0 or abs(change) <= resolution or (stalled and abs(change) < STALLED):
             break
-        if value * side > 0.0:
+        if value * side > 0.0:  # still the sign of the start of the bracket
             low = x
         else:
             high = x
         if high - low <= resolution:
             break
+        # points too near to each other would spoil the divided differences of the interpolation
         if curve.nearest(x) >= NEIGHBOURS:
             curve = curve.add(x, value)
         # from one side Newton's method leaves the bracket wide: values tell whether it converges
         slow = slow + 1 if stalled else 0
         following = x + change
+        # bisection where Newton's method leaves the bracket, or values hardly shrink any more
         halved = slow > 3 or not low < following < high
         if halved:
             following, slow = 0.5 * (low + high), 0
         x = following
     assert best is not None
     size, value = best[1] * h, best[2]
+    # a value that stays large at the root: the function jumps over zero, as bisection will tell
     if abs(value) > JUMP * bracketed.size:
         x, value = _bisected(detector, bracketed, t, h, u, spare)
         size = x * h
