@@ -76,7 +76,10 @@ def hybrid(
         ):
             complaints.append(f'mode "{name}" is {problem}; expected: the shape of {first}')
         if problem.monitor is not None:
-            complaints.append(f'mode "{name}" is a DAEO, whose optimisers would not be followed')
+            complaints.append(
+                f'mode "{name}" is a DAEO, whose optimisers would not be followed; expected: one '
+                "DAEO, with a parameter in f and h that its events change"
+            )
         if problem.events or problem.modes:
             complaints.append(f'mode "{name}" has events of its own; expected: all in one list')
     if complaints:
