@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -89,6 +89,7 @@ def warn_of_kinks(trajectory: Trajectory, cost: Cost | None = None) -> None:
     cost : Cost, optional
         That whose Hessian is multiplied.
     """
+    _warn_of_passed_jumps(trajectory)
     for place in _places(trajectory, _equations(trajectory)):
         what, then = "a kink or jump", "lack what the moving time of that change contributes"
         if not place.kink and not place.jump:
@@ -136,10 +137,36 @@ def warn_of_jumps(trajectory: Trajectory, costs: Sequence[Cost] = ()) -> None:
                         "breakpoints= for a jump at a time that is known; a smooth function"
                     )
                     break
+            else:
+                _warn_of_passed_jumps(trajectory)
     for cost in costs:
         if cost.densities:
             _warn_of_densities(trajectory, cost)
         _warn_on_kinks(trajectory, cost, second=False)
+
+
+def _warn_of_passed_jumps(trajectory: Trajectory) -> None:
+    """Warn where f jumps in t alone inside a step that moves with the time of an event.
+
+    Where steps stay where they are such a jump does too, and derivatives lack nothing.  Times that
+    follow an event pass it, and as much of the run is on its other side.
+    """
+    problem = trajectory.problem
+    moving = [record.timed for record in trajectory.records]
+    if not any(moving) or not _known_equations(problem) or problem.comm.size > 1:
+        return
+    fixed = {n for n, moves in enumerate(moving) if not moves}
+    for place in _places(trajectory, _equations(trajectory, in_time=True), fixed):
+        if place.jump:
+            _SEEN.of(problem).equations_jump = True
+            _warn(
+                f"the equations jump near t = {place.time:.6g} inside a step that follows an event "
+                "and moves with its time: gradients lack what passes from one side of that jump "
+                "to the other\n"
+                "  try: breakpoints= at the times at which the equations jump: a table read by "
+                "int(t), a switch"
+            )
+            return
 
 
 def _warn(message: str) -> None:
@@ -233,7 +260,7 @@ def _known_equations(problem: Problem) -> bool:
     return any(mode.branches is not None for mode in (problem.modes or {"": problem}).values())
 
 
-def _equations(trajectory: Trajectory) -> _Piecewise | None:
+def _equations(trajectory: Trajectory, in_time: bool = False) -> _Piecewise | None:
     """Return f, or F at the rate of each step; None where nothing is known of its branches."""
     if not _known_equations(trajectory.problem):
         return None
@@ -253,7 +280,8 @@ def _equations(trajectory: Trajectory) -> _Piecewise | None:
         problem, p = equations(n), np.asarray(parameters(n))
         if problem.branches is None:
             return Decisions.none()
-        return problem.branches(t, u, p, *[rate_of(n)] * (problem.form == "residual"))
+        rates = [rate_of(n)] * (problem.form == "residual")
+        return problem.branches(t, u, p, *rates, in_time=in_time)
 
     def value(n: int, t: float, u: Array) -> Array:
         problem = equations(n)
@@ -282,11 +310,13 @@ def _density(trajectory: Trajectory, scalar: Any, in_time: bool = False) -> _Pie
     return _Piecewise(decide, value)
 
 
-def _places(trajectory: Trajectory, function: _Piecewise | None) -> Iterator[_Place]:
-    """Yield where a function or its slope jumps inside of steps."""
+def _places(
+    trajectory: Trajectory, function: _Piecewise | None, elsewhere: Set[int] = frozenset()
+) -> Iterator[_Place]:
+    """Yield where a function or its slope jumps inside of steps, but for those ``elsewhere``."""
     if function is None:
         return
-    left_out = {crossing.step for crossing in trajectory.crossings}
+    left_out = set(elsewhere) | {crossing.step for crossing in trajectory.crossings}
     short = NOTHING * float(trajectory.times[-1] - trajectory.times[0])
     left_out |= set(np.flatnonzero(trajectory.step_sizes <= short).tolist())
     for n, place in _crossings(trajectory, function, left_out):

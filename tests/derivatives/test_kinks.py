@@ -326,3 +326,56 @@ def test_later_runs_are_looked_at_ever_more_rarely():
             adjoint(run, LEVEL)
         looks += [k] * bool(told)
     assert looks == [1, 2, 4, 8, 16]
+
+
+def weather(t, u, p):
+    """Fill a reservoir, by a daily table that is read by the number of the day."""
+    return np.array([1.0 + int(t) ** 2 * p[1] - 0.1 * u[0]])
+
+
+def refilled(**options):
+    refill = Event(lambda t, u, p: u[0] - p[0], reset=lambda t, u, p: 0.0 * u, direction=1)
+    return ODE(weather, 1, ["level", "rain"], events=[refill], **options)
+
+
+def level_at_the_end(level, rain):
+    """Return u(5.5) in closed form, day by day."""
+    t, u = 0.0, 0.0
+    while t < 5.5:
+        end, rest = min(np.floor(t + 1e-12) + 1.0, 5.5), 10.0 * (1.0 + int(t + 1e-12) ** 2 * rain)
+        full = t + 10.0 * np.log((rest - u) / (rest - level))
+        if full < end:
+            t, u = full, 0.0
+        else:
+            t, u = end, rest - (rest - u) * np.exp(-0.1 * (end - t))
+    return u
+
+
+@pytest.mark.parametrize("derive", [adjoint, lambda *run: hessian_product(*run, dp=[1.0, 0.0])])
+def test_steps_that_follow_an_event_past_a_jump_in_time_are_told(derive):
+    stepping, values = Stepping((0.0, 5.5), "rk6vr", rtol=1e-8), [2.5, 0.3]
+    with pytest.warns(KinkWarning, match=r"jump near t = \d inside a step that follows an event"):
+        derive(solve(refilled(), [0.0], values, stepping), LEVEL)
+
+
+def test_with_breakpoints_steps_that_follow_an_event_are_right():
+    stepping, values = Stepping((0.0, 5.5), "rk6vr", rtol=1e-8), np.array([2.5, 0.3])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run = solve(refilled(breakpoints=[1.0, 2.0, 3.0, 4.0, 5.0]), [0.0], values, stepping)
+        gradient = adjoint(run, LEVEL)
+    moves = 1e-5 * np.eye(2)
+    exact = [
+        (level_at_the_end(*(values + move)) - level_at_the_end(*(values - move))) / 2e-5
+        for move in moves
+    ]
+    assert abs(gradient.value - level_at_the_end(*values)) < 1e-7
+    np.testing.assert_allclose(gradient.p, exact, rtol=1e-6)
+
+
+def test_jumps_in_time_are_nothing_to_steps_that_stay():
+    problem = ODE(weather, 1, ["level", "rain"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run = solve(problem, [0.0], [2.5, 0.3], Stepping((0.0, 5.5), "rk6vr", rtol=1e-8))
+        adjoint(run, LEVEL)

@@ -206,7 +206,9 @@ class _Branches:
         self._whole = np.tile(np.array(whole), points)
         self._values = PETSc.Vec().createSeq(self._whole.size, comm=PETSc.COMM_SELF)
 
-    def __call__(self, t: float, u: Array, p: Array) -> Decisions:
+    def __call__(self, t: float, u: Array, p: Array, *, in_time: bool = False) -> Decisions:
+        if in_time:  # what depends on t alone is not among the values
+            return Decisions.none()
         write(self._state, u)
         self._stencil.apply("branches", t, p, (self._state,), self._values)
         return Decisions(read(self._values).copy(), self._whole)
