@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from daeosens.costs.cost import At, Cost
 from daeosens.costs.least_squares import lower_observe
-from daeosens.costs.objective import after_zero, check_event, minus, multiple, negative, plus
+from daeosens.costs.objective import after_zero, minus, multiple, negative, plus, require_event
 from daeosens.costs.sum_of_squares import ArrayResidual, SumOfSquares, TimeResidual
 from daeosens.errors import InputError, UnsupportedError, require
 from daeosens.petsc.vectors import Array, finite_array
@@ -115,7 +115,7 @@ class EventData:
 
     def lower(self, problem: Problem, final_time: float) -> Cost:
         """Return one scalar for each event."""
-        check_event(problem, self.event)
+        require_event(problem, self.event)
         residuals = self._residuals(problem)
         branches = None if self.observe is None else Branches(self.observe)
         after = self.side == "after"

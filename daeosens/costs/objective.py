@@ -71,7 +71,7 @@ def negative(self: Any) -> Sum:
     return Sum(((-1.0, self),))
 
 
-def check_objective(objective: object) -> None:
+def require_objective(objective: object) -> None:
     """Refuse what is no objective: a bare function, for instance.
 
     Raises
@@ -235,7 +235,7 @@ class AtEvent:
 
     def lower(self, problem: Problem, final_time: float) -> Cost:
         """Return one scalar at the event."""
-        check_event(problem, self.event)
+        require_event(problem, self.event)
         derivatives = Derivatives(
             self.gradient_u, self.gradient_p, self.value_t, self.hessian_product, self.hessian_t
         )
@@ -249,7 +249,7 @@ class AtEvent:
     __mul__ = __rmul__ = multiple
 
 
-def check_event(problem: Problem, event: str) -> None:
+def require_event(problem: Problem, event: str) -> None:
     """Refuse an event that the problem does not have.
 
     Raises

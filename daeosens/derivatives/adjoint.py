@@ -9,7 +9,7 @@ from typing import overload
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Cost, value_at_points
-from daeosens.costs.objective import Objective, check_objective
+from daeosens.costs.objective import Objective, require_objective
 from daeosens.derivatives.engines.choice import Engine, check_engine, wants_compiled
 from daeosens.derivatives.engines.request import of_costs
 from daeosens.derivatives.kinks import warn_of_jumps
@@ -186,7 +186,7 @@ def adjoint(
     if not objectives:
         raise InputError("no objective given", expected="at least one")
     for cost in objectives:
-        check_objective(cost)
+        require_objective(cost)
     problem = trajectory.problem
     final_time = float(trajectory.times[-1])
     costs = [objective.lower(problem, final_time) for objective in objectives]
@@ -227,7 +227,7 @@ def evaluate(trajectory: Trajectory, objective: Objective) -> float:
     0.135335
     """
     check_trajectory(trajectory)
-    check_objective(objective)
+    require_objective(objective)
     problem = trajectory.problem
     cost = objective.lower(problem, float(trajectory.times[-1]))
     if not cost.densities:

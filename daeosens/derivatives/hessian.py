@@ -8,7 +8,7 @@ from typing import Any, overload
 
 from petsc4py import PETSc
 
-from daeosens.costs.objective import Objective, check_objective
+from daeosens.costs.objective import Objective, require_objective
 from daeosens.derivatives.adjoint import Gradient, Rows, evaluate_cost, shared
 from daeosens.derivatives.directions import Rows as Directions
 from daeosens.derivatives.directions import Vector, pairs_of
@@ -200,7 +200,7 @@ def hessian_sweep(
         engine=engine,
     )
     check_directions(directions)
-    check_objective(objective)
+    require_objective(objective)
     cost = objective.lower(trajectory.problem, float(trajectory.times[-1]))
     memory = Memory() if memory is None else memory
     if memory.value is None:  # the first product with this Hessian

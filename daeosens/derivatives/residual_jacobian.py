@@ -11,7 +11,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.costs.cost import At, Cost, Direction, Observation, Point, Squares, When
-from daeosens.costs.objective import Objective, check_objective
+from daeosens.costs.objective import Objective, require_objective
 from daeosens.derivatives.adjoint import shared
 from daeosens.derivatives.engines.choice import Sweep, choose_sweep
 from daeosens.derivatives.engines.request import AdjointRequest
@@ -159,7 +159,7 @@ def gauss_newton_product(
         dp=dp,
         engine=engine,
     )
-    check_objective(objective)
+    require_objective(objective)
     if choose_sweep(trajectory, engine) == "vectors":
         refuse_one_way_solver(trajectory)
     _terms(trajectory, objective)  # what is no sum of squares is refused before the sweeps

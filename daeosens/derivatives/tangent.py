@@ -12,7 +12,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities, change
-from daeosens.costs.objective import Objective, check_objective
+from daeosens.costs.objective import Objective, require_objective
 from daeosens.derivatives.directions import Rows, Vector, pairs_of
 from daeosens.derivatives.engines.choice import (
     Sweep,
@@ -99,7 +99,7 @@ class Tangent:
     @unwrapped
     def derivative(self, objective: Objective) -> float:
         """Return the directional derivative of a cost.  Collective."""
-        check_objective(objective)
+        require_objective(objective)
         trajectory = self.trajectory
         problem = trajectory.problem
         cost = objective.lower(problem, float(trajectory.times[-1]))

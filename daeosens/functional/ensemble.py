@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from daeosens.costs.objective import Objective, check_objective
+from daeosens.costs.objective import Objective, require_objective
 from daeosens.derivatives.adjoint import adjoint, evaluate
 from daeosens.derivatives.solve import solve
 from daeosens.errors import GrazingError, InputError, SolveError, require
@@ -121,7 +121,7 @@ def solve_batch(
     require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
     require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk6vr", rtol=1e-6)')
     if objective is not None:
-        check_objective(objective)
+        require_objective(objective)
     comm = MPI.COMM_SELF if comm is None else comm
     agree(
         comm,

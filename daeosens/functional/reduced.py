@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.costs.objective import Objective, check_objective
+from daeosens.costs.objective import Objective, require_objective
 from daeosens.derivatives.adjoint import Gradient, adjoint, evaluate, shared
 from daeosens.derivatives.discretization_error import halved, repeated
 from daeosens.derivatives.engines.arrays.hessian import DIRECTIONS
@@ -139,7 +139,7 @@ class Reduced:
             engine=engine,
         )
         check_engine(engine)
-        check_objective(objective)
+        require_objective(objective)
         require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk6vr", rtol=1e-6)')
         if not hasattr(control, "unpack"):
             raise InputError(

@@ -26,7 +26,7 @@ from petsc4py import PETSc
 from daeosens.errors import DaeosensError, InputError, nearest
 from daeosens.io.files import replace_file, require_file, unwritable
 from daeosens.petsc.agreement import on_every_rank, on_first_rank
-from daeosens.petsc.row_blocks import Block, block_of
+from daeosens.petsc.row_blocks import RowBlock, block_of
 from daeosens.petsc.vectors import read, write
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -76,7 +76,7 @@ def write_vec(path: Path, name: str, vec: PETSc.Vec) -> None:
         on_first_rank(comm, lambda: _write_virtual(path, name, blocks or []))
 
 
-def _write_virtual(path: Path, name: str, blocks: list[tuple[str, Block]]) -> None:
+def _write_virtual(path: Path, name: str, blocks: list[tuple[str, RowBlock]]) -> None:
     layout = _h5.VirtualLayout(shape=blocks[0][1].shape, dtype=np.float64)
     for file_name, block in blocks:
         if all(block.extent):

@@ -9,7 +9,7 @@ from petsc4py import PETSc
 
 
 @dataclass(frozen=True)
-class Block:
+class RowBlock:
     """The part of an array that one rank owns: whole shape, first index and extent by axis."""
 
     shape: tuple[int, ...]
@@ -22,7 +22,7 @@ class Block:
         return tuple(slice(s, s + e) for s, e in zip(self.start, self.extent, strict=True))
 
 
-def block_of(vec: PETSc.Vec) -> Block:
+def block_of(vec: PETSc.Vec) -> RowBlock:
     """Say which part of the stored array belongs to this rank."""
     dm = vec.getDM()
     if dm.handle and dm.getType() == PETSc.DM.Type.DA:  # without a DM the handle is 0 (PETSc 3.26)
@@ -30,6 +30,6 @@ def block_of(vec: PETSc.Vec) -> Block:
         starts, extents = da.getCorners()
         dof = da.getDof()
         shape = (*da.getSizes()[::-1], dof)
-        return Block(shape, (*starts[::-1], 0), (*extents[::-1], dof))
+        return RowBlock(shape, (*starts[::-1], 0), (*extents[::-1], dof))
     start, end = vec.getOwnershipRange()
-    return Block((vec.getSize(),), (start,), (end - start,))
+    return RowBlock((vec.getSize(),), (start,), (end - start,))

@@ -11,8 +11,7 @@ from petsc4py import PETSc
 from daeosens.costs.cost import Scalar
 from daeosens.costs.event_data import EventData
 from daeosens.costs.least_squares import LeastSquares
-from daeosens.costs.objective import Objective, Sum
-from daeosens.costs.objective import check_objective as require_objective
+from daeosens.costs.objective import Objective, Sum, require_objective
 from daeosens.costs.prior import Prior
 from daeosens.costs.scalar import Callback
 from daeosens.petsc.vectors import Array, dot, gather, read

@@ -31,7 +31,7 @@ class Trace:
 
 
 @dataclass
-class Tracer:
+class ProfileTracer:
     """Follows one profile to both sides."""
 
     cut: ConditionalFunctional

@@ -19,7 +19,7 @@ from daeosens.functional.functional import Functional, require_functional
 from daeosens.inverse.identifiability import Scale
 from daeosens.inverse.uncertainty.conditional_functional import ConditionalFunctional
 from daeosens.inverse.uncertainty.covariance import Covariance
-from daeosens.inverse.uncertainty.profile_trace import End, Tracer
+from daeosens.inverse.uncertainty.profile_trace import End, ProfileTracer
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, gather, scatter
 
@@ -310,12 +310,14 @@ def profile(
         width = (math.sqrt(2.0 * height) if by_height else quantile) * error
         if width == 0.0:  # on a bound, from which J rises with its slope
             width = height / max(abs(float(slope[i])), 1e-300)
-        tracer = Tracer(cut, base, height, width, points, reach, tolerance, kind, max_iterations)
+        tracer = ProfileTracer(
+            cut, base, height, width, points, reach, tolerance, kind, max_iterations
+        )
         entries.append(_entry(name, estimate.scales[i], tracer))
     return Profiles(level, tuple(entries))
 
 
-def _entry(name: str, scale: Scale, tracer: Tracer) -> Profile:
+def _entry(name: str, scale: Scale, tracer: ProfileTracer) -> Profile:
     trace = tracer.trace()
     notes = trace.notes
     lowest = int(np.argmin(trace.rise))

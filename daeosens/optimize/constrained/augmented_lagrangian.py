@@ -11,7 +11,7 @@ from mpi4py import MPI
 from petsc4py import PETSc
 
 from daeosens.errors import SolveError
-from daeosens.optimize.constrained.kkt import Search, StandardForm
+from daeosens.optimize.constrained.kkt import SearchRecord, StandardForm
 from daeosens.optimize.constrained.lagrangian import Point
 from daeosens.optimize.failed_solve_barrier import ARMIJO, MORE_THUENTE, steepness
 from daeosens.petsc.options import Options, Scope
@@ -98,7 +98,7 @@ class AugmentedLagrangian:
 
     Parameters
     ----------
-    search : Search
+    search : SearchRecord
         The record.
     form : StandardForm
         TAO's form of the problem.
@@ -106,7 +106,7 @@ class AugmentedLagrangian:
         Where TAO begins and moves.
     """
 
-    def __init__(self, search: Search, form: StandardForm, x: PETSc.Vec) -> None:
+    def __init__(self, search: SearchRecord, form: StandardForm, x: PETSc.Vec) -> None:
         self.search = search
         self.form = replace(form, value_scale=WEIGHT * form.value_scale)
         self.x = x

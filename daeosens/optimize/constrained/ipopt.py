@@ -16,7 +16,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.errors import InputError, OptionError, SolveError
-from daeosens.optimize.constrained.kkt import Search
+from daeosens.optimize.constrained.kkt import SearchRecord
 from daeosens.optimize.constrained.lagrangian import Point
 from daeosens.petsc.vectors import Array, gather, scatter
 from daeosens.problem.callback_guard import unwrapped
@@ -56,7 +56,7 @@ class Ipopt:
 
     Parameters
     ----------
-    search : Search
+    search : SearchRecord
         The record, which has begun: scales are those of the start.
     x : Vec [k]
         The start, not changed.
@@ -68,7 +68,7 @@ class Ipopt:
     Waechter and Biegler, Math. Program. 106, 2006.
     """
 
-    def __init__(self, search: Search, x: PETSc.Vec, options: Mapping[str, Any]) -> None:
+    def __init__(self, search: SearchRecord, x: PETSc.Vec, options: Mapping[str, Any]) -> None:
         assert search.reference is not None
         self.search = search
         self.comm = x.comm.tompi4py()
@@ -238,7 +238,7 @@ class Ipopt:
         return reason is not None and reason == _Reason.CONTINUE_ITERATING
 
 
-def _limits(search: Search, k: int, comm: Any) -> tuple[Array, Array]:
+def _limits(search: SearchRecord, k: int, comm: Any) -> tuple[Array, Array]:
     """Return the bounds of all of x."""
     if search.limits is None:
         return np.full(k, -np.inf), np.full(k, np.inf)

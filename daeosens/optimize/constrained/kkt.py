@@ -125,7 +125,7 @@ def standard_form(lagrangian: Lagrangian, value_scale: float, scale: Array) -> S
 
 
 @dataclass
-class Search:
+class SearchRecord:
     """The record of a search, and when it ends.
 
     Parameters

@@ -12,7 +12,7 @@ from daeosens.errors import InputError, UnsupportedError, suggestion
 from daeosens.functional.functional import Functional
 from daeosens.optimize.constrained.augmented_lagrangian import DEFAULTS, AugmentedLagrangian
 from daeosens.optimize.constrained.ipopt import Ipopt, check_casadi
-from daeosens.optimize.constrained.kkt import KktProgress, Search, StandardForm
+from daeosens.optimize.constrained.kkt import KktProgress, SearchRecord, StandardForm
 from daeosens.optimize.constrained.lagrangian import Lagrangian
 from daeosens.optimize.constrained.result import (
     CONSTRAINED_METHODS,
@@ -133,7 +133,7 @@ def minimize_constrained(
         _check_dense(lagrangian, limits)
         lagrangian.check_second_order()
     local = None if limits is None else (read(limits[0]).copy(), read(limits[1]).copy())
-    search = Search(
+    search = SearchRecord(
         lagrangian, local, gradient_tolerance, constraint_tolerance, int(max_iterations), report
     )
     form = search.begin(x)
@@ -155,7 +155,11 @@ def _check_dense(lagrangian: Lagrangian, limits: Bounds | None) -> None:
 
 
 def _run(
-    search: Search, form: StandardForm, start: PETSc.Vec, chosen: Options, limits: Bounds | None
+    search: SearchRecord,
+    form: StandardForm,
+    start: PETSc.Vec,
+    chosen: Options,
+    limits: Bounds | None,
 ) -> int:
     """Set TAO's augmented Lagrangian up, run it and return its reason to stop."""
     x: PETSc.Vec = start.copy()

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.optimize.constrained.kkt import KktIterate, Search
+from daeosens.optimize.constrained.kkt import KktIterate, SearchRecord
 from daeosens.optimize.constrained.optimality import Optimality
 from daeosens.petsc.vectors import Array, write
 
@@ -185,7 +185,7 @@ class ConstrainedResult:
 
 
 def constrained_result(
-    search: Search, method: str, reason: int, seconds: float
+    search: SearchRecord, method: str, reason: int, seconds: float
 ) -> ConstrainedResult:
     """Sum up."""
     law, iterates = search.lagrangian, search.iterates

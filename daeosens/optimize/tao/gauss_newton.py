@@ -71,7 +71,7 @@ class GaussNewton:
 
 
 @dataclass(frozen=True)
-class Regularized:
+class BRGNRegularized:
     """J plus what an option of BRGN adds: weight |x|^2 / 2, or a smoothed weight |x|_1.
 
     Parameters
@@ -166,14 +166,14 @@ def regularized(functional: Functional) -> Functional:
             expected='"lm", "l2pure" or "l1dict"',
             remedy="a Prior in the objective, which is also what the result is then judged by",
         )
-    return Regularized(
+    return BRGNRegularized(
         functional, kind, options.getReal(WEIGHT, 1e-4), options.getReal(SMOOTHING, 1e-6)
     )
 
 
 def plain(functional: object) -> HasResidualJacobian:
     """Return J without what BRGN adds."""
-    inner: Any = functional.functional if isinstance(functional, Regularized) else functional
+    inner: Any = functional.functional if isinstance(functional, BRGNRegularized) else functional
     return inner
 
 

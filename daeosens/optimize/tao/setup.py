@@ -16,7 +16,7 @@ from daeosens.optimize.methods import METHODS, NEWTON, PRODUCTS, bounds_complain
 from daeosens.optimize.start import Bounds
 from daeosens.optimize.stopping import GRADIENT
 from daeosens.optimize.tao import gauss_newton as least_squares
-from daeosens.optimize.tao.gauss_newton import GaussNewton, Regularized
+from daeosens.optimize.tao.gauss_newton import BRGNRegularized, GaussNewton
 from daeosens.optimize.tao.newton import (
     HessianOperator,
     Product,
@@ -139,7 +139,7 @@ def _operator(
 ) -> HessianOperator | None:
     """Return what TAO multiplies with, or None where it has no use for that or its own."""
     functional = descent.evaluations.functional
-    if descent.algorithm not in NEWTON or isinstance(functional, Regularized):
+    if descent.algorithm not in NEWTON or isinstance(functional, BRGNRegularized):
         return None
     descent.stopping = replace(descent.stopping, patience=PATIENCE)
     whole: Callable[[PETSc.Vec], Array] | None = None
