@@ -80,6 +80,7 @@ def test_a_model_is_compiled_once_and_again_if_it_changes(cache):
     assert not list(cache.glob("compiling-*"))
 
 
+@pytest.mark.slow
 def test_another_process_finds_what_was_compiled(cache):
     first = swing(pendulum())
     (process,) = start(1, damping=0.1)
@@ -99,6 +100,7 @@ def start(count, damping):
     ]
 
 
+@pytest.mark.slow
 def test_of_concurrent_processes_one_compiles(cache, monkeypatch):
     monkeypatch.setenv("DELAY", "1")
     running = start(2, damping=0.3)

@@ -26,6 +26,7 @@ def nearest(t, x, y, p):
     return (y[0] - x[0]) ** 2 + (y[1] - 1.0) ** 2
 
 
+@pytest.mark.slow
 def test_the_nearest_point_of_a_disc_and_of_what_is_outside_of_it():
     search = make(nearest, [disc], [[-2, 2]] * 2)
     for x in (0.3, 1.5, -0.2):
@@ -113,6 +114,7 @@ def test_minimisers_are_those_of_many_starts(seed):
     assert apart.min(axis=0).max() < 1e-3  # and none too many
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_unchanged_is_never_wrong(seed):
     h, constraints = random_problem(np.random.default_rng(seed))

@@ -127,6 +127,7 @@ def test_adjoint_is_the_transpose_of_the_tangent(simple, method):
         assert duality(run, cost) < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["rk4", "cn", "esdirk4"])
 @pytest.mark.parametrize("what", ["state", "optimiser", "integral", "time"])
 def test_taylor_remainders_fall_with_orders_two_and_three(what, method):
@@ -164,6 +165,7 @@ def test_raw_optimiser_in_the_state_has_the_derivatives_of_the_discrete_program(
     assert duality(run, cost) < 1e-12
 
 
+@pytest.mark.slow
 def test_parameters_are_found_again_from_data_on_both_sides_of_the_jump(simple):
     times = np.linspace(0.0, 1.0, 21)
     exact = ds.solve(simple, [1.0], P, ds.Stepping((0.0, 1.0), "rk4", dt=0.01), t_eval=times[1:-1])
@@ -194,6 +196,7 @@ def waves(t, x, y, p):
     return (x[0] - y[0]) ** 2 + p.a * np.sin(5.0 * y[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "steps", "error"),
     [
@@ -222,6 +225,7 @@ def test_optimisers_that_emerge_are_jumped_to(method, steps, error):
     assert duality(run, cost) < 1e-12
 
 
+@pytest.mark.slow
 def test_optimisers_live_from_fold_to_fold():
     """h_y = 0 and h_yy = 0: sin(5y) = 2/25, and x is what makes y stationary."""
     model = ds.DAEO(grow, waves, size=(1, 1), parameters=["c", "a"], box=(-20.0, 20.0))
@@ -250,6 +254,7 @@ def test_optimisers_live_from_fold_to_fold():
             assert branch.died == np.inf
 
 
+@pytest.mark.slow
 def test_gradients_through_two_jumps_are_those_of_differences():
     model = ds.DAEO(grow, waves, size=(1, 1), parameters=["c", "a"], box=(-20.0, 20.0))
 
@@ -276,6 +281,7 @@ def three_wells(t, x, y, p):
     return wells + a * np.cos(np.pi / 4 * y[0]) + b * np.sin(np.pi / 8 * y[0]) ** 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["rk6vr", "rk4", "esdirk4"])
 def test_two_jumps_within_one_step_are_both_found(method):
     """0.007 apart: a run that looks at the ends of its steps sees one, and a third optimum."""
@@ -294,6 +300,7 @@ def test_two_jumps_within_one_step_are_both_found(method):
     np.testing.assert_allclose(gradient, -4 * np.exp(p - 1), atol=10 * error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["rk6vr", "rk4"])
 def test_a_jump_there_and_back_within_a_step_is_found(method):
     def h(t, x, y, p):

@@ -73,6 +73,7 @@ def test_a_bound_becomes_active_with_the_order_of_the_method(clipped, method, or
     assert np.polyfit(np.log(steps), np.log(errors), 1)[0] > order - 0.2
 
 
+@pytest.mark.slow
 def test_a_bound_that_holds_at_the_start_is_released_where_the_closed_form_says():
     """Of y = min(p1 sin(t), 0.5), first and last free; of y = max(-x, -0.5), at first not."""
     model = ds.DAEO(
@@ -127,6 +128,7 @@ def test_bang_bang_control_is_a_jump_between_bounds(method, steps):
     assert by == pytest.approx(np.array([-switch, -switch, 1.0]) / (p[0] + p[1]), abs=1e-13)
 
 
+@pytest.mark.slow
 def test_an_optimiser_that_a_bound_lets_go_where_h_is_concave_vanishes():
     """Of x y - y^2 + y^4/4 the bound y = 0 is a minimiser until x = 0, and the lowest before."""
     model = ds.DAEO(
@@ -266,6 +268,7 @@ def two():
     )
 
 
+@pytest.mark.slow
 def test_values_times_and_gradients_are_those_of_a_program_by_scipy(two):
     x0, end = np.array([0.2, -0.1]), 2.5
     run = solved(two, x0, TWO, end=end)
@@ -301,6 +304,7 @@ def costs_of(model):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["rk4", "cn", "esdirk4"])
 def test_adjoint_is_the_transpose_of_the_tangent(two, method):
     run = solved(two, [0.2, -0.1], TWO, method, 2.5, dt=0.03)
@@ -309,6 +313,7 @@ def test_adjoint_is_the_transpose_of_the_tangent(two, method):
         assert duality(run, cost) < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "method"),
     [

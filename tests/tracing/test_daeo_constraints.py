@@ -49,6 +49,7 @@ BY_FINAL = [RADIUS / X0, RADIUS * END, RATE * END - np.log(RADIUS / X0)]  # by x
 BY_WHEN = [-1.0 / (X0 * RATE), -WHEN / RATE, 1.0 / (RADIUS * RATE)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "steps"), METHODS)
 def test_a_constraint_becomes_active_where_the_closed_form_says(disc, method, steps):
     run = solved(disc, [X0], [RATE, RADIUS], method, END, **steps)
@@ -75,6 +76,7 @@ def test_a_constraint_becomes_active_with_the_order_of_the_method(disc, method, 
     assert np.polyfit(np.log(steps), np.log(errors), 1)[0] > order - 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "method"),
     [("state", "rk4"), ("optimiser", "cn"), ("integral", "esdirk4"), ("time", "rk4")],
