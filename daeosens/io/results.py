@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,7 @@ from daeosens.io.hdf5 import read_array, read_vec, write_array, write_vec
 from daeosens.io.json import json_text, plain
 from daeosens.io.versions import versions
 from daeosens.petsc.agreement import on_first_rank
+from daeosens.petsc.watchdog import beat
 
 T = TypeVar("T")
 _OURS = ("config.toml", "log.txt", "results*.h5", "*.png", "*.xdmf", UNFINISHED)
@@ -82,6 +83,7 @@ class Results:
 
     def say(self, text: object = "") -> None:
         """Print a progress line, and keep it in log.txt; on rank 0 only."""
+        beat()
         if self.comm.rank == 0:
             sys.stdout.write(f"{text}\n")
             sys.stdout.flush()
@@ -208,7 +210,8 @@ def close_results(results: Results, status: str, error: str = "") -> None:
             write_array(results.hdf5, "run/config.toml", config)
             write_array(results.hdf5, "run/versions.json", json.dumps(versions(), indent=1))
         except DaeosensError as failure:
-            write_summary(results, "failed", f"{error}\n{failure}".strip())
+            told = error if str(failure) in error else f"{error}\n{failure}".strip()
+            write_summary(results, "failed", told)
             raise
         write_summary(results, status, error)
 
@@ -278,8 +281,13 @@ def _written_over(path: Path, content: bytes) -> bool:
     try:
         if path.stat().st_blocks * 512 < len(content):
             return False
-        with path.open("r+b") as file:
-            file.write(content)
+        before = path.read_bytes()
+        with path.open("r+b", buffering=0) as file:
+            written = file.write(content)
+            if written < len(content):  # a limit on the length of files: as it was
+                file.seek(0)
+                file.write(before[:written])
+                return False
             file.truncate()
     except OSError:
         return False
@@ -288,16 +296,25 @@ def _written_over(path: Path, content: bytes) -> bool:
 
 def _is_gone(summary: Mapping[str, Any]) -> bool:
     """Tell whether a summary was written by a process of this machine that is no more."""
-    process = summary.get("process", {})
+    process = _process_of(summary)
     if process.get("host") != socket.gethostname():
         return False
+    number = process.get("pid")
+    if not isinstance(number, int):
+        return True
     try:
-        os.kill(int(process["pid"]), 0)
+        os.kill(number, 0)
+        # a killed one that nobody has waited for yet has a number still (Linux)
+        return "zombie" in Path(f"/proc/{number}/status").read_text().partition("Threads")[0]
     except ProcessLookupError:
         return True
-    except OSError:  # of another user
+    except OSError:  # of another user, or a system without /proc
         return False
-    return int(process["pid"]) == os.getpid()  # an earlier run of this process
+
+
+def _process_of(summary: Mapping[str, Any]) -> Mapping[str, Any]:
+    process: object = summary.get("process")
+    return cast("dict[str, Any]", process) if isinstance(process, dict) else {}
 
 
 def _prepare(results: Results, config_text: str) -> None:
@@ -330,8 +347,8 @@ def _prepare(results: Results, config_text: str) -> None:
 
 
 def _refuse_running(folder: Path, earlier: Mapping[str, Any]) -> None:
-    process = earlier.get("process", {})
-    here = process.get("host") == socket.gethostname()
+    process = _process_of(earlier)
+    here = process.get("host") == socket.gethostname() and process.get("pid") != os.getpid()
     if earlier.get("status") == "running" and here and not _is_gone(earlier):
         raise InputError(
             f"{folder}: process {process.get('pid')} of this machine writes its results there",

@@ -3,6 +3,9 @@
 import contextlib
 import json
 import os
+import socket
+import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +25,7 @@ from daeosens.io.hdf5 import (
     write_vec,
 )
 from daeosens.io.json import plain
-from daeosens.io.results import close_results, open_results, write_summary
+from daeosens.io.results import close_results, open_results, read_status, write_summary
 from daeosens.petsc.agreement import all_arrive, on_every_rank, on_first_rank
 
 NX, NY, DOF = 7, 5, 2
@@ -379,3 +382,56 @@ def test_missing_package_is_told_as_such(monkeypatch):
 
     monkeypatch.setattr(versions.metadata, "version", refuse)
     assert versions.versions()["scipy"] == "not installed"
+
+
+def summarize(folder, **changes):
+    path = folder / "summary.json"
+    summary = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**summary, **changes}), encoding="utf-8")
+
+
+def test_status_of_a_run_that_is_no_more_is_interrupted(tmp_path):
+    open_results(tmp_path, MPI.COMM_SELF)
+    with subprocess.Popen(["sleep", "60"]) as other:
+        here = socket.gethostname()
+        summarize(tmp_path, process={"host": here, "pid": other.pid})
+        assert read_status(tmp_path) == "running"
+        told = f"process {other.pid} of this machine writes its results there"
+        with pytest.raises(InputError, match=told):
+            open_results(tmp_path, MPI.COMM_SELF)
+        other.kill()
+        while read_status(tmp_path) == "running":  # also while nobody has waited for it
+            time.sleep(0.001)
+    assert read_status(tmp_path) == "interrupted"
+    summarize(tmp_path, process={"host": "elsewhere", "pid": 1})
+    assert read_status(tmp_path) == "running"
+    open_results(tmp_path, MPI.COMM_SELF)
+
+
+def test_status_of_another_folder_is_an_error(tmp_path):
+    with pytest.raises(InputError, match=f"{tmp_path}: not a results folder"):
+        read_status(tmp_path)
+
+
+def test_folder_of_a_run_that_was_killed_at_once_is_used(tmp_path):
+    (tmp_path / ".summary.json.1-2.new").write_text("{")
+    open_results(tmp_path, MPI.COMM_SELF)
+    assert read_status(tmp_path) == "running"
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_summary_without_room_is_written_over_the_old_one_or_told(tmp_path, monkeypatch, capsys):
+    results = open_results(tmp_path, MPI.COMM_SELF)
+
+    def full(path, _content):
+        raise DaeosensError(f"{path}: cannot be written (No space left on device)")
+
+    monkeypatch.setattr("daeosens.io.results.replace_file", full)
+    write_summary(results, "failed", "the disk is full")
+    assert read_status(tmp_path) == "failed"
+    results.record("numbers", np.arange(3000))
+    write_summary(results, "converged")
+    assert read_status(tmp_path) == "failed"
+    told = capsys.readouterr().err
+    assert "summary.json: cannot be written (No space left on device); it would say:" in told
+    assert '"status": "converged"' in told

@@ -20,6 +20,7 @@ from daeosens.optimize.stopping import Stopping, projected_norm
 from daeosens.optimize.tao.newton import HessianOperator, forcing
 from daeosens.petsc.options import Scope
 from daeosens.petsc.vectors import dot, norm
+from daeosens.petsc.watchdog import beat
 from daeosens.problem.callback_guard import unwrapped
 
 _Reason = PETSc.TAO.ConvergedReason
@@ -270,6 +271,7 @@ class TaoRun:
 
     def tell(self, tao: PETSc.TAO) -> None:
         """Save and report the last iterate; after a first step, all options must have been read."""
+        beat()
         if self.scope is not None and len(self.iterates) == 2:
             self.scope.check_used(final=True)
         if self.save is not None:
