@@ -150,7 +150,7 @@ def adjoint(
         for every method and form.  "arrays": the same for many steps and all costs at once, on one
         processor.  "compiled": the same in C.  "auto": the quickest of these.
         "tsadjoint": PETSc's TSAdjoint, refused where PETSc 3.26 is known to be wrong; uses what
-        ``solve(..., checkpoint="memory" or "disk")`` recorded, or repeats the run.
+        ``solve(..., petsc_trajectory="memory" or "disk")`` recorded, or repeats the run.
 
     Returns
     -------

@@ -127,7 +127,7 @@ def derivative_error(
         trajectory.p,
         halved(trajectory),
         objective.times,
-        trajectory.checkpoint if trajectory.checkpoint == "stages" else "states",
+        "stages" if trajectory.record == "stages" else "states",
     )
     factor = richardson(trajectory.stepping.resolved_method.order)
     product = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy.typing as npt
 from petsc4py import PETSc
@@ -21,7 +21,10 @@ from daeosens.timestepping.events.event_loop import run_through_events
 from daeosens.timestepping.method_choice import AUTO, by_form, run_chosen
 from daeosens.timestepping.runner import integrate
 from daeosens.timestepping.stepping import Stepping, pinned_times, refuse_reserved
-from daeosens.timestepping.trajectory.trajectory import Checkpoint, Trajectory
+from daeosens.timestepping.trajectory.trajectory import Recording, Trajectory
+
+Checkpoint: TypeAlias = Literal["auto", "states", "stages"]
+"""What runs keep for their derivatives."""
 
 
 @QUIET
@@ -32,7 +35,8 @@ def solve(
     p: PossiblyNamed,
     stepping: Stepping,
     t_eval: npt.ArrayLike | None = None,
-    checkpoint: Checkpoint = "states",
+    checkpoint: Checkpoint = "auto",
+    petsc_trajectory: Literal["memory", "disk"] | None = None,
 ) -> Trajectory:
     """Integrate a problem in time and keep the log of its accepted steps.
 
@@ -52,10 +56,12 @@ def solve(
     t_eval : array_like [K], optional
         Increasing times inside the span that steps must hit exactly; a time that rounding alone
         tells from an end of the span is that end.
-    checkpoint : {"states", "stages", "memory", "disk"}
-        What is kept: every state (for all but "tsadjoint"); "stages": also the stages of
-        Runge-Kutta steps, up to 256 MiB a rank, which saves sweeps their recomputation;
-        "memory" or "disk": also PETSc's own trajectory (for ``adjoint(..., engine="tsadjoint")``).
+    checkpoint : {"auto", "states", "stages"}
+        What is kept for derivatives: "states", every state; "stages": also the stages of
+        Runge-Kutta steps, up to 256 MiB a rank, which saves sweeps their recomputation.  "auto"
+        keeps every state.
+    petsc_trajectory : {"memory", "disk"}, optional
+        Keep PETSc's own trajectory as well, for ``adjoint(..., engine="tsadjoint")``.
 
     Returns
     -------
@@ -84,6 +90,7 @@ def solve(
             stepping=stepping,
             t_eval=() if t_eval is None else t_eval,
             checkpoint=checkpoint,
+            petsc_trajectory=petsc_trajectory,
             form=problem.form,
             coloring=problem.coloring,
             breakpoints=problem.breakpoints,
@@ -91,9 +98,7 @@ def solve(
             modes=list(problem.modes),
         )
         PETSc.garbage_cleanup(problem.comm)  # petsc4py delays the destruction of parallel objects
-    if checkpoint not in ("states", "stages", "memory", "disk"):
-        expected = '"states", "stages", "memory" or "disk"'
-        raise InputError(f"checkpoint = {checkpoint!r}", expected=expected)
+    record = _record(checkpoint, petsc_trajectory)
     require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk6vr", rtol=1e-6)')
     problem.faults.clear()
     if not no_options():
@@ -103,32 +108,30 @@ def solve(
     pinned = pinned_times(stepping, t_eval, problem.breakpoints)
     agree(problem.comm, "solve", p=parameters)
     if problem.delays is not None:
-        return run_delayed(
-            problem, state, parameters, by_form(problem, stepping), pinned, checkpoint
-        )
-    if not problem.smooth and checkpoint in ("memory", "disk"):
+        return run_delayed(problem, state, parameters, by_form(problem, stepping), pinned, record)
+    if not problem.smooth and petsc_trajectory is not None:
         raise UnsupportedError(
-            f'checkpoint = "{checkpoint}" for a problem with events',
-            expected='"states" or "stages"',
+            f'petsc_trajectory = "{petsc_trajectory}" for a problem with events',
+            expected="no trajectory of PETSc's, which has no jumps",
             remedy='adjoint(..., engine="vectors")',
         )
     if stepping.control == "states" and stepping.method == AUTO:
 
         def chosen(steps: Stepping) -> Trajectory:
-            return _taken(problem, state.copy(), parameters, steps, checkpoint, pinned)
+            return _taken(problem, state.copy(), parameters, steps, record, pinned)
 
         return run_chosen(problem, state, parameters, stepping, chosen)
     if stepping.control == "states":
-        return _taken(problem, state, parameters, stepping, checkpoint, pinned)
-    if checkpoint in ("memory", "disk"):
+        return _taken(problem, state, parameters, stepping, record, pinned)
+    if petsc_trajectory is not None:
         raise UnsupportedError(
-            f'checkpoint = "{checkpoint}" with control = {stepping.control!r}',
-            expected='"states" or "stages"',
+            f'petsc_trajectory = "{petsc_trajectory}" with control = {stepping.control!r}',
+            expected="no trajectory of PETSc's, which knows one run alone",
             remedy='adjoint(..., engine="vectors")',
         )
 
     def controlled(steps: Stepping) -> Trajectory:
-        kept = checkpoint if steps.resolved_method.explicit else "stages"  # tangents need them
+        kept = record if steps.resolved_method.explicit else "stages"  # tangents need them
 
         def take(times: Array) -> Trajectory:
             return _taken(problem, state.copy(), parameters, steps, kept, times)
@@ -138,18 +141,45 @@ def solve(
     return run_chosen(problem, state, parameters, stepping, controlled)
 
 
+def _record(checkpoint: object, petsc_trajectory: object) -> Recording:
+    """Return what a run leaves besides its states.
+
+    Raises
+    ------
+    InputError
+        Names that mean nothing, or both at once.
+    """
+    if petsc_trajectory not in (None, "memory", "disk"):
+        expected = '"memory", "disk", or None'
+        raise InputError(f"petsc_trajectory = {petsc_trajectory!r}", expected=expected)
+    if checkpoint not in ("auto", "states", "stages"):
+        remedy = None
+        if checkpoint in ("memory", "disk"):
+            remedy = f'petsc_trajectory="{checkpoint}", for engine="tsadjoint"'
+        expected = '"auto", "states" or "stages"'
+        raise InputError(f"checkpoint = {checkpoint!r}", expected=expected, remedy=remedy)
+    if petsc_trajectory is not None and checkpoint == "stages":
+        raise InputError(
+            f'checkpoint = "stages" with petsc_trajectory = "{petsc_trajectory}"',
+            expected="one of them: PETSc's own trajectory is for its own adjoint",
+        )
+    if petsc_trajectory is not None:
+        return petsc_trajectory  # pyright: ignore[reportReturnType]
+    return "stages" if checkpoint == "stages" else "states"
+
+
 def _taken(
     problem: Problem,
     state: PETSc.Vec,
     parameters: Any,
     stepping: Stepping,
-    checkpoint: Checkpoint,
+    record: Recording,
     pinned: Array,
 ) -> Trajectory:
     """Return a run from ``state`` [n], which becomes the first one of its log."""
     if not problem.smooth:
-        return run_through_events(problem, state, parameters, stepping, pinned, checkpoint)
-    run = integrate(problem, state, parameters, stepping, pinned, checkpoint)
+        return run_through_events(problem, state, parameters, stepping, pinned, record)
+    run = integrate(problem, state, parameters, stepping, pinned, record)
     run.times.setflags(write=False)  # what sweeps follow
     run.sizes.setflags(write=False)
     return Trajectory(
@@ -160,7 +190,7 @@ def _taken(
         run.sizes,
         run.states,
         run.effort,
-        checkpoint,
+        record,
         run.kept,
         recording=run.recording,
         inside=states_inside,

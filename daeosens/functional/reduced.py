@@ -25,7 +25,7 @@ from daeosens.derivatives.residual_jacobian import (
     residual_tangent,
     squares_of,
 )
-from daeosens.derivatives.solve import solve
+from daeosens.derivatives.solve import Checkpoint, solve
 from daeosens.derivatives.start_check import note_that_start_follows
 from daeosens.derivatives.tangent import Tangent, tangent_sweep
 from daeosens.errors import InputError, SolveError, require
@@ -49,7 +49,7 @@ from daeosens.timestepping.method_choice import (
     stiff_along,
 )
 from daeosens.timestepping.stepping import Stepping, inside_span
-from daeosens.timestepping.trajectory.trajectory import Checkpoint, Trajectory
+from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 Vector: TypeAlias = "PETSc.Vec | npt.ArrayLike"
 """A point or a direction: a vector laid out like ``start()``, or an array of all its numbers."""
@@ -212,8 +212,7 @@ class Reduced:
         """What runs keep."""
         problem = self.problem
         if self.engine == "tsadjoint":
-            # PETSc's own trajectory has no jumps: smooth pieces are repeated
-            return "memory" if problem.smooth else "states"
+            return "states"
         cheap = problem.size <= CHEAP and runs_in_c(problem, self.stepping.resolved_method)
         return "states" if cheap else "stages"
 
@@ -289,7 +288,10 @@ class Reduced:
         u0, p = self.control.unpack(self.problem, x)
         self.count.forward += 1
         stepping = self._trial_stepping
-        run = solve(self.problem, u0, p, stepping, self.objective.times, self._checkpoint)
+        # PETSc's own trajectory has no jumps: smooth pieces are repeated
+        recorded = "memory" if self.engine == "tsadjoint" and self.problem.smooth else None
+        times = self.objective.times
+        run = solve(self.problem, u0, p, stepping, times, self._checkpoint, recorded)
         self._cached = (x.copy(), run)
         self._memory = Memory()
         if self.stepping.method == AUTO:  # one method for all x: the values of two differ

@@ -36,7 +36,7 @@ from daeosens.problem.delays import Delays
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.stepping import Stepping, span_rounding
 from daeosens.timestepping.trajectory.states import States
-from daeosens.timestepping.trajectory.trajectory import Checkpoint, Effort, Trajectory
+from daeosens.timestepping.trajectory.trajectory import Effort, Recording, Trajectory
 
 MARGIN = 0.9
 """Part of the smallest delay that adaptive steps are no longer than.
@@ -91,13 +91,13 @@ def run_delayed(
     p: Array,
     stepping: Stepping,
     pinned: Array,
-    checkpoint: Checkpoint,
+    record: Recording,
 ) -> Trajectory:
     """Return the run of a delay equation from ``state`` [n].
 
     Parameters
     ----------
-    problem, stepping, checkpoint
+    problem, stepping, record
         As for ``solve``.
     state, p : Vec [n], array [m]
         Admitted.
@@ -111,7 +111,7 @@ def run_delayed(
     SolveError
         A delay that is not positive, too many steps, values that are not finite.
     """
-    method = refuse_unsound(problem, stepping, checkpoint)
+    method = refuse_unsound(problem, stepping, record)
     delays = problem.delays
     assert delays is not None
     tau = delays.values(p)
@@ -146,7 +146,7 @@ def run_delayed(
 
 
 def refuse_unsound(
-    problem: Problem, stepping: Stepping, checkpoint: Checkpoint = "states"
+    problem: Problem, stepping: Stepping, record: Recording = "states"
 ) -> ExplicitMethod:
     """Return the method of a run of a delay equation.
 
@@ -180,9 +180,9 @@ def refuse_unsound(
             expected='control = "states"',
             remedy="a smaller rtol; derivative_error tells what is reached",
         )
-    if checkpoint in ("memory", "disk"):
+    if record in ("memory", "disk"):
         raise UnsupportedError(
-            f'checkpoint = "{checkpoint}" for a delay equation',
+            f'petsc_trajectory = "{record}" for a delay equation',
             expected='"states"',
             remedy='adjoint(..., engine="auto")',
         )

@@ -24,7 +24,7 @@ def replay(trajectory: Trajectory, prepare: Callable[[PETSc.TS], None]) -> PETSc
     The accepted steps are taken from the log, never decided again.  ``prepare`` is called on the TS
     before it is set up.
     """
-    checkpoint = "disk" if trajectory.checkpoint == "disk" else "memory"
+    record = "disk" if trajectory.record == "disk" else "memory"
     problem, stepping = trajectory.problem, trajectory.stepping
     sizes = trajectory.step_sizes
     state = trajectory.states[0].copy()
@@ -35,7 +35,7 @@ def replay(trajectory: Trajectory, prepare: Callable[[PETSc.TS], None]) -> PETSc
         stepping.t_span[0],
         state,
         Held(trajectory.p),
-        record=checkpoint,
+        record=record,
     )
     ts.setTime(stepping.t_span[0])
     ts.setTimeStep(float(sizes[0]))
@@ -45,7 +45,7 @@ def replay(trajectory: Trajectory, prepare: Callable[[PETSc.TS], None]) -> PETSc
 
     ts.setPreStep(before_step)
     prepare(ts)
-    defaults = default_options(problem, stepping, ts, checkpoint) | {"ts_adapt_type": "none"}
+    defaults = default_options(problem, stepping, ts, record) | {"ts_adapt_type": "none"}
     with scoped_options(defaults=defaults, code=stepping.options):
         ts.setFromOptions()
         ts.setMaxSteps(len(sizes))

@@ -30,8 +30,8 @@ from daeosens.timestepping.step_log import StepLog, Watch
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.stiffness import REACH, fastest_decay
 from daeosens.timestepping.trajectory.trajectory import (
-    Checkpoint,
     Effort,
+    Recording,
     Stages,
     stages_between,
 )
@@ -84,7 +84,7 @@ def integrate(
     p: Any,
     stepping: Stepping,
     pinned: Array,
-    checkpoint: Checkpoint,
+    record: Recording,
 ) -> Run:
     """Run TS from ``state`` [n], which becomes the first one of the log, over ``stepping.t_span``.
 
@@ -100,21 +100,21 @@ def integrate(
         Method and step sizes.
     pinned : array [K]
         Times inside that steps hit.
-    checkpoint : str
-        As for ``solve``.
+    record : "states", "stages", "memory" or "disk"
+        What the run leaves besides its states: nothing, stages, or PETSc's own trajectory.
 
     Raises
     ------
     InputError, SolveError
         As ``solve``.
     """
-    ready = acquire_ts(problem, p, stepping, checkpoint)
+    ready = acquire_ts(problem, p, stepping, record)
     if ready is None:
-        with prepared_ts(problem, state, p, stepping, checkpoint, keep=True) as ready:
-            runner = Runner(problem, stepping, checkpoint, ready)
+        with prepared_ts(problem, state, p, stepping, record, keep=True) as ready:
+            runner = Runner(problem, stepping, record, ready)
             return runner.run(state, stepping.t_span, pinned.tolist())
     try:
-        runner = Runner(problem, stepping, checkpoint, ready)
+        runner = Runner(problem, stepping, record, ready)
         run = runner.run(state, stepping.t_span, pinned.tolist())
     except BaseException:
         ready.ts.destroy()
@@ -176,11 +176,11 @@ class Runner:
     """
 
     def __init__(
-        self, problem: Problem, stepping: Stepping, checkpoint: Checkpoint, ready: ReusableTS
+        self, problem: Problem, stepping: Stepping, record: Recording, ready: ReusableTS
     ) -> None:
         self._problem = problem
         self._stepping = stepping
-        self._checkpoint: Checkpoint = checkpoint
+        self._record: Recording = record
         self._ready = ready
         self._ts = ready.ts
         self._solution = ready.ts.getSolution()
@@ -239,7 +239,7 @@ class Runner:
             stops,
             self._ready.fixed_size,
             restarts=method.tableau is not None,
-            keep_stages=self._checkpoint == "stages" and method.tableau is not None,
+            keep_stages=self._record == "stages" and method.tableau is not None,
             watch=watch,
             take_again=self._single_steps.take_again if self._unwatched else None,
         )
@@ -261,7 +261,7 @@ class Runner:
             ts.getKSPIterations(),
             self._remainder(),
         )
-        recording = [ts] if self._checkpoint in ("memory", "disk") else []
+        recording = [ts] if self._record in ("memory", "disk") else []
         return Run(log.times(), log.step_sizes(), log.states, log.stages(), effort, recording)
 
     def _remainder(self) -> float:
@@ -525,13 +525,13 @@ def made_runner(
     u: PETSc.Vec,
     p: Any,
     stepping: Stepping,
-    checkpoint: Checkpoint = "states",
+    record: Recording = "states",
 ) -> Generator[Runner]:
     """Make a TS for runs of a problem; its PETSc options are there for the extent of the block.
 
     Parameters
     ----------
-    problem, p, stepping, checkpoint
+    problem, p, stepping, record
         As for ``integrate``.
     u : Vec [n]
         A state near which derivatives can be evaluated.
@@ -541,8 +541,8 @@ def made_runner(
     InputError, UnsupportedError
         What PETSc cannot step, options that nothing reads.
     """
-    with prepared_ts(problem, u, p, stepping, checkpoint) as ready:
-        runner = Runner(problem, stepping, checkpoint, ready)
+    with prepared_ts(problem, u, p, stepping, record) as ready:
+        runner = Runner(problem, stepping, record, ready)
         try:
             yield runner
         finally:

@@ -26,7 +26,7 @@ from daeosens.problem.problem import Problem
 from daeosens.timestepping.c_rhs import Held, runs_in_c
 from daeosens.timestepping.dense_ts import dense_steps
 from daeosens.timestepping.step_residual import StepResidual
-from daeosens.timestepping.trajectory.trajectory import Checkpoint
+from daeosens.timestepping.trajectory.trajectory import Recording
 
 FEW = 1000
 """Up to how many unknowns explicit steps are taken on plain numbers."""
@@ -48,7 +48,7 @@ def make_ts(
     u: PETSc.Vec,
     held: Held,
     *,
-    record: Checkpoint,
+    record: Recording,
     plain: bool = False,
 ) -> PETSc.TS:
     """Return a TS of the method for the problem, without options and times.  Collective.
@@ -148,7 +148,7 @@ def _set_residual(
     method: Method,
     start: tuple[float, PETSc.Vec],
     held: Held,
-    record: Checkpoint,
+    record: Recording,
 ) -> None:
     """Set F(t, u, u', p) and its derivatives."""
     (t, u), work, inside = start, problem.create_state(), _inside(problem)
@@ -244,7 +244,7 @@ def _set_residual_p(
     ts.setIJacobianP(jacobian_p, matrix_p)
 
 
-def _set_coloring(ts: PETSc.TS, problem: Problem, record: Checkpoint) -> None:
+def _set_coloring(ts: PETSc.TS, problem: Problem, record: Recording) -> None:
     if problem.dm is None:
         raise InputError(
             'jacobian = "coloring" without a DM',

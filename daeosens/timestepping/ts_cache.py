@@ -17,7 +17,7 @@ from daeosens.problem.problem_cache import ProblemCache
 from daeosens.timestepping.c_rhs import Held, runs_in_c
 from daeosens.timestepping.step_log import StepLog
 from daeosens.timestepping.stepping import Stepping
-from daeosens.timestepping.trajectory.trajectory import Checkpoint
+from daeosens.timestepping.trajectory.trajectory import Recording
 from daeosens.timestepping.ts import make_ts
 from daeosens.timestepping.ts_defaults import default_options, set_up
 
@@ -103,7 +103,7 @@ def prepared_ts(
     u: PETSc.Vec,
     p: Any,
     stepping: Stepping,
-    checkpoint: Checkpoint,
+    record: Recording,
     *,
     keep: bool = False,
 ) -> Generator[ReusableTS]:
@@ -111,7 +111,7 @@ def prepared_ts(
 
     Parameters
     ----------
-    problem, p, stepping, checkpoint
+    problem, p, stepping, record
         As for ``integrate``.
     u : Vec [n]
         A state near which derivatives can be evaluated.
@@ -126,7 +126,7 @@ def prepared_ts(
         What PETSc cannot step, options that nothing reads.
     """
     plain = not stepping.options and nothing_for_ts()
-    keep = keep and plain and _can_be_kept(problem, stepping, checkpoint)
+    keep = keep and plain and _can_be_kept(problem, stepping, record)
     held = Held(p)
     ts = make_ts(
         problem,
@@ -134,20 +134,20 @@ def prepared_ts(
         stepping.t_span[0],
         u,
         held,
-        record=checkpoint,
+        record=record,
         plain=plain,
     )
-    defaults = default_options(problem, stepping, ts, checkpoint)
+    defaults = default_options(problem, stepping, ts, record)
     try:
         with scoped_options(defaults=defaults, code=stepping.options) as scope:
-            ready = _prepared(problem, u, stepping, checkpoint, ts, held, scope)
+            ready = _prepared(problem, u, stepping, record, ts, held, scope)
             yield ready
     except BaseException:
         ts.destroy()
         raise
     if keep:
         release_ts(problem, ready)
-    elif checkpoint not in ("memory", "disk"):  # a trajectory keeps those
+    elif record not in ("memory", "disk"):  # a trajectory keeps those
         ready.ts.destroy()
 
 
@@ -164,14 +164,14 @@ def release_ts(problem: Problem, ready: ReusableTS) -> None:
 
 
 def acquire_ts(
-    problem: Problem, p: Any, stepping: Stepping, checkpoint: Checkpoint
+    problem: Problem, p: Any, stepping: Stepping, record: Recording
 ) -> ReusableTS | None:
     """Take a TS that a run with an equal stepping has left, or None.
 
     Nobody else has it until it is left again: a run inside another one gets a TS of its own.
     """
     waiting = IDLE_TS.of(problem)
-    if checkpoint not in ("states", "stages") or not waiting or not nothing_for_ts():
+    if record not in ("states", "stages") or not waiting or not nothing_for_ts():
         return None
     for k, ready in enumerate(waiting):
         if ready.stepping is stepping or ready.stepping == stepping:
@@ -180,13 +180,13 @@ def acquire_ts(
     return None
 
 
-def _can_be_kept(problem: Problem, stepping: Stepping, checkpoint: Checkpoint) -> bool:
+def _can_be_kept(problem: Problem, stepping: Stepping, record: Recording) -> bool:
     """Whether a TS depends on nothing but the problem and the stepping, and holds neither.
 
     A TS with Python callbacks holds the problem that would hold it: both would live for ever.
     """
     return (
-        checkpoint in ("states", "stages")
+        record in ("states", "stages")
         and problem.size <= (SMALL if problem.stencil is None else SMALL_GRID)
         and problem.comm.size == 1
         # matrices of products hold more than C functions
@@ -199,14 +199,14 @@ def _prepared(
     problem: Problem,
     u: PETSc.Vec,
     stepping: Stepping,
-    checkpoint: Checkpoint,
+    record: Recording,
     ts: PETSc.TS,
     held: Held,
     scope: Scope,
 ) -> ReusableTS:
     """Set up a TS inside the scope of its options."""
     try:
-        set_up(ts, u, stepping, checkpoint)
+        set_up(ts, u, stepping, record)
     except PETSc.Error as error:
         if error.__cause__ is not None:  # a callback's exception: ``unwrapped`` takes it out
             raise

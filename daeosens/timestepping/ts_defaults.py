@@ -25,7 +25,7 @@ from daeosens.problem.problem import Problem
 from daeosens.timestepping.c_rhs import registered_with
 from daeosens.timestepping.preflight import refuse_other_method
 from daeosens.timestepping.stepping import Stepping
-from daeosens.timestepping.trajectory.trajectory import Checkpoint
+from daeosens.timestepping.trajectory.trajectory import Recording
 
 SMALLER_STEPS: Mapping[str, Any] = {"ts_max_snes_failures": -1, "ts_max_step_rejections": 100}
 """Where a trial step fails, an adaptive one is tried again with another size; so often in a row."""
@@ -45,7 +45,7 @@ _TS: Any = PETSc.TS  # the stubs of petsc4py 3.26 give enumerations the wrong ty
 
 
 def default_options(
-    problem: Problem, stepping: Stepping, ts: PETSc.TS, checkpoint: Checkpoint
+    problem: Problem, stepping: Stepping, ts: PETSc.TS, record: Recording
 ) -> dict[str, Any]:
     """Return the library's PETSc options for a TS."""
     defaults: dict[str, Any] = {"ts_adapt_type": "basic" if stepping.adaptive else "none"}
@@ -66,12 +66,12 @@ def default_options(
         elif ts.getType() != DENSE:
             matrix = ts.getIJacobian()[0]
             defaults |= linear_defaults(matrix, stepping.options, problem.dm)
-            if defaults.get("pc_type") in MULTILEVEL and checkpoint not in ("memory", "disk"):
+            if defaults.get("pc_type") in MULTILEVEL and record not in ("memory", "disk"):
                 defaults["ksp_rtol"] = IN_PARTS
-    if checkpoint in ("memory", "disk"):
+    if record in ("memory", "disk"):
         ts.setSaveTrajectory()
-        defaults["ts_trajectory_type"] = "memory" if checkpoint == "memory" else "basic"
-        if checkpoint == "disk":
+        defaults["ts_trajectory_type"] = "memory" if record == "memory" else "basic"
+        if record == "disk":
             defaults["ts_trajectory_dirname"] = _shared_folder(problem.comm)
             # PETSc 3.26 writes options beside each state, and reads them back into the database.
             defaults["viewer_binary_skip_info"] = None
@@ -87,7 +87,7 @@ def _shared_folder(comm: PETSc.Comm) -> str:
     return str(Path(tempfile.gettempdir()) / comm.tompi4py().bcast(name))
 
 
-def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping, checkpoint: Checkpoint) -> None:
+def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping, record: Recording) -> None:
     """Give a TS times, steps, PETSc's options and a copy of the state [n], and set it up.
 
     Raises
@@ -107,7 +107,7 @@ def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping, checkpoint: Checkpoin
     if ts.getType() not in (DENSE, EXPLICIT):  # those have no options
         refuse_other_method(ts, stepping.resolved_method)
         _solve_in_passes(ts, stepping.resolved_method)
-    if checkpoint in ("states", "stages") and not stepping.adaptive:
+    if record in ("states", "stages") and not stepping.adaptive:
         _step_in_passes(ts, stepping.resolved_method)
     ts.setSolution(u.copy())
     implicit = not stepping.resolved_method.explicit and ts.getType() != DENSE

@@ -219,18 +219,16 @@ def test_several_costs_at_once_are_the_same_as_one_by_one(name, method):
         assert difference(alone.p, together.p) < 1e-14
 
 
-@pytest.mark.parametrize("checkpoint", ["memory", "disk"])
+@pytest.mark.parametrize("kept", ["memory", "disk"])
 @pytest.mark.parametrize("adaptive", [False, True])
 @pytest.mark.parametrize(
     ("name", "method"), [("rhs", "rk5dp"), ("M(p)", "cn"), ("M", "midpoint"), ("rhs", "beuler")]
 )
-def test_recorded_runs_give_the_same_gradients_as_often_as_asked(
-    name, method, adaptive, checkpoint
-):
+def test_recorded_runs_give_the_same_gradients_as_often_as_asked(name, method, adaptive, kept):
     """The recording serves the first sweep; running costs and later sweeps repeat the run."""
     stepping = make_stepping(method, adaptive=adaptive)
     problem = FORMS[name].analytic
-    run = solve(problem, U0, P0, stepping, OBSERVATION_TIMES, checkpoint=checkpoint)
+    run = solve(problem, U0, P0, stepping, OBSERVATION_TIMES, petsc_trajectory=kept)
     plain = trajectory(name, method, adaptive)
     np.testing.assert_array_equal(run.u, plain.u)
     assert len(run.recording) == 1
@@ -247,7 +245,7 @@ def test_recorded_runs_give_the_same_gradients_as_often_as_asked(
 def test_recording_on_disk_is_removed_with_the_trajectory(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     stepping = make_stepping("rk4")
-    run = solve(DECAY.problem, DECAY.u0, DECAY.p, stepping, checkpoint="disk")
+    run = solve(DECAY.problem, DECAY.u0, DECAY.p, stepping, petsc_trajectory="disk")
     (folder,) = Path(tmp_path).iterdir()
     assert len(list(folder.glob("*.bin"))) == run.n_steps + 1
     adjoint(run, Terminal(lambda t, u, p: u[0]), engine="tsadjoint")

@@ -248,14 +248,14 @@ def test_engines_agree(style, field, method):
     assert difference(petsc.p, steps.p) < bound
 
 
-@pytest.mark.parametrize("checkpoint", ["memory", "disk"])
+@pytest.mark.parametrize("kept", ["memory", "disk"])
 @pytest.mark.parametrize("method", ["rk4", "cn"])
-def test_recorded_runs_on_all_ranks(method, checkpoint):
+def test_recorded_runs_on_all_ranks(method, kept):
     case = make(PETSc.COMM_WORLD)
     cost = make_cost(case)
     observations = cost.terms[1][1] if len(cost.terms) > 2 else cost
     stepping = make_stepping(method)
-    run = solve(case.problem, case.u0, case.p, stepping, cost.times, checkpoint=checkpoint)
+    run = solve(case.problem, case.u0, case.p, stepping, cost.times, petsc_trajectory=kept)
     for _ in range(2):
         recorded = adjoint(run, observations, "tsadjoint")
         steps = adjoint(run, observations)

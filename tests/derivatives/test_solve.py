@@ -410,9 +410,16 @@ def test_parameters_are_taken_by_name_in_any_order():
 
 
 def test_unknown_checkpoint_names_the_known_ones():
-    message = r"checkpoint = 'ram'\n  expected: \"states\", \"stages\", \"memory\" or \"disk\""
+    message = r"checkpoint = 'ram'\n  expected: \"auto\", \"states\" or \"stages\""
+    start = DECAY.problem, DECAY.u0, DECAY.p, Stepping(SPAN, "rk4", dt=0.1)
     with pytest.raises(InputError, match=message):
-        solve(DECAY.problem, DECAY.u0, DECAY.p, Stepping(SPAN, "rk4", dt=0.1), checkpoint="ram")
+        solve(*start, checkpoint="ram")
+    with pytest.raises(InputError, match=r'checkpoint = \'disk\'(.|\n)*petsc_trajectory="disk"'):
+        solve(*start, checkpoint="disk")
+    with pytest.raises(InputError, match="petsc_trajectory = 'ram'"):
+        solve(*start, petsc_trajectory="ram")
+    with pytest.raises(InputError, match=r'"stages" with petsc_trajectory = "disk"'):
+        solve(*start, checkpoint="stages", petsc_trajectory="disk")
 
 
 def test_wanted_time_outside_the_span_is_refused_before_the_first_step():

@@ -138,8 +138,8 @@ def test_what_cannot_be_controlled_is_refused():
     large = ds.ODE(lambda t, u, p: -u, 200, ["a", "b"])
     with pytest.raises(ds.InputError, match="2 parameters and 200 initial states"):
         run("sensitivities", large)
-    with pytest.raises(ds.UnsupportedError, match='checkpoint = "memory" with control'):
-        run("sensitivities", checkpoint="memory")
+    with pytest.raises(ds.UnsupportedError, match='petsc_trajectory = "memory" with control'):
+        run("sensitivities", petsc_trajectory="memory")
     with pytest.raises(ds.InputError, match="without rtol or atol"):
         ds.Stepping((0.0, 1.0), "rk4", dt=0.1, control="sensitivities")
     for wrong in ("derivatives", [], [True], [0.5]):

@@ -71,7 +71,7 @@ def test_observations_of_several_costs_at_the_same_and_at_different_times():
     costs = [LeastSquares(t, [[0.1 * k], [0.2]], observe=[k]) for k, t in enumerate(times)]
     costs.append(Terminal(lambda t, u, p: u[0]) + 2.0 * costs[0])
     for name, method in (("rhs", "rk4"), ("M", "cn")):
-        run = run_of(name, method, checkpoint="memory")
+        run = run_of(name, method, petsc_trajectory="memory")
         ours = adjoint(run, costs)
         theirs = adjoint(run, costs, "tsadjoint")
         for a, b in zip(ours, theirs, strict=True):
@@ -116,7 +116,7 @@ def test_exceptions_of_callbacks_come_out_as_they_were_raised():
 
 def test_options_are_left_as_they_were(petsc_options_left_as_they_were):
     before = PETSc.Options().getAll()
-    run = run_of("rhs", "cn", checkpoint="disk")
+    run = run_of("rhs", "cn", petsc_trajectory="disk")
     adjoint(run, COSTS["terminal"].objective, "tsadjoint")
     assert PETSc.Options().getAll() == before
 

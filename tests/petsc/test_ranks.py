@@ -199,9 +199,9 @@ def grid_and_mean(comm):
 
 
 APART = {
-    "solve: checkpoint": (
-        lambda comm, odd: run_of(comm, checkpoint="memory" if odd else "states"),
-        "solve: checkpoint is 'states' on rank 0 and 'memory' on rank 1",
+    "solve: petsc_trajectory": (
+        lambda comm, odd: run_of(comm, petsc_trajectory="memory" if odd else None),
+        "solve: petsc_trajectory is None on rank 0 and 'memory' on rank 1",
     ),
     "solve: an unknown checkpoint": (
         lambda comm, odd: run_of(comm, checkpoint="none" if odd else "states"),

@@ -166,14 +166,13 @@ def test_trials_of_callbacks_leave_no_trace(method, tolerances, options):
     assert counted.count == tried
 
 
-@pytest.mark.parametrize("checkpoint", ["memory", "disk"])
+@pytest.mark.parametrize("kept", ["memory", "disk"])
 @pytest.mark.parametrize("method", ["rk3bs", "rk5dp", "cn"])
-def test_petsc_records_and_replays_accepted_steps_alone(method, checkpoint):
+def test_petsc_records_and_replays_accepted_steps_alone(method, kept):
     problem, counted = in_python(ROOT)
     stepping = Stepping((0.0, ROOT.end), method, **LOOSE, options=PLAIN if method == "cn" else {})
     plain, recorded = (
-        solve(problem, ROOT.start, ROOT.p, stepping, checkpoint=value)
-        for value in ("states", checkpoint)
+        solve(problem, ROOT.start, ROOT.p, stepping, petsc_trajectory=each) for each in (None, kept)
     )
     assert counted.count
     tried = counted.count

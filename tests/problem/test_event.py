@@ -360,8 +360,16 @@ def test_what_petsc_cannot_do_is_refused():
     trajectory = run("rk4", 1.9, 0.4)
     with pytest.raises(UnsupportedError, match=r'for a run with the implicit event "bounce"'):
         adjoint(trajectory, ENERGY, engine="tsadjoint")
-    with pytest.raises(UnsupportedError, match='checkpoint = "memory" for a problem with events'):
-        solve(PROBLEM, BALL[:2], BALL[2:], Stepping((0.0, 1.0), "rk4", dt=0.1), checkpoint="memory")
+    with pytest.raises(
+        UnsupportedError, match='petsc_trajectory = "memory" for a problem with events'
+    ):
+        solve(
+            PROBLEM,
+            BALL[:2],
+            BALL[2:],
+            Stepping((0.0, 1.0), "rk4", dt=0.1),
+            petsc_trajectory="memory",
+        )
 
 
 def test_continuous_sensitivities_refuse_events():

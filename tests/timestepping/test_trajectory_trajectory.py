@@ -79,7 +79,7 @@ def test_destroy_frees_stages_that_were_made_of_numbers():
 
 def test_destroy_frees_the_recording():
     stepping = Stepping((0.0, 1.0), "rk4", dt=0.1)
-    run = solve(DECAY.problem, DECAY.u0, DECAY.p, stepping, checkpoint="memory")
+    run = solve(DECAY.problem, DECAY.u0, DECAY.p, stepping, petsc_trajectory="memory")
     assert len(run.recording) == 1
     run.destroy()
     assert run.recording == []

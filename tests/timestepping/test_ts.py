@@ -131,4 +131,4 @@ def test_colouring_needs_a_dm_and_has_no_recording():
     dm = PETSc.DMDA().create([2], dof=1, stencil_width=1, comm=PETSc.COMM_SELF)
     problem = ODE(idle, state=dm, jacobian=COLORING)
     with pytest.raises(UnsupportedError, match=r'trajectory with jacobian = "coloring"'):
-        solve(problem, dm.createGlobalVec(), None, stepping, checkpoint="memory")
+        solve(problem, dm.createGlobalVec(), None, stepping, petsc_trajectory="memory")

@@ -171,7 +171,7 @@ def test_problems_in_python_and_recordings_keep_none(c):
     solve(problem, U0, P, FIXED)
     assert IDLE_TS.of(problem) == []
     recorded = compiled_ode(c)
-    solve(recorded, U0, P, FIXED, checkpoint="memory").destroy()
+    solve(recorded, U0, P, FIXED, petsc_trajectory="memory").destroy()
     assert IDLE_TS.of(recorded) == []
 
 

@@ -106,4 +106,6 @@ def test_ranks_share_the_folder(comm):
 def test_disk_checkpoint_into_a_folder_that_cannot_be_made_is_an_error(monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", "/proc/nowhere")
     with pytest.raises(InputError, match=r"PETSc cannot be set up: .*/proc/nowhere"):
-        solve(DECAY.problem, DECAY.u0, DECAY.p, Stepping(SPAN, "rk4", dt=0.1), checkpoint="disk")
+        solve(
+            DECAY.problem, DECAY.u0, DECAY.p, Stepping(SPAN, "rk4", dt=0.1), petsc_trajectory="disk"
+        )

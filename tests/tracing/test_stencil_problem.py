@@ -143,7 +143,7 @@ def test_steps_in_passes_are_those_of_runge_kutta(method, kept):
     model = trace_stencil(reaction, grid, NAMES)
     stepping = Stepping((0.0, 2.2), method, dt=0.5)
     run = solve(model, spots(grid), VALUES, stepping, t_eval=[0.7], checkpoint=kept)
-    theirs = solve(model, spots(grid), VALUES, stepping, t_eval=[0.7], checkpoint="memory")
+    theirs = solve(model, spots(grid), VALUES, stepping, t_eval=[0.7], petsc_trajectory="memory")
     np.testing.assert_array_equal(run.times, theirs.times)
     for mine, other in zip(run.states, theirs.states, strict=True):
         assert close(mine, other) < 1e-14
@@ -241,7 +241,7 @@ def test_stages_at_once_are_those_of_runge_kutta(shape, at_once, boundary):
     start = random_field(grid, 3)
     for method in ("rk4", "2a"):
         stepping = Stepping((0.0, 0.01), method, dt=0.004)  # the last step is cut
-        theirs = solve(model, start, p, stepping, checkpoint="memory")
+        theirs = solve(model, start, p, stepping, petsc_trajectory="memory")
         expected = adjoint(theirs, energy(1), engine="tsadjoint")
         for kept in ("states", "stages"):
             run = solve(model, start, p, stepping, checkpoint=kept)

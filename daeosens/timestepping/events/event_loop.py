@@ -40,7 +40,7 @@ from daeosens.timestepping.events.zeno import refuse_chatter, refuse_crowd, refu
 from daeosens.timestepping.runner import Run, Runner, made_runner
 from daeosens.timestepping.stepping import Stepping, inside_span, span_rounding
 from daeosens.timestepping.trajectory.states import rows_of
-from daeosens.timestepping.trajectory.trajectory import HIT, Checkpoint, Trajectory
+from daeosens.timestepping.trajectory.trajectory import HIT, Recording, Trajectory
 
 FEWEST, MOST = 32, 4096
 """So many steps, at first and at most, are taken before a monitor looks at them."""
@@ -74,12 +74,12 @@ class _EventLoop:
         p: Any,
         stepping: Stepping,
         pinned: Array,
-        checkpoint: Checkpoint,
+        record: Recording,
         runners: ExitStack,
     ) -> None:
         self.problem, self.p, self.stepping = problem, p, stepping
         self.first, self.last = stepping.t_span
-        self._checkpoint: Checkpoint = checkpoint
+        self._record: Recording = record
         self._runners = runners
         pairs = list(zip(problem.events, lower_events(problem), strict=True))
         self._surfaces = [Surface(event, switch) for event, switch in pairs if not event.explicit]
@@ -196,7 +196,7 @@ class _EventLoop:
             self.log.states[-1],
             self.p,
             self.stepping,
-            self._checkpoint,
+            self._record,
         )
         runner = self._runners.enter_context(maker)
         runner.p = self.p
@@ -477,7 +477,7 @@ def run_through_events(
     p: Any,
     stepping: Stepping,
     pinned: Array,
-    checkpoint: Checkpoint,
+    record: Recording,
 ) -> Trajectory:
     """Run a problem with events from ``state`` [n], which becomes the first of the trajectory.
 
@@ -494,13 +494,13 @@ def run_through_events(
         one instant whose order matters, one of them implicit.
     """
     with ExitStack() as runners:
-        passage = _EventLoop(problem, state, p, stepping, pinned, checkpoint, runners)
+        passage = _EventLoop(problem, state, p, stepping, pinned, record, runners)
         try:
             passage.go()
         except SolveError as error:
-            error.run = passage.log.trajectory(problem, p, stepping, checkpoint)
+            error.run = passage.log.trajectory(problem, p, stepping, record)
             raise
-    trajectory = passage.log.trajectory(problem, p, stepping, checkpoint)
+    trajectory = passage.log.trajectory(problem, p, stepping, record)
     return (
         trajectory
         if passage.monitor is None

@@ -20,8 +20,8 @@ from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.crossing import Crossing
 from daeosens.timestepping.trajectory.states import view_of
 from daeosens.timestepping.trajectory.trajectory import (
-    Checkpoint,
     Effort,
+    Recording,
     Stages,
     Trajectory,
     by_step,
@@ -130,7 +130,7 @@ class HybridLog:
         self.states.append(after)
 
     def trajectory(
-        self, problem: Problem, p: Any, stepping: Stepping, checkpoint: Checkpoint
+        self, problem: Problem, p: Any, stepping: Stepping, record: Recording
     ) -> Trajectory:
         """Return the run as a whole; ``p`` are the parameters that it began with."""
         times, sizes = np.array(self.times), np.array(self.sizes)
@@ -144,7 +144,7 @@ class HybridLog:
             sizes,
             tuple(self.states),
             self.effort,
-            checkpoint,
+            record,
             self.stages,
             tuple(self.crossings),
             tuple(self.records),

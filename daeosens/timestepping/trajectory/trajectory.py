@@ -28,7 +28,8 @@ from daeosens.timestepping.trajectory.crossing import Crossing, table_of
 from daeosens.timestepping.trajectory.states import State, States, read_only, rows_of, view_of
 from daeosens.timestepping.trajectory.store import SomeStates
 
-Checkpoint = Literal["states", "stages", "memory", "disk"]
+Recording = Literal["states", "stages", "memory", "disk"]
+"""What a run leaves besides its states: nothing, stages, or PETSc's own trajectory."""
 
 Stages: TypeAlias = "dict[int, list[PETSc.Vec]]"
 """Stage states of a step, by its number."""
@@ -152,7 +153,7 @@ class Trajectory:
     step_sizes: Array
     states: Sequence[PETSc.Vec]
     effort: Effort
-    checkpoint: Checkpoint = "states"
+    record: Recording = "states"
     kept: Stages | Array = field(default_factory=dict[int, list[PETSc.Vec]])
     crossings: tuple[Crossing, ...] = ()
     records: Sequence[StepRecord] = ()

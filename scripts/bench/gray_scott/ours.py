@@ -8,9 +8,10 @@ from petsc4py import PETSc
 
 from daeosens import Stepping, Terminal, adjoint, solve, trace_stencil
 from daeosens.derivatives.engines.choice import Engine
+from daeosens.derivatives.solve import Checkpoint
 from daeosens.problem import Problem
 from daeosens.problem.grids import Grid
-from daeosens.timestepping.trajectory.trajectory import Checkpoint, Trajectory
+from daeosens.timestepping.trajectory.trajectory import Trajectory
 from gray_scott import D1, D2, GAMMA, KAPPA, SIDE, parts, spots
 
 # a product costs less than what GMRES does with all vectors before
