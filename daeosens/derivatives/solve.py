@@ -21,9 +21,11 @@ from daeosens.timestepping.events.event_loop import run_through_events
 from daeosens.timestepping.method_choice import AUTO, by_form, run_chosen
 from daeosens.timestepping.runner import integrate
 from daeosens.timestepping.stepping import Stepping, pinned_times, refuse_reserved
+from daeosens.timestepping.thinning import checkpointed, staying
+from daeosens.timestepping.trajectory.schedule import Checkpoints
 from daeosens.timestepping.trajectory.trajectory import Recording, Trajectory
 
-Checkpoint: TypeAlias = Literal["auto", "states", "stages"]
+Checkpoint: TypeAlias = "Literal['auto', 'states', 'stages'] | Checkpoints"
 """What runs keep for their derivatives."""
 
 
@@ -56,9 +58,10 @@ def solve(
     t_eval : array_like [K], optional
         Increasing times inside the span that steps must hit exactly; a time that rounding alone
         tells from an end of the span is that end.
-    checkpoint : {"auto", "states", "stages"}
+    checkpoint : {"auto", "states", "stages"} or Checkpoints
         What is kept for derivatives: "states", every state; "stages": also the stages of
-        Runge-Kutta steps, up to 256 MiB a rank, which saves sweeps their recomputation.  "auto"
+        Runge-Kutta steps, up to 256 MiB a rank, which saves sweeps their recomputation;
+        ``Checkpoints(n)``, n states at a time, from which sweeps take the others again.  "auto"
         keeps every state.
     petsc_trajectory : {"memory", "disk"}, optional
         Keep PETSc's own trajectory as well, for ``adjoint(..., engine="tsadjoint")``.
@@ -98,6 +101,8 @@ def solve(
             modes=list(problem.modes),
         )
         PETSc.garbage_cleanup(problem.comm)  # petsc4py delays the destruction of parallel objects
+    few = checkpoint if isinstance(checkpoint, Checkpoints) else None
+    check_checkpoint(checkpoint)
     record = _record(checkpoint, petsc_trajectory)
     require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk6vr", rtol=1e-6)')
     problem.faults.clear()
@@ -107,6 +112,10 @@ def solve(
     parameters = problem.admit_parameters(p)
     pinned = pinned_times(stepping, t_eval, problem.breakpoints)
     agree(problem.comm, "solve", p=parameters)
+    if few is not None and (
+        petsc_trajectory is not None or stepping.control != "states" or problem.delays is not None
+    ):
+        raise _refused_checkpoints(few, petsc_trajectory, stepping)
     if problem.delays is not None:
         return run_delayed(problem, state, parameters, by_form(problem, stepping), pinned, record)
     if not problem.smooth and petsc_trajectory is not None:
@@ -118,11 +127,11 @@ def solve(
     if stepping.control == "states" and stepping.method == AUTO:
 
         def chosen(steps: Stepping) -> Trajectory:
-            return _taken(problem, state.copy(), parameters, steps, record, pinned)
+            return _taken(problem, state.copy(), parameters, steps, record, pinned, few)
 
         return run_chosen(problem, state, parameters, stepping, chosen)
     if stepping.control == "states":
-        return _taken(problem, state, parameters, stepping, record, pinned)
+        return _taken(problem, state, parameters, stepping, record, pinned, few)
     if petsc_trajectory is not None:
         raise UnsupportedError(
             f'petsc_trajectory = "{petsc_trajectory}" with control = {stepping.control!r}',
@@ -141,23 +150,34 @@ def solve(
     return run_chosen(problem, state, parameters, stepping, controlled)
 
 
-def _record(checkpoint: object, petsc_trajectory: object) -> Recording:
+def check_checkpoint(checkpoint: object) -> None:
+    """Refuse what says nothing of what runs keep.
+
+    Raises
+    ------
+    InputError
+        Names those that do.
+    """
+    if isinstance(checkpoint, Checkpoints) or checkpoint in ("auto", "states", "stages"):
+        return
+    remedy = ""
+    if checkpoint in ("memory", "disk"):
+        remedy = f'petsc_trajectory="{checkpoint}", for engine="tsadjoint"'
+    expected = '"auto", "states", "stages" or Checkpoints(n)'
+    raise InputError(f"checkpoint = {checkpoint!r}", expected=expected, remedy=remedy)
+
+
+def _record(checkpoint: Checkpoint, petsc_trajectory: object) -> Recording:
     """Return what a run leaves besides its states.
 
     Raises
     ------
     InputError
-        Names that mean nothing, or both at once.
+        A name that means nothing, or both at once.
     """
     if petsc_trajectory not in (None, "memory", "disk"):
         expected = '"memory", "disk", or None'
         raise InputError(f"petsc_trajectory = {petsc_trajectory!r}", expected=expected)
-    if checkpoint not in ("auto", "states", "stages"):
-        remedy = None
-        if checkpoint in ("memory", "disk"):
-            remedy = f'petsc_trajectory="{checkpoint}", for engine="tsadjoint"'
-        expected = '"auto", "states" or "stages"'
-        raise InputError(f"checkpoint = {checkpoint!r}", expected=expected, remedy=remedy)
     if petsc_trajectory is not None and checkpoint == "stages":
         raise InputError(
             f'checkpoint = "stages" with petsc_trajectory = "{petsc_trajectory}"',
@@ -175,14 +195,17 @@ def _taken(
     stepping: Stepping,
     record: Recording,
     pinned: Array,
+    checkpoints: Checkpoints | None = None,
 ) -> Trajectory:
     """Return a run from ``state`` [n], which becomes the first one of its log."""
+    stay = None if checkpoints is None else staying(checkpoints, problem, stepping, pinned)
     if not problem.smooth:
-        return run_through_events(problem, state, parameters, stepping, pinned, record)
-    run = integrate(problem, state, parameters, stepping, pinned, record)
+        run = run_through_events(problem, state, parameters, stepping, pinned, record, stay)
+        return run if checkpoints is None else checkpointed(run, checkpoints)
+    run = integrate(problem, state, parameters, stepping, pinned, record, stay)
     run.times.setflags(write=False)  # what sweeps follow
     run.sizes.setflags(write=False)
-    return Trajectory(
+    trajectory = Trajectory(
         problem,
         parameters,
         stepping,
@@ -194,4 +217,28 @@ def _taken(
         run.kept,
         recording=run.recording,
         inside=states_inside,
+    )
+    return trajectory if checkpoints is None else checkpointed(trajectory, checkpoints)
+
+
+def _refused_checkpoints(
+    checkpoints: Checkpoints, petsc_trajectory: str | None, stepping: Stepping
+) -> UnsupportedError:
+    """Return why a run cannot keep some of its states only."""
+    if petsc_trajectory is not None:
+        return UnsupportedError(
+            f'{checkpoints} with petsc_trajectory = "{petsc_trajectory}"',
+            expected="one of them: PETSc's own trajectory keeps all states",
+            remedy='engine="vectors", which needs no trajectory of PETSc\'s',
+        )
+    if stepping.control == "states":
+        return UnsupportedError(
+            f"{checkpoints} for a delay equation",
+            expected="all states: delayed ones are read as the run goes on",
+            remedy='checkpoint="states"',
+        )
+    return UnsupportedError(
+        f"{checkpoints} with control = {stepping.control!r}",
+        expected='control = "states": tangents that control steps need all states',
+        remedy='checkpoint="states"',
     )

@@ -25,7 +25,7 @@ from daeosens.derivatives.residual_jacobian import (
     residual_tangent,
     squares_of,
 )
-from daeosens.derivatives.solve import Checkpoint, solve
+from daeosens.derivatives.solve import Checkpoint, check_checkpoint, solve
 from daeosens.derivatives.start_check import note_that_start_follows
 from daeosens.derivatives.tangent import Tangent, tangent_sweep
 from daeosens.errors import InputError, SolveError, require
@@ -92,6 +92,9 @@ class Reduced:
         What x means.
     engine : "auto", "vectors", "arrays" or "tsadjoint"
         Which adjoint; see ``adjoint``.  Tangents and second order by "vectors" for the last one.
+    checkpoint : "auto", "states", "stages" or Checkpoints
+        What runs keep; see ``solve``.  "auto": the states, and the stages where computing
+        them again takes longer.
 
     Raises
     ------
@@ -119,12 +122,14 @@ class Reduced:
         control: Control,
         *,
         engine: Engine = "auto",
+        checkpoint: Checkpoint = "auto",
     ) -> None:
         self.problem = problem
         self.objective = objective
         self.stepping = stepping
         self.control = control
         self.engine: Engine = engine
+        self.checkpoint: Checkpoint = checkpoint
         self._sweep: Sweep = "vectors" if engine == "tsadjoint" else engine
         self.count = Count()
         require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
@@ -137,7 +142,9 @@ class Reduced:
             stepping=stepping,
             control=type(control).__name__,
             engine=engine,
+            checkpoint=checkpoint,
         )
+        check_checkpoint(checkpoint)
         check_engine(engine)
         require_objective(objective)
         require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk6vr", rtol=1e-6)')
@@ -166,6 +173,17 @@ class Reduced:
         self._runs_of: Reduced | None = None
         self._borrowed: Trajectory | None = None
 
+    def _by(self, stepping: Stepping, objective: Objective) -> Reduced:
+        """Return another functional of the same problem and control."""
+        return Reduced(
+            self.problem,
+            objective,
+            stepping,
+            self.control,
+            engine=self.engine,
+            checkpoint=self.checkpoint,
+        )
+
     def reweighted(self, objective: Objective) -> Reduced:
         """Return the functional with other weights in its objective, by the runs of this one.
 
@@ -174,7 +192,7 @@ class Reduced:
         objective : Objective
             With the same times.
         """
-        other = Reduced(self.problem, objective, self.stepping, self.control, engine=self.engine)
+        other = self._by(self.stepping, objective)
         other._runs_of, other.count = self, self.count
         return other
 
@@ -211,6 +229,8 @@ class Reduced:
     def _checkpoint(self) -> Checkpoint:
         """What runs keep."""
         problem = self.problem
+        if self.checkpoint != "auto":
+            return self.checkpoint
         if self.engine == "tsadjoint":
             return "states"
         cheap = problem.size <= CHEAP and runs_in_c(problem, self.stepping.resolved_method)
@@ -315,7 +335,7 @@ class Reduced:
         For ``functional_error``, which says how far discretisation has moved J and its gradient.
         """
         stepping = halved(self.trajectory(x))
-        return Reduced(self.problem, self.objective, stepping, self.control, engine=self.engine)
+        return self._by(stepping, self.objective)
 
     def repeated(self, x: Vector) -> Reduced | None:
         """Return the same functional by runs that take the steps of the one at x.
@@ -332,7 +352,7 @@ class Reduced:
         if run.crossings and moving:
             return None
         stepping = repeated(run)
-        return Reduced(self.problem, self.objective, stepping, self.control, engine=self.engine)
+        return self._by(stepping, self.objective)
 
     def value(self, x: Vector) -> float:
         """Return J(x)."""

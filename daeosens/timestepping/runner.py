@@ -29,6 +29,7 @@ from daeosens.timestepping.preflight import refuse_unsound_steps
 from daeosens.timestepping.step_log import StepLog, Watch
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.stiffness import REACH, fastest_decay
+from daeosens.timestepping.trajectory.schedule import Stay
 from daeosens.timestepping.trajectory.trajectory import (
     Effort,
     Recording,
@@ -85,6 +86,7 @@ def integrate(
     stepping: Stepping,
     pinned: Array,
     record: Recording,
+    stay: Stay | None = None,
 ) -> Run:
     """Run TS from ``state`` [n], which becomes the first one of the log, over ``stepping.t_span``.
 
@@ -102,6 +104,8 @@ def integrate(
         Times inside that steps hit.
     record : "states", "stages", "memory" or "disk"
         What the run leaves besides its states: nothing, stages, or PETSc's own trajectory.
+    stay : Stay, optional
+        Which of its states stay; all if it is not given.
 
     Raises
     ------
@@ -112,10 +116,10 @@ def integrate(
     if ready is None:
         with prepared_ts(problem, state, p, stepping, record, keep=True) as ready:
             runner = Runner(problem, stepping, record, ready)
-            return runner.run(state, stepping.t_span, pinned.tolist())
+            return runner.run(state, stepping.t_span, pinned.tolist(), stay=stay)
     try:
         runner = Runner(problem, stepping, record, ready)
-        run = runner.run(state, stepping.t_span, pinned.tolist())
+        run = runner.run(state, stepping.t_span, pinned.tolist(), stay=stay)
     except BaseException:
         ready.ts.destroy()
         raise
@@ -130,6 +134,7 @@ def take_again(
     start: PETSc.Vec,
     times: Array,
     sizes: Array,
+    stay: Stay,
 ) -> Sequence[PETSc.Vec]:
     """Take smooth steps of a log once more; return their states, of which ``start`` is the first.
 
@@ -141,9 +146,11 @@ def take_again(
         The state at the first time.
     times, sizes : array [K+1], [K]
         Times and sizes of the steps.
+    stay : Stay
+        Which of the states are wanted; ``DROPPED`` stands for the others.
     """
     with repeating(problem, p, stepping, start) as runner:
-        return runner.again(start, times, sizes)
+        return runner.again(start, times, sizes, stay)
 
 
 @contextmanager
@@ -205,6 +212,8 @@ class Runner:
         *,
         taken: int = 0,
         most: int | None = None,
+        stay: Stay | None = None,
+        offset: int = 0,
     ) -> Run:
         """Run from ``start`` [n], which becomes the first state of the log, over ``span``.
 
@@ -224,6 +233,10 @@ class Runner:
             Steps taken before, of the ``max_steps`` of the Stepping.
         most : int, optional
             So many steps are enough, wherever they end.
+        stay : Stay, optional
+            Which states stay; all if it is not given.
+        offset : int
+            Number of the first state, by which those that stay are known.
 
         Raises
         ------
@@ -242,6 +255,8 @@ class Runner:
             keep_stages=self._record == "stages" and method.tableau is not None,
             watch=watch,
             take_again=self._single_steps.take_again if self._unwatched else None,
+            stay=stay,
+            offset=offset,
         )
         ts.setMaxTime(min(span[1], self._ready.max_time))
         left = self._ready.max_steps - taken
@@ -262,6 +277,8 @@ class Runner:
             self._remainder(),
         )
         recording = [ts] if self._record in ("memory", "disk") else []
+        if stay is not None:
+            stay.forget(log.states)
         return Run(log.times(), log.step_sizes(), log.states, log.stages(), effort, recording)
 
     def _remainder(self) -> float:
@@ -291,7 +308,9 @@ class Runner:
             *stepping.tolerances,
         )
 
-    def again(self, start: PETSc.Vec, times: Array, sizes: Array) -> Sequence[PETSc.Vec]:
+    def again(
+        self, start: PETSc.Vec, times: Array, sizes: Array, stay: Stay | None = None
+    ) -> Sequence[PETSc.Vec]:
         """Take the steps of a log once more; return their states, of which ``start`` is the first.
 
         The same numbers, since steps remember nothing of those before: the rate that the first
@@ -303,6 +322,8 @@ class Runner:
             The state at the first time.
         times, sizes : array [K+1], [K]
             Times and sizes of the steps.
+        stay : Stay, optional
+            Which of the states are wanted; all if it is not given.
         """
         ts, method = self._ts, self._stepping.resolved_method
         prescribed = sizes.tolist()
@@ -314,6 +335,7 @@ class Runner:
             restarts=method.tableau is not None,
             keep_stages=False,
             prescribed=prescribed,
+            stay=stay,
         )
         ts.setMaxTime(2.0 * float(times[-1]) - float(times[0]) + 1.0)  # the sizes decide
         ts.setMaxSteps(len(prescribed))

@@ -13,6 +13,7 @@ from daeosens.errors import SolveError
 from daeosens.petsc._kernels import Steps, stages
 from daeosens.petsc.vectors import Array, is_finite, read
 from daeosens.problem.problem import Problem
+from daeosens.timestepping.trajectory.schedule import DROPPED, Stay
 from daeosens.timestepping.trajectory.states import States
 from daeosens.timestepping.trajectory.trajectory import STAGE_MEMORY, Stages
 
@@ -55,6 +56,10 @@ class StepLog:
         See ``TakeAgain``; for functions in C that note nothing.
     prescribed : sequence of float
         Sizes of the steps of a run that is taken again.
+    stay : Stay, optional
+        Which states stay; all if it is not given.
+    offset : int
+        Number of the first state, by which those that stay are known.
     """
 
     def __init__(
@@ -69,6 +74,8 @@ class StepLog:
         watch: Watch | None = None,
         take_again: TakeAgain | None = None,
         prescribed: Sequence[float] = (),
+        stay: Stay | None = None,
+        offset: int = 0,
     ) -> None:
         self._problem = problem
         self._ends = ends
@@ -82,6 +89,9 @@ class StepLog:
         self._states: list[PETSc.Vec] = [start]
         self.states: Sequence[PETSc.Vec] = self._states
         self.stopped = False
+        self._stay, self._offset = stay, offset
+        if stay is not None:
+            stay.watch(self._states, offset, set())
 
     def before_step(self, ts: PETSc.TS) -> None:
         """Cut the step that TS is about to take where it would pass one of the ends."""
@@ -106,6 +116,8 @@ class StepLog:
         if not step:
             return
         self._states.append(u.copy())
+        if self._stay is not None:
+            self._stay.note(self._states, self._offset)
         if self._keep_stages:
             vectors = stages(ts)[1:]  # the first one is the state before the step
             if (len(self._stages) + 1) * len(vectors) <= self._room_for_stages():
@@ -133,7 +145,12 @@ class StepLog:
         room = self._room_for_stages() if self._keep_stages else 0
         problem = self._problem
         self._flat = problem.comm.size == 1 and problem.size <= FLAT and problem.stencil is None
-        self._steps.attach(ts, on_first_step, room, self._flat)
+        stay = self._stay
+        if stay is None:
+            self._steps.attach(ts, on_first_step, room, self._flat)
+            return
+        most = 0 if stay.numbers is not None else stay.most
+        self._steps.attach(ts, on_first_step, 0, self._flat, most, stay.numbers)
 
     def detach(self, ts: PETSc.TS) -> None:
         """Take over what TS has logged since ``attach``.
@@ -146,7 +163,9 @@ class StepLog:
         steps = self._steps
         steps.detach(ts)
         size = self._problem.size
-        if self._flat:
+        if self._stay is not None:
+            self._take_thinned()
+        elif self._flat:
             self.states = States(steps.flat_states(size), self._states[0])
         else:
             self._states += steps.take_states()
@@ -162,6 +181,18 @@ class StepLog:
         if steps.not_finite is not None:
             t, step = steps.not_finite
             raise self._not_finite(step, t)
+
+    def _take_thinned(self) -> None:
+        """Take the states over that stayed, each at its place."""
+        steps, numbers = self._steps, self._steps.numbers().tolist()
+        start = self._states[0]
+        vecs = steps.take_states()
+        if self._flat:
+            rows = States(steps.flat_states(self._problem.size), start)
+            vecs = [rows[k] for k in range(1, len(rows))]
+        self._states += [DROPPED] * (numbers[-1] if numbers else 0)
+        for number, vec in zip(numbers, vecs, strict=False):
+            self._states[number] = vec
 
     def _room_for_stages(self) -> int:
         """Return how many stages are kept; the same on every rank."""

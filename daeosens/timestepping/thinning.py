@@ -5,11 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 from petsc4py import PETSc
 
 from daeosens.errors import InputError
+from daeosens.petsc._kernels import count_steps
+from daeosens.petsc.vectors import Array
+from daeosens.problem.problem import Problem
 from daeosens.timestepping.dense_output import equations_of_step
 from daeosens.timestepping.runner import take_again
+from daeosens.timestepping.stepping import Stepping
+from daeosens.timestepping.trajectory.schedule import (
+    DROPPED,
+    Binomial,
+    Checkpoints,
+    Schedule,
+    Stay,
+)
 from daeosens.timestepping.trajectory.store import SomeStates
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
@@ -44,8 +56,57 @@ def thinned(trajectory: Trajectory, every: int) -> Trajectory:
     """
     if every < 1:
         raise InputError(f"every = {every}", expected="a number of steps >= 1")
-    count = len(trajectory.states)
-    numbers = {*range(0, count, every), count - 1}
+    numbers = {*range(0, len(trajectory.states), every), *_fixed(trajectory)}
+    return _replaying(trajectory, sorted(numbers), None)
+
+
+def checkpointed(trajectory: Trajectory, checkpoints: Checkpoints) -> Trajectory:
+    """Return a run that has kept some of its states as one that takes the others again.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        A run, among whose states ``DROPPED`` stands for those that are not kept.
+    checkpoints : Checkpoints
+        How many are.
+    """
+    end = len(trajectory.states) - 1
+    marks = tuple(
+        number for number, state in enumerate(trajectory.states) if state is not DROPPED and number
+    )
+    schedule = Binomial(checkpoints.memory, marks[:-1], end)
+    return _replaying(trajectory, _fixed(trajectory), schedule)
+
+
+def staying(checkpoints: Checkpoints, problem: Problem, stepping: Stepping, pinned: Array) -> Stay:
+    """Return which states stay while a run goes on.
+
+    Parameters
+    ----------
+    checkpoints : Checkpoints
+        How many.
+    problem : Problem
+        What is run.
+    stepping : Stepping
+        Steps of a fixed size are as many as one can count before.
+    pinned : array [K]
+        Times that they hit.
+    """
+    if stepping.adaptive or stepping.dt is None or not problem.smooth:
+        return Stay(checkpoints.memory)
+    first, last = stepping.t_span
+    ends = [*(time for time in pinned.tolist() if first < time < last), last]
+    steps = count_steps(first, stepping.first_step, ends, stepping.max_steps)
+    schedule, numbers, first = Binomial(checkpoints.memory), list[int](), 0
+    while (middle := schedule.split(first, steps, len(numbers))) < steps:
+        numbers.append(middle)
+        first = middle
+    return Stay(checkpoints.memory, np.array([*numbers, *range(first + 1, steps)], dtype=np.int64))
+
+
+def _fixed(trajectory: Trajectory) -> list[int]:
+    """Return the numbers of states that nothing is taken again across: ends, and beside events."""
+    numbers = {0, len(trajectory.states) - 1}
     for number, record in enumerate(trajectory.records):
         if record.jump or record.ends_at or not trajectory.step_sizes[number]:
             numbers |= {number, number + 1}
@@ -54,11 +115,24 @@ def thinned(trajectory: Trajectory, every: int) -> Trajectory:
             id(trajectory.records[number - 1].p),
         ):
             numbers.add(number)
-    kept = {number: trajectory.states[number] for number in sorted(numbers)}
+    return sorted(numbers)
 
-    def replay(first: int, last: int, u: PETSc.Vec) -> Sequence[PETSc.Vec]:
+
+def _replaying(
+    trajectory: Trajectory, always: Sequence[int], schedule: Schedule | None
+) -> Trajectory:
+    """Return a run that keeps some states always, and others as a schedule says."""
+    states = trajectory.states
+    kept = {number: states[number] for number in always}
+    left = {} if schedule is None else {n: u for n, u in enumerate(states) if u is not DROPPED}
+
+    def replay(first: int, last: int, u: PETSc.Vec, numbers: Sequence[int]) -> Sequence[PETSc.Vec]:
         problem, p = equations_of_step(trajectory, first)
         times, sizes = trajectory.times[first : last + 1], trajectory.step_sizes[first:last]
-        return take_again(problem, p, trajectory.stepping, u, times, sizes)
+        stay = Stay(len(numbers), np.array(numbers, dtype=np.int64) - first)
+        taken = take_again(problem, p, trajectory.stepping, u, times, sizes, stay)
+        return [taken[number - first] for number in numbers]
 
-    return replace(trajectory, states=SomeStates(kept, count, replay), kept={})
+    trajectory = replace(trajectory, states=(), kept={})  # those that are not kept are not held
+    store = SomeStates(kept, len(states), replay, schedule, left)
+    return replace(trajectory, states=store)

@@ -15,6 +15,7 @@ from daeosens.petsc._kernels import (
     ExplicitSteps,
     Registered,
     RegisteredStencil,
+    end_at_last_stage,
     rk_tableau,
     take_point,
 )
@@ -73,6 +74,7 @@ def make_ts(
         return ts
     ts.setAttr(_TYPE, method.set_type(ts, problem))
     if method.explicit:
+        end_at_last_stage(ts)
         _set_rhs(ts, problem, method, held, plain=plain and record in ("states", "stages"))
         if record in ("memory", "disk"):
             _set_rhs_derivatives(ts, problem, t, u, held.p)

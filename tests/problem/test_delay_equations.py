@@ -89,12 +89,15 @@ STEPPING = Stepping((0.0, 2.0), "rk4", dt=0.1)
             "states",
             "control = 'sensitivities' for a delay equation",
         ),
-        (STEPPING, "memory", 'checkpoint = "memory" for a delay equation'),
+        (STEPPING, "memory", 'petsc_trajectory = "memory" for a delay equation'),
+        (STEPPING, ds.Checkpoints(4), r"Checkpoints\(memory=4\) for a delay equation"),
     ],
 )
 def test_steps_that_are_refused(stepping, checkpoint, message):
     problem = DDE(decay, 1, ["rate"], delays=1.0, history=[1.0])
     with pytest.raises(UnsupportedError, match=message):
+        if checkpoint == "memory":
+            solve(problem, [1.0], [1.0], stepping, petsc_trajectory="memory")
         solve(problem, [1.0], [1.0], stepping, checkpoint=checkpoint)
 
 

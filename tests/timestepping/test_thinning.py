@@ -11,6 +11,7 @@ from petsc4py import PETSc
 import daeosens as ds
 from daeosens import (
     ODE,
+    Checkpoints,
     InputError,
     LeastSquares,
     Reduced,
@@ -97,6 +98,19 @@ def test_derivatives_through_events(cell, every):
     run = Reduced(problem, objective, event_support.stepping_of(cell), control).trajectory(x)
     run = replace(run, kept={})  # stages are found again in either
     compare(run, thinned(run, every), [objective])
+
+
+@pytest.mark.parametrize("memory", [1, 4, 30])
+@pytest.mark.parametrize("cell", event_support.design()[1::5], ids=str)
+def test_checkpoints_of_runs_through_events(cell, memory):
+    problem, _ = event_support.hybrid_of(cell)
+    objective, _ = event_support.cost_of(cell)
+    control, x, _ = event_support.control_of(cell)
+    setting = problem, objective, event_support.stepping_of(cell), control
+    run = Reduced(*setting, checkpoint="states").trajectory(x)
+    few = Reduced(*setting, checkpoint=Checkpoints(memory)).trajectory(x)
+    assert len(few.states.made) <= memory + 3 + 3 * len(few.crossings) + 2
+    compare(run, few, [objective])
 
 
 def test_sweeps_take_each_window_again_once():

@@ -5,6 +5,7 @@
 from petsc4py import PETSc as _PETSc  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 from daeosens.petsc._kernels.bindings import (
+    end_at_last_stage,
     has_transpose,
     lock_onto,
     no_options,
@@ -33,7 +34,7 @@ from daeosens.petsc._kernels.natives import call_into, call_number, call_points,
 from daeosens.petsc._kernels.newton import know_rounding, take_remainder
 from daeosens.petsc._kernels.numbers import finite_numbers, numbers_of, put_numbers
 from daeosens.petsc._kernels.registered import Registered, take_point
-from daeosens.petsc._kernels.steps import Steps, add_monitor, next_step
+from daeosens.petsc._kernels.steps import Steps, add_monitor, count_steps, next_step
 from daeosens.petsc._kernels.sweeps.blocks import carry, carry_together, wake
 from daeosens.petsc._kernels.sweeps.factor_steps import FactorSteps
 from daeosens.petsc._kernels.sweeps.linear_steps import LinearSteps, SecondSweep
@@ -75,7 +76,9 @@ __all__ = [
     "call_points",
     "carry",
     "carry_together",
+    "count_steps",
     "create_matrix",
+    "end_at_last_stage",
     "entry",
     "fill_matrix",
     "finite_numbers",

@@ -5,7 +5,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from libc.math cimport INFINITY, nextafter
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memmove
 
 cimport numpy as np
 import numpy as np
@@ -96,6 +96,9 @@ cdef struct Log:
     PetscVec solution           # that TS had before it changed vectors
     PetscVec place              # of the copy that is spared while TS takes a step
     bint flat                   # those: a vector for each would cost more than they do
+    bint thinned                # not all states stay: each stride-th, at most so many, or some
+    long most, stride, following  # of the next one in what stays
+    Numbers staying, numbers    # of states that stay, of those that are there but for the first
     int shrunk, not_finite
     double t
     long step
@@ -161,6 +164,56 @@ cdef PetscErrorCode push_exchanged(Vectors *all, PetscVec *vec) noexcept nogil:
     if code == PETSC_SUCCESS:
         vec[0] = all.values[all.count - 1]
         all.values[all.count - 1] = filled
+    return code
+
+
+cdef bint stays(Log *log, long number) noexcept nogil:
+    if log.stride:
+        return number % log.stride == 0
+    while log.following < log.staying.count and log.staying.values[log.following] < number:
+        log.following += 1
+    return log.following < log.staying.count and log.staying.values[log.following] == number
+
+
+cdef PetscErrorCode forget(Log *log) noexcept nogil:
+    """Drop the last state, unless it stays; a new one comes."""
+    cdef long last = log.numbers.count - 1
+    if not log.thinned or last < 0:
+        return PETSC_SUCCESS
+    if stays(log, <long>log.numbers.values[last]):
+        if log.stride and last + 2 > log.most:  # the first one counts
+            return drop_every_other(log)
+        return PETSC_SUCCESS
+    log.numbers.count = last
+    if log.flat:
+        log.flat_states.count -= log.flat_states.count // (last + 2)
+        return PETSC_SUCCESS
+    log.states.count = last
+    return VecDestroy(&log.states.values[last])
+
+
+cdef PetscErrorCode drop_every_other(Log *log) noexcept nogil:
+    """Keep half as many of the states that stay."""
+    cdef long count = log.numbers.count, left = 0, k
+    cdef long size = log.flat_states.count // (count + 1)
+    cdef double *rows = log.flat_states.values
+    cdef PetscErrorCode code = PETSC_SUCCESS
+    log.stride *= 2
+    for k in range(count):
+        if <long>log.numbers.values[k] % log.stride == 0:
+            log.numbers.values[left] = log.numbers.values[k]
+            if log.flat:
+                memmove(rows + (left + 1) * size, rows + (k + 1) * size, size * sizeof(double))
+            else:
+                log.states.values[left] = log.states.values[k]
+            left += 1
+        elif not log.flat and code == PETSC_SUCCESS:
+            code = VecDestroy(&log.states.values[k])
+    log.numbers.count = left
+    if log.flat:
+        log.flat_states.count = (left + 1) * size
+    else:
+        log.states.count = left
     return code
 
 
@@ -266,13 +319,18 @@ cdef PetscErrorCode after_step(
         if t == log.times.values[log.times.count - 1] and reason >= 0:  # a failed step comes by too
             log.shrunk, log.t = True, t
             return PETSC_ERR_USER
-    if not log.taking or step % APART == 0 or t >= log.ends.values[log.ends.count - 1]:
+    if (not log.taking or step % APART == 0 or t >= log.ends.values[log.ends.count - 1]
+            or (log.thinned and not log.prescribed.count)):
         code = finite_everywhere(u, &finite)
     if not finite:
         log.not_finite, log.t, log.step = True, t, step
         return PETSC_ERR_USER
     if code == PETSC_SUCCESS and push(&log.times, t):
         return PETSC_ERR_MEM
+    if code == PETSC_SUCCESS and step and not log.taking:
+        code = forget(log)
+        if log.thinned and push(&log.numbers, step):
+            return PETSC_ERR_MEM
     if code == PETSC_SUCCESS and log.flat:
         code = push_numbers(&log.flat_states, u)
     if code != PETSC_SUCCESS or not step:
@@ -298,7 +356,10 @@ cdef PetscErrorCode take_state(Log *log, PetscTS ts, bint first) noexcept nogil:
     if code != PETSC_SUCCESS:
         return code
     if not first:
-        return push_exchanged(&log.states, &stages[0])
+        code = forget(log)
+        if log.thinned and push(&log.numbers, log.times.count - 2):
+            return PETSC_ERR_MEM
+        return push_exchanged(&log.states, &stages[0]) if code == PETSC_SUCCESS else code
     state = stages[0]
     code = duplicate_to_fill(state, &stages[0])
     return VecDestroy(&state) if code == PETSC_SUCCESS else code
@@ -314,6 +375,11 @@ cdef PetscErrorCode take_last_state(Log *log, PetscTS ts) noexcept nogil:
         code = TSGetStages(ts, &count, &stages)
     if code != PETSC_SUCCESS or u == log.solution:
         return code
+    code = forget(log)
+    if code != PETSC_SUCCESS:
+        return code
+    if log.thinned and push(&log.numbers, log.times.count - 1):
+        return PETSC_ERR_MEM
     if log.not_finite:
         if log.times.count > 1:
             code = push_exchanged(&log.states, &stages[0])
@@ -375,6 +441,29 @@ cdef PetscErrorCode ask_python(Log *log, bint first) noexcept with gil:
         owner.error = error
         return PETSC_ERR_USER
     return PETSC_SUCCESS
+
+
+def count_steps(double t, double dt, ends, long most):
+    """Return how many steps of a fixed size lead from ``t`` to the last of ``ends``; or ``most``.
+
+    Examples
+    --------
+    >>> count_steps(0.0, 0.1, [0.55, 1.0], 1000)
+    11
+    """
+    cdef Numbers all
+    cdef long count = 0
+    all.values, all.count, all.room = NULL, 0, 0
+    try:
+        for end in ends:
+            if push(&all, end):
+                raise MemoryError
+        while t < all.values[all.count - 1] and count < most:
+            t += cut(t, dt, all.values, all.count)
+            count += 1
+        return count
+    finally:
+        free(all.values)
 
 
 def next_step(double t, double dt, ends):
@@ -450,6 +539,8 @@ cdef class Steps:
         free(self.log.flat_stages.values)
         free(self.log.ends.values)
         free(self.log.prescribed.values)
+        free(self.log.staying.values)
+        free(self.log.numbers.values)
         free(self.log.times.values)
         free(self.log.sizes.values)
 
@@ -516,7 +607,7 @@ cdef class Steps:
         """Return time and number of a step to a state that is not finite, or None."""
         return (self.log.t, self.log.step) if self.log.not_finite else None
 
-    def attach(self, TS ts, on_first_step, long stages, bint flat):
+    def attach(self, TS ts, on_first_step, long stages, bint flat, long most=0, staying=None):
         """Let TS log its steps without Python.
 
         Parameters
@@ -526,8 +617,18 @@ cdef class Steps:
                             called after the first step
         stages : int        how many stages are kept at most
         flat : bool         states and stages are logged as numbers, not as vectors
+        most : int          each k-th state stays, so many of them; 0: all, or those ``staying``
+        staying : ndarray of int [K], optional
+                            numbers of the states that stay, besides the first and the last one
         """
+        cdef long number
         self.on_first_step, self.log.most_stages = on_first_step, stages
+        self.log.thinned, self.log.stride = most > 0 or staying is not None, most > 0
+        self.log.most = most
+        if staying is not None:
+            for number in staying:
+                if push(&self.log.staying, number):
+                    raise MemoryError
         self.log.taking, self.log.flat = ts.getType() == CHAINED, flat
         CHKERR(TSGetSolution(ts.ts, &self.log.solution))
         CHKERR(TSSetApplicationContext(ts.ts, <void *>&self.log))
@@ -545,6 +646,10 @@ cdef class Steps:
     def take_states(self):
         """List the states after each step [n], and hand them over."""
         return taken(&self.log.states)
+
+    def numbers(self):
+        """Return the numbers of the states that are there, but for the first, if not all are."""
+        return copied(self.log.numbers.values, self.log.numbers.count).astype(np.int64)
 
     def take_stages(self):
         """List the stages of each step [n] without the first one, and hand them over."""

@@ -39,6 +39,7 @@ from daeosens.timestepping.events.simultaneous import (
 from daeosens.timestepping.events.zeno import refuse_chatter, refuse_crowd, refuse_passing
 from daeosens.timestepping.runner import Run, Runner, made_runner
 from daeosens.timestepping.stepping import Stepping, inside_span, span_rounding
+from daeosens.timestepping.trajectory.schedule import Stay
 from daeosens.timestepping.trajectory.states import rows_of
 from daeosens.timestepping.trajectory.trajectory import HIT, Recording, Trajectory
 
@@ -76,6 +77,7 @@ class _EventLoop:
         pinned: Array,
         record: Recording,
         runners: ExitStack,
+        stay: Stay | None,
     ) -> None:
         self.problem, self.p, self.stepping = problem, p, stepping
         self.first, self.last = stepping.t_span
@@ -115,7 +117,7 @@ class _EventLoop:
         self.monitor = None if problem.monitor is None else problem.monitor()
         self._most = FEWEST
         self.mode = entered_mode(problem, problem.mode, self.first, state, p)
-        self.log = HybridLog([self.first], [state])
+        self.log = HybridLog([self.first], [state], staying=stay)
         self._looks: dict[str, int] = {}
         self.finished = False
 
@@ -276,6 +278,8 @@ class _EventLoop:
                     detector.watch if detector.surfaces else None,
                     taken=self.log.effort.steps,
                     most=None if self.monitor is None else self._most,
+                    stay=self.log.staying if self.monitor is None else None,
+                    offset=len(self.log.sizes),
                 )
             except SolveError as error:
                 # steps may fail beyond an event that the monitor has not seen yet
@@ -478,6 +482,7 @@ def run_through_events(
     stepping: Stepping,
     pinned: Array,
     record: Recording,
+    stay: Stay | None = None,
 ) -> Trajectory:
     """Run a problem with events from ``state`` [n], which becomes the first of the trajectory.
 
@@ -485,7 +490,7 @@ def run_through_events(
     do not depend on that of the event.  An event with a direction happens at the start if the run
     begins on its surface and moves that way.
 
-    Parameters, result and errors as for ``solve``.
+    Parameters, result and errors as for ``solve``; ``stay`` says which states stay.
 
     Raises
     ------
@@ -494,7 +499,7 @@ def run_through_events(
         one instant whose order matters, one of them implicit.
     """
     with ExitStack() as runners:
-        passage = _EventLoop(problem, state, p, stepping, pinned, record, runners)
+        passage = _EventLoop(problem, state, p, stepping, pinned, record, runners, stay)
         try:
             passage.go()
         except SolveError as error:

@@ -18,6 +18,7 @@ from daeosens.timestepping.dense_output import states_inside
 from daeosens.timestepping.runner import Run
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.crossing import Crossing
+from daeosens.timestepping.trajectory.schedule import Stay
 from daeosens.timestepping.trajectory.states import view_of
 from daeosens.timestepping.trajectory.trajectory import (
     Effort,
@@ -43,6 +44,15 @@ class HybridLog:
     """Whether the last time depends on that of an implicit event."""
     changed: bool = False
     """Whether an event has changed parameters."""
+    staying: Stay | None = None
+    """Which states stay, besides those where pieces end and at events; None: all."""
+    fixed: set[int] = field(default_factory=set[int])
+    """Numbers of the latter."""
+
+    def __post_init__(self) -> None:
+        """Let states be thinned as the run goes on."""
+        if self.staying is not None:
+            self.staying.watch(self.states, 0, self.fixed)
 
     @property
     def last(self) -> tuple[float, PETSc.Vec]:
@@ -63,6 +73,10 @@ class HybridLog:
         self.times += times[1:]
         self.sizes += sizes
         self.states += run.states[1:]
+        if self.staying is not None:
+            self.fixed.add(first)
+            self.staying.thin(self.states, 0, self.fixed, first + 1)
+            self.staying.count(len(self.sizes))
         self.stages |= {first + n: kept for n, kept in by_step(run.kept, run.states).items()}
         self.effort += run.effort
 
@@ -91,6 +105,7 @@ class HybridLog:
     def end_at(self, switch: Switch, h: float, state: PETSc.Vec) -> None:
         """Cut the last step: it has the size ``h``, and ends on the surface of an event."""
         self.sizes[-1], self.times[-1], self.states[-1] = h, self.times[-2] + h, state
+        self.fixed |= {len(self.sizes) - 1, len(self.sizes)}
         self.stages.pop(len(self.sizes) - 1, None)  # of the step before it was cut
         self.records[-1] = self.records[-1]._replace(slope=0.0, ends_at=switch)
         self.moving = True
@@ -101,9 +116,7 @@ class HybridLog:
         self.records.append(
             StepRecord(mode, p, slope=slope, timed=self.moving, changed=self.changed)
         )
-        self.times.append(t)
-        self.sizes.append(0.0)
-        self.states.append(state.copy())
+        self._add_step_of_no_size(t, state.copy())
 
     def settle(self, mode: str, p: Any) -> None:
         """Return from an event to the fixed time at which it happens to be, by a step of size 0."""
@@ -125,9 +138,13 @@ class HybridLog:
                 switch.name, t, len(self.sizes), view_of(before), view_of(after), now, p[1], mode
             )
         )
+        self._add_step_of_no_size(t, after)
+
+    def _add_step_of_no_size(self, t: float, state: PETSc.Vec) -> None:
+        self.fixed |= {len(self.sizes), len(self.sizes) + 1}
         self.times.append(t)
         self.sizes.append(0.0)
-        self.states.append(after)
+        self.states.append(state)
 
     def trajectory(
         self, problem: Problem, p: Any, stepping: Stepping, record: Recording

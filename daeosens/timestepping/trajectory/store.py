@@ -3,48 +3,79 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeAlias, overload
 
 from petsc4py import PETSc
 
-Replay: TypeAlias = "Callable[[int, int, PETSc.Vec], Sequence[PETSc.Vec]]"
-"""``replay(first, last, u)``: the states first ... last of a log, of which ``u`` is the first."""
+from daeosens.timestepping.trajectory.schedule import Schedule, Whole
+
+Replay: TypeAlias = "Callable[[int, int, PETSc.Vec, Sequence[int]], Sequence[PETSc.Vec]]"
+"""``replay(first, last, u, numbers)``: the states of a log with these numbers, increasing and after
+``first``, whose state is ``u``; ``last`` is the largest of them."""
 
 
 class SomeStates(Sequence[PETSc.Vec]):
     """The states of a run, of which some are kept, and a window of the others at a time.
 
-    A window is what lies between two kept states.  Sweeps go from window to window, so that each is
-    taken again once; whoever asks for states here and there pays for a window each time.
+    Between two states that are kept always, a schedule says where the next one is kept, and so on
+    up to windows, whose states are in memory together.  Sweeps go from window to window, back or
+    forward; whoever asks for states here and there pays for the way to each.
 
     Parameters
     ----------
     kept : mapping of int to Vec [n]
-        The states that are kept, by number; the first one and those beside jumps among them.
+        The states that are kept always, by number; the first and the last one, and those beside
+        jumps among them.
     count : int
         Number N+1 of all states.
     replay : callable
         See ``Replay``.
+    schedule : Schedule
+        What is kept between them; by default all are in memory at one time.
+    left : mapping of int to Vec [n]
+        States that the run has left; those that the schedule keeps at first stay.
+
+    Attributes
+    ----------
+    replays, steps : int
+        How many windows, and how many steps, have been taken again.
 
     Examples
     --------
     >>> vecs = [PETSc.Vec().createWithArray([float(k)], comm=PETSc.COMM_SELF) for k in range(5)]
-    >>> kept = {0: vecs[0], 3: vecs[3]}
-    >>> states = SomeStates(kept, 5, lambda first, last, u: vecs[first : last + 1])
-    >>> [float(state.array[0]) for state in states], states.windows(1, 5)
-    ([0.0, 1.0, 2.0, 3.0, 4.0], [(1, 3), (3, 4)])
+    >>> kept = {0: vecs[0], 3: vecs[3], 4: vecs[4]}
+    >>> states = SomeStates(kept, 5, lambda first, last, u, numbers: [vecs[k] for k in numbers])
+    >>> [float(state.array[0]) for state in states], states.windows(1, 5), states.steps
+    ([0.0, 1.0, 2.0, 3.0, 4.0], [(1, 3), (3, 4)], 2)
     """
 
-    def __init__(self, kept: dict[int, PETSc.Vec], count: int, replay: Replay) -> None:
+    def __init__(
+        self,
+        kept: Mapping[int, PETSc.Vec],
+        count: int,
+        replay: Replay,
+        schedule: Schedule | None = None,
+        left: Mapping[int, PETSc.Vec] | None = None,
+    ) -> None:
         self._kept = kept
         self._numbers = sorted(kept)
         self._count = count
         self._replay = replay
-        self._first = -1
-        self._window: Sequence[PETSc.Vec] = ()
-        self.replays = 0
+        self._schedule = Whole() if schedule is None else schedule
+        # those between two that are kept always: on the way to the window, by number
+        self._held: dict[int, PETSc.Vec] = {}
+        self._first = self._last = -1
+        self._window: list[PETSc.Vec] = []
+        self._end: tuple[int, PETSc.Vec] | None = None
+        self.replays = self.steps = 0
+        if left:
+            first, last, path = self._place(count - 2)
+            self._held = {number: left[number] for number in path if number in left}
+            if all(number in left for number in range(first, last)):
+                self._first, self._last = first, last
+                self._window = [left[number] for number in range(first, last)]
 
     def __len__(self) -> int:
         """Return N+1."""
@@ -56,32 +87,83 @@ class SomeStates(Sequence[PETSc.Vec]):
     def __getitem__(self, number: slice) -> Sequence[PETSc.Vec]: ...
     def __getitem__(self, number: int | slice) -> PETSc.Vec | Sequence[PETSc.Vec]:
         """Return a state [n], or several; a window is taken again where they are not kept."""
-        places = range(self._count)[number]
-        if isinstance(places, range):
-            return [self[k] for k in places]
-        kept = self._kept.get(places)
+        place = range(self._count)[number]
+        if isinstance(place, range):
+            return [self[k] for k in place]
+        kept = self._kept.get(place)
         if kept is not None:
             return kept
-        first = self._numbers[bisect_right(self._numbers, places) - 1]
-        if first != self._first:
-            self._window = ()  # free the one before first
-            self._window = self._replay(first, self._end(first), self._kept[first])
-            self._first = first
-            self.replays += 1
-        return self._window[places - first]
+        if self._end is not None and self._end[0] == place:
+            return self._end[1]
+        if place == self._last and self._window:  # a sweep over the window needs its end as well
+            u = self._taken(place - 1, self._window[-1], [place])[0]
+            self._end = (place, u)
+            return u
+        if not self._first <= place < self._last:
+            self._enter(place)
+        return self._window[place - self._first]
 
-    def _end(self, first: int) -> int:
-        """Return the last state that is taken again from a kept one: that before the next."""
-        following = bisect_right(self._numbers, first)
-        return (self._numbers[following] if following < len(self._numbers) else self._count) - 1
+    def _place(self, number: int) -> tuple[int, int, list[int]]:
+        """Return first and last state of the window of a state, and what is kept on the way."""
+        after = bisect_right(self._numbers, number)
+        first, last = self._numbers[after - 1], self._numbers[after]
+        path: list[int] = []
+        while True:
+            middle = self._schedule.split(first, last, len(path))
+            if middle == last:
+                return first, last, path
+            if number < middle:
+                last = middle
+            else:
+                first = middle
+                path.append(middle)
+
+    def _enter(self, number: int) -> None:
+        """Make the window of a state the one in memory."""
+        first, last, path = self._place(number)
+        known = dict(self._held)
+        if self._end is not None:
+            known[self._end[0]] = self._end[1]
+        known |= dict(enumerate(self._window, self._first))
+        self._end = (last, known[last]) if last in known else None
+        on_way = {place for place in known if place <= first}
+        start = max(on_way, default=-1)
+        kept = self._numbers[bisect_right(self._numbers, number) - 1]
+        start, u = (start, known[start]) if start > kept else (kept, self._kept[kept])
+        self._held = {place: known[place] for place in path if place in known}
+        window = {place: known[place] for place in range(first, last) if place in known}
+        known, self._window = {}, []  # free what is not on the way before anything is made
+        if start == first:
+            window[first] = u
+        wanted = [place for place in path if place > start]
+        wanted += [place for place in range(max(first, start) + 1, last) if place not in window]
+        if wanted:
+            taken = self._taken(start, u, wanted)
+            for place, state in zip(wanted, taken, strict=True):
+                if place >= first:
+                    window[place] = state
+                if place <= first:
+                    self._held[place] = state
+        self._window = [window[place] for place in range(first, last)]
+        self._first, self._last = first, last
+        self.replays += 1
+
+    def _taken(self, first: int, u: PETSc.Vec, wanted: list[int]) -> Sequence[PETSc.Vec]:
+        """Return states with the numbers wanted, all after ``first``, whose state is ``u`` [n]."""
+        self.steps += wanted[-1] - first
+        return self._replay(first, wanted[-1], u, wanted)
 
     def windows(self, first: int, last: int) -> list[tuple[int, int]]:
         """Return the parts of the steps between two states that are in memory at one time."""
-        inside = [number for number in self._numbers if first < number < last]
-        ends = [first, *inside, min(last, self._count - 1)]
+        end, ends = min(last, self._count - 1), [first]
+        while ends[-1] < end:
+            ends.append(min(self._place(ends[-1])[1], end))
         return list(pairwise(ends))
 
     @property
     def made(self) -> list[PETSc.Vec]:
-        """The vectors that are there."""
-        return [*self._kept.values(), *(self._window[1:] if len(self._window) else ())]
+        """The vectors that are there, each once."""
+        there = [*self._kept.values(), *self._held.values(), *self._window]
+        if self._end is not None:
+            there.append(self._end[1])
+        return list({id(vec): vec for vec in there}.values())

@@ -1,0 +1,126 @@
+"""Checkpoints: the theory of binomial ones, what runs keep, and how many steps are taken again."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+import daeosens as ds
+from daeosens import ODE, Checkpoints, InputError, Stepping, Terminal, adjoint, solve
+from daeosens.petsc._kernels import count_steps
+from daeosens.timestepping.trajectory.schedule import Stay, advance, repeated_steps
+
+
+@cache
+def least(steps, slots):
+    """The recursion of Griewank and Walther, with the steps of the run itself."""
+    if steps == 1:
+        return 0
+    if slots == 1:
+        return steps * (steps - 1) // 2
+    return min(m + least(m, slots) + least(steps - m, slots - 1) for m in range(1, steps))
+
+
+def test_closed_forms_are_those_of_the_recursion():
+    for steps in range(1, 40):
+        for slots in range(1, 9):
+            assert repeated_steps(steps, slots) == least(steps, slots) - (steps - 1)
+            if steps > 1 and slots > 1:
+                m = advance(steps, slots)
+                assert m + least(m, slots) + least(steps - m, slots - 1) == least(steps, slots)
+
+
+def test_steps_of_fixed_size_are_counted_as_they_are_taken():
+    for dt, times in ((0.01, ()), (0.03, (0.31, 0.5)), (0.2999, (0.05, 0.7))):
+        run = solve(DECAY, [1.0], [0.5], Stepping((0.0, 1.0), "rk4", dt=dt), times)
+        assert count_steps(0.0, dt, [*times, 1.0], 10**6) == run.n_steps
+    assert count_steps(0.0, 0.01, [1.0], 7) == 7
+
+
+DECAY = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+LAST = Terminal(lambda t, u, p: u[0])
+
+
+@pytest.mark.parametrize("memory", [1, 2, 5, 20, 99, 100, 1000])
+@pytest.mark.parametrize("method", ["rk4", "cn"])
+def test_a_sweep_back_takes_as_few_steps_again_as_can_be(method, memory):
+    steps = 100 if memory > 1 else 30
+    stepping = Stepping((0.0, 1.0), method, dt=1.0 / steps)
+    run = solve(DECAY, [1.0], [0.5], stepping, checkpoint=Checkpoints(memory))
+    assert run.n_steps == steps
+    assert len(run.states.made) <= min(memory, steps) + 3
+    gradient = adjoint(run, LAST, "vectors")
+    assert run.states.steps == repeated_steps(steps, memory)
+    assert len(run.states.made) <= min(memory, steps) + 3
+    plain = adjoint(solve(DECAY, [1.0], [0.5], stepping), LAST, "vectors")
+    assert (gradient.p, gradient.u0) == (plain.p, plain.u0)
+    again = adjoint(run, LAST, "vectors")  # which begins with the run itself
+    assert again.p == gradient.p
+    lost = steps - 1 if memory < steps else 0
+    assert run.states.steps <= 2 * repeated_steps(steps, memory) + lost
+
+
+@pytest.mark.parametrize("memory", [4, 10, 40])
+def test_adaptive_runs_are_as_good_up_to_the_distance_of_what_they_leave(memory):
+    stepping = Stepping((0.0, 20.0), "rk5dp", rtol=1e-9, atol=1e-12)
+    problem = ODE(lambda t, u, p: np.array([u[1], -p[0] * np.sin(u[0])]), 2, ["k"])
+    run = solve(problem, [1.0, 0.0], [1.3], stepping, checkpoint=Checkpoints(memory))
+    plain = solve(problem, [1.0, 0.0], [1.3], stepping)
+    np.testing.assert_array_equal(run.times, plain.times)
+    steps = run.n_steps
+    assert steps > 300
+    assert len(run.states.made) <= memory + 3
+    ours, reference = adjoint(run, LAST, "vectors"), adjoint(plain, LAST, "vectors")
+    np.testing.assert_array_equal(ours.p, reference.p)
+    np.testing.assert_array_equal(ours.u0, reference.u0)
+    best = repeated_steps(steps, memory)
+    assert best <= run.states.steps <= 1.05 * best + 2 * steps / memory
+
+
+def test_what_stays_is_thinned_as_a_run_goes_on():
+    stay, states = Stay(4), [0]
+    stay.watch(states, 0, {8})
+    for number in range(1, 40):
+        states.append(number)
+        stay.note(states, 0)
+        assert sum(state is not None for state in states) <= 4 + 3
+    assert [state for state in states if state is not None] == [0, 8, 16, 32, 38, 39]
+
+
+@pytest.mark.parametrize("style", ["numpy", "traced"])
+def test_peak_of_memory(style):
+    """States that are alive at one time, of a run and a sweep whose callbacks count them."""
+    n = 2000
+
+    def rhs(t, u, p):
+        return -p.rate * u
+
+    if style == "traced":
+        problem = ds.trace(rhs, n, {"rate": ()})
+    else:
+        problem = ODE(lambda t, u, p: -p[0] * u, n, ["rate"])
+    stepping = Stepping((0.0, 1.0), "rk4", dt=1.0 / 500)
+    run = solve(problem, np.ones(n), [0.5], stepping, checkpoint=Checkpoints(10))
+    assert len(run.states.made) <= 13
+    steps = 0
+    for number in range(500, -1, -1):
+        assert run.states[number].array[0] > 0.0
+        assert len(run.states.made) <= 13
+        steps = run.states.steps
+    assert steps == repeated_steps(500, 10)
+
+
+def test_a_number_of_states_below_one_is_refused():
+    for number in (0, -3, 2.5, True):
+        with pytest.raises(InputError, match=f"memory = {number}"):
+            Checkpoints(number)
+
+
+def test_what_needs_all_states_is_refused():
+    start = DECAY, [1.0], [0.5]
+    stepping = Stepping((0.0, 1.0), "rk5dp", rtol=1e-6, control="sensitivities")
+    with pytest.raises(ds.UnsupportedError, match=r"memory=3\) with control = 'sensitivities'"):
+        solve(*start, stepping, checkpoint=Checkpoints(3))
+    stepping = Stepping((0.0, 1.0), "rk4", dt=0.1)
+    with pytest.raises(ds.UnsupportedError, match=r'memory=3\) with petsc_trajectory = "disk"'):
+        solve(*start, stepping, checkpoint=Checkpoints(3), petsc_trajectory="disk")
