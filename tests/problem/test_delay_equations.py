@@ -95,10 +95,11 @@ STEPPING = Stepping((0.0, 2.0), "rk4", dt=0.1)
 )
 def test_steps_that_are_refused(stepping, checkpoint, message):
     problem = DDE(decay, 1, ["rate"], delays=1.0, history=[1.0])
+    kept = {"checkpoint": checkpoint}
+    if checkpoint == "memory":
+        kept = {"petsc_trajectory": "memory"}
     with pytest.raises(UnsupportedError, match=message):
-        if checkpoint == "memory":
-            solve(problem, [1.0], [1.0], stepping, petsc_trajectory="memory")
-        solve(problem, [1.0], [1.0], stepping, checkpoint=checkpoint)
+        solve(problem, [1.0], [1.0], stepping, **kept)
 
 
 def test_events_are_refused():

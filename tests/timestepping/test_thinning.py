@@ -151,7 +151,15 @@ def test_derivatives_of_distributed_runs(style, form, method):
     stepping = Stepping((0.0, 0.2), method, dt=0.01, **adaptive, options=options)
     cost = make_cost(case)
     run = solve(case.problem, case.u0, case.p, stepping, cost.times)
-    few = thinned(run, every=4)
+    compare_distributed(run, thinned(run, every=4), cost, case)
+    start = case.problem, case.u0, case.p, stepping, cost.times
+    for memory in (2, 6):
+        few = solve(*start, checkpoint=Checkpoints(memory))
+        assert len(few.states.made) <= memory + 3
+        compare_distributed(run, few, cost, case)
+
+
+def compare_distributed(run, few, cost, case):
     for ours, reference in zip(few.states, run.states, strict=True):
         same(ours.array, reference.array)
     ours, reference = (adjoint(value, cost, "vectors") for value in (few, run))
