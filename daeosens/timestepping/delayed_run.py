@@ -91,13 +91,13 @@ def run_delayed(
     p: Array,
     stepping: Stepping,
     pinned: Array,
-    record: Recording,
+    recording: Recording,
 ) -> Trajectory:
     """Return the run of a delay equation from ``state`` [n].
 
     Parameters
     ----------
-    problem, stepping, record
+    problem, stepping, recording
         As for ``solve``.
     state, p : Vec [n], array [m]
         Admitted.
@@ -111,7 +111,7 @@ def run_delayed(
     SolveError
         A delay that is not positive, too many steps, values that are not finite.
     """
-    method = refuse_unsound(problem, stepping, record)
+    method = refuse_unsound(problem, stepping, recording)
     delays = problem.delays
     assert delays is not None
     tau = delays.values(p)
