@@ -124,3 +124,12 @@ def test_what_needs_all_states_is_refused():
     stepping = Stepping((0.0, 1.0), "rk4", dt=0.1)
     with pytest.raises(ds.UnsupportedError, match=r'memory=3\) with petsc_trajectory = "disk"'):
         solve(*start, stepping, checkpoint=Checkpoints(3), petsc_trajectory="disk")
+
+
+def test_sweeps_in_c_take_no_step_more_again():
+    model = ds.trace(lambda t, u, p: -p.rate * u, 3, {"rate": ()})
+    stepping = Stepping((0.0, 1.0), "rk4", dt=1.0 / 300)
+    run = solve(model, np.ones(3), [0.5], stepping, checkpoint=Checkpoints(10))
+    gradient = adjoint(run, LAST, "compiled")
+    assert run.states.steps == repeated_steps(300, 10)
+    assert abs(gradient.p[0] + np.exp(-0.5)) < 1e-9

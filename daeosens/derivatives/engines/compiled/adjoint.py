@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -212,7 +213,10 @@ def open_sweep(trajectory: Trajectory, request: AdjointRequest) -> CompiledSweep
         return "a run through events on a grid" if trajectory.crossings else "rows on a grid"
     if not trajectory.crossings:
         equations = problem.modes[trajectory.first_mode] if problem.modes else problem
-        carry = carrier(trajectory, equations, trajectory.p, rows)
+        asked = trajectory  # whether there is one; windows have their own, and states of their own
+        if trajectory.thinned:
+            asked = replace(trajectory, states=[trajectory.states[trajectory.n_steps]])
+        carry = carrier(asked, equations, trajectory.p, rows)
         if carry is None:
             return _not_in_c(trajectory, [equations], rows)
         return CompiledSweep(trajectory, request, carry, running)
