@@ -13,6 +13,7 @@ from daeosens.costs.objective import Objective, require_objective
 from daeosens.derivatives.engines.choice import Engine, check_engine, wants_compiled
 from daeosens.derivatives.engines.request import of_costs
 from daeosens.derivatives.kinks import warn_of_jumps
+from daeosens.derivatives.observations_inside import lowered_on
 from daeosens.derivatives.resolution import warn_of_unresolved
 from daeosens.derivatives.running_costs import warn_of_running_costs
 from daeosens.derivatives.solver_error import solver_error
@@ -188,8 +189,7 @@ def adjoint(
     for cost in objectives:
         require_objective(cost)
     problem = trajectory.problem
-    final_time = float(trajectory.times[-1])
-    costs = [objective.lower(problem, final_time) for objective in objectives]
+    costs = [lowered_on(trajectory, objective) for objective in objectives]
     with remainders() as left:
         sweep = sweep_back(trajectory, of_costs(trajectory, costs), engine)
         values = sweep.values()
@@ -228,8 +228,7 @@ def evaluate(trajectory: Trajectory, objective: Objective) -> float:
     """
     check_trajectory(trajectory)
     require_objective(objective)
-    problem = trajectory.problem
-    cost = objective.lower(problem, float(trajectory.times[-1]))
+    cost = lowered_on(trajectory, objective)
     if not cost.densities:
         return value_at_points(cost, trajectory.point)
     if wants_compiled(trajectory, "auto", 1):

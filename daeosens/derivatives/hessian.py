@@ -21,6 +21,7 @@ from daeosens.derivatives.engines.compiled.tangent import (
     check_directions,
 )
 from daeosens.derivatives.kinks import warn_of_kinks
+from daeosens.derivatives.observations_inside import lowered_on
 from daeosens.derivatives.resolution import warn_of_unresolved
 from daeosens.derivatives.solver_error import solver_error
 from daeosens.derivatives.start_check import warn_of_start
@@ -201,7 +202,7 @@ def hessian_sweep(
     )
     check_directions(directions)
     require_objective(objective)
-    cost = objective.lower(trajectory.problem, float(trajectory.times[-1]))
+    cost = lowered_on(trajectory, objective)
     memory = Memory() if memory is None else memory
     if memory.value is None:  # the first product with this Hessian
         warn_of_kinks(trajectory, cost)

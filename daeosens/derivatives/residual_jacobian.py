@@ -17,6 +17,7 @@ from daeosens.derivatives.engines.choice import Sweep, choose_sweep
 from daeosens.derivatives.engines.request import AdjointRequest
 from daeosens.derivatives.engines.transposes import refuse_one_way_solver
 from daeosens.derivatives.hessian import HessianProduct
+from daeosens.derivatives.observations_inside import lowered_on
 from daeosens.derivatives.sweeps.backward import sweep_back
 from daeosens.derivatives.tangent import Tangent, tangent
 from daeosens.errors import UnsupportedError
@@ -204,7 +205,7 @@ def _terms(trajectory: Trajectory, objective: Objective) -> list[tuple[float, Sq
 
     Which events happen before which observations may differ from run to run; the order does not.
     """
-    terms = squares_of(objective.lower(trajectory.problem, float(trajectory.times[-1])))
+    terms = squares_of(lowered_on(trajectory, objective))
     pinned = [term for term in terms if not isinstance(term[0], At)]
     at_events = [term for term in terms if isinstance(term[0], At)]
     pinned.sort(key=lambda term: trajectory.index(term[0]))

@@ -110,7 +110,14 @@ def solve(
         refuse_reserved(PETSc.Options().getAll(), "command line")
     state = problem.admit_state(u0)
     parameters = problem.admit_parameters(p)
-    pinned = pinned_times(stepping, t_eval, problem.breakpoints)
+    if not (stepping.cut or (problem.smooth and problem.delays is None)):
+        raise UnsupportedError(
+            "cut = False for a problem with events or delays",
+            expected="steps that end at the times of costs",
+            remedy="Stepping without cut=False; run(t) is the state at any time",
+        )
+    asked = pinned_times(stepping, t_eval, problem.breakpoints)
+    pinned = asked if stepping.cut else pinned_times(stepping, None, problem.breakpoints)
     agree(problem.comm, "solve", p=parameters)
     if few is not None and (
         petsc_trajectory is not None or stepping.control != "states" or problem.delays is not None

@@ -23,6 +23,7 @@ from daeosens.derivatives.engines.compiled.tangent import (
     check_directions,
 )
 from daeosens.derivatives.kinks import warn_of_jumps
+from daeosens.derivatives.observations_inside import lowered_on
 from daeosens.derivatives.solver_error import solver_error
 from daeosens.derivatives.start_check import warn_of_start
 from daeosens.derivatives.sweeps.forward import sweep_forward
@@ -102,7 +103,7 @@ class Tangent:
         require_objective(objective)
         trajectory = self.trajectory
         problem = trajectory.problem
-        cost = objective.lower(problem, float(trajectory.times[-1]))
+        cost = lowered_on(trajectory, objective)
         result = 0.0
         for time, weight, scalar in cost.points:
             n = trajectory.index(time)

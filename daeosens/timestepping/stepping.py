@@ -84,6 +84,10 @@ class Stepping:
         Whose error estimates choose adaptive steps: those of the "states", or with "sensitivities"
         also those of their derivatives in all parameters and initial states, or in some:
         ``["rate", 0]``, names of parameters, names or numbers of states.
+    cut : bool
+        Whether steps end at the times of costs and at ``t_eval`` of ``solve``.  False: costs see
+        the states between the ends of steps, ``run(t)``, and derivatives are those of that; for
+        many data in few steps.  Not with events or delays.
 
     Raises
     ------
@@ -106,6 +110,7 @@ class Stepping:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     t_eval: Sequence[float] = ()
     control: str | Sequence[str | int] = "states"
+    cut: bool = True
     choice: str = field(default="", init=False, compare=False, repr=False)
     shares: Sequence[Array] = field(default=(), init=False, compare=False, repr=False)
 
@@ -153,6 +158,8 @@ class Stepping:
         elif self.max_steps < 1:
             complaints.append(f"max_steps = {self.max_steps}; expected: at least 1")
         complaints += _control_complaints(self)
+        if not isinstance(self.cut, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            complaints.append(f"cut = {self.cut!r}; expected: True or False")
         try:
             if not isinstance(self.options, Mapping):
                 raise InputError(  # noqa: TRY301

@@ -240,7 +240,7 @@ def predict(
 
 
 def _stretched(stepping: Stepping, times: Array) -> Stepping:
-    """Return the stepping, long enough for the times."""
+    """Return the stepping, long enough for the times, which steps end at."""
     first, last = stepping.t_span
     if times.ndim != 1 or times.size == 0:
         raise InputError(f"times have shape {times.shape}", expected="shape (K,)")
@@ -248,7 +248,8 @@ def _stretched(stepping: Stepping, times: Array) -> Stepping:
         raise InputError(
             f"time {times.min():g} lies before the start {first:g}", expected="later times"
         )
-    return dataclasses.replace(stepping, t_span=(first, max(last, float(times.max()))))
+    span = (first, max(last, float(times.max())))
+    return dataclasses.replace(stepping, t_span=span, cut=True)
 
 
 def _noise(noise: npt.ArrayLike, values: Array) -> Array:
