@@ -17,6 +17,7 @@ from daeosens.costs.prior import Prior
 from daeosens.derivatives.residual_jacobian import residual
 from daeosens.errors import InputError, require
 from daeosens.functional.parameters import Parameters
+from daeosens.inverse.bilevel.start import prepared
 from daeosens.inverse.fit_covariance import estimated_uncertainty
 from daeosens.inverse.fit_discretization import fit_discretization
 from daeosens.inverse.fit_noise import warn_of_unequal_noise
@@ -72,6 +73,8 @@ def fit(
     gradient_tolerance: float = 1e-6,
     max_iterations: int = 500,
     options: Options | None = None,
+    start: Literal["given", "bilevel"] = "given",
+    windows: int | None = None,
     starts: int = 1,
     seed: int = 0,
     comm: MPI.Intracomm | None = None,
@@ -122,8 +125,16 @@ def fit(
     gradient_tolerance, max_iterations, options
         As for ``minimize``; the negative log-likelihood has a natural scale, so that 1e-6 is far
         below any standard error in well-scaled parameters.
+    start : "given" or "bilevel"
+        From the starts in ``parameters``; or, for a traced model all of whose unknowns were
+        measured, from ``inverse.bilevel``, which hardly needs any, and then by windows.
+    windows : int, optional
+        First fit the equations on windows of so many samples, each of which begins at a state of
+        its own, then on longer ones (multiple shooting); 5 by default with ``start="bilevel"``, 0
+        for none.
     starts : int
-        More than one: multistart over bounds and priors.
+        More than one: multistart over bounds and priors; with ``start="bilevel"`` starts of the
+        nonlinear parameters, at least eight.
     seed : int
         Of the starts.
     comm : MPI.Intracomm, optional
@@ -222,8 +233,24 @@ def fit(
         "max_iterations": max_iterations,
         "options": options,
     }
-    attempts, x0 = None, None
-    if starts != 1:
+    attempts, x0, preparation = None, None, None
+    if start != "given" or windows is not None:
+        length = 5 if windows is None else windows
+        preparation = prepared(
+            problem,
+            experiments,
+            measured,
+            likelihood,
+            observation,
+            model,
+            start=start,
+            windows=length or None,
+            starts=starts,
+            seed=seed,
+            columns=columns,
+        )
+        x0 = preparation.x
+    elif starts != 1:
         points = starting_points(
             functional,
             starts,
@@ -277,6 +304,7 @@ def fit(
         residuals,
         uncertainty,
         fit_discretization(functional, result.x, uncertainty, share),
+        preparation,
     )
 
 

@@ -15,6 +15,7 @@ from scipy.special import chdtrc
 from daeosens.errors import DaeosensError, InputError
 from daeosens.functional.joint import Joint
 from daeosens.functional.parameters import Parameters
+from daeosens.inverse.bilevel.start import Preparation
 from daeosens.inverse.fit_discretization import Discretization, words
 from daeosens.inverse.likelihood.measurements import Measurements
 from daeosens.inverse.likelihood.noise import Noise, Observation, is_estimated
@@ -59,6 +60,8 @@ class Fit:
     discretization : Discretization or DaeosensError
         How far discretisation has moved the estimate, by one run with halved steps and its
         gradient; the error says why that is not known.
+    preparation : Preparation or None
+        What came first, of ``start="bilevel"`` and ``windows``.
 
     Examples
     --------
@@ -83,6 +86,7 @@ class Fit:
     residuals: Array
     uncertainty: Covariance | DaeosensError
     discretization: Discretization | DaeosensError
+    preparation: Preparation | None = None
 
     @property
     def estimate(self) -> dict[str, float]:

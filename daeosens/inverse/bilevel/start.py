@@ -1,0 +1,265 @@
+"""Where a fit without a good guess begins: bi-level estimation, then windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from daeosens.costs.least_squares import LeastSquares, paired_unknowns
+from daeosens.errors import InputError, SolveError
+from daeosens.functional.parameters import Parameters
+from daeosens.functional.reduced import Reduced
+from daeosens.inverse.bilevel.estimate import Bilevel, bilevel
+from daeosens.inverse.bilevel.interpolants import FEWEST, interpolant
+from daeosens.inverse.bilevel.windows import Shot, Stage, refined_by_windows
+from daeosens.inverse.likelihood.experiments import Experiment
+from daeosens.inverse.likelihood.likelihood import Likelihood
+from daeosens.inverse.likelihood.measurements import Measurements
+from daeosens.inverse.likelihood.noise import Noise, Observation, is_estimated
+from daeosens.petsc.vectors import Array, gather, scatter
+
+STARTS = 8
+"""Starts of the nonlinear parameters at least."""
+
+CANDIDATES = 3
+"""So many different bi-level estimates are refined by windows; the best goes on."""
+
+SMALL = 1e-2
+"""An estimate of zero on a log scale becomes this part of the parameter's start."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Preparation:
+    """What came before a fit; prints itself.
+
+    Attributes
+    ----------
+    bilevel : Bilevel or None
+        The bi-level estimate, of ``start="bilevel"``.
+    stages : tuple of Stage
+        Of windows, the shortest first.
+    x : array [k]
+        Where the fit began.
+    """
+
+    bilevel: Bilevel | None
+    stages: tuple[Stage, ...]
+    x: Array
+
+    def __repr__(self) -> str:
+        """Return a line for each stage."""
+        lines = ["stage                 windows  half the sum of squares  iterations"]
+        if self.bilevel is not None:
+            lines.append(f"bi-level                        {self.bilevel.value:23.5g}")
+        lines += [
+            f"{stage.samples:4d} samples{stage.windows:17d}  {stage.value:23.5g}"
+            f"{stage.iterations:12d}"
+            for stage in self.stages
+        ]
+        return "\n".join(lines)
+
+
+def prepared(
+    problem: Any,
+    experiments: Sequence[Experiment],
+    measured: Sequence[Measurements],
+    likelihood: Likelihood,
+    observation: Observation,
+    noise: Noise,
+    *,
+    start: str,
+    windows: int | None,
+    starts: int,
+    seed: int,
+    columns: Sequence[str] | None,
+) -> Preparation:
+    """Return where to begin, from bi-level estimation (``start="bilevel"``) and windows.
+
+    Raises
+    ------
+    InputError
+        Another word; what ``bilevel`` refuses.
+    SolveError
+        Windows that cannot be integrated from any of the estimates.
+    """
+    if start not in ("given", "bilevel"):
+        raise InputError(f"start = {start!r}", expected='"given" or "bilevel"')
+    whole = likelihood.parameters
+    runs = likelihood.functional.experiments
+    first: Array = gather(runs[0].start())
+    ends, found = [first], None
+    if start == "bilevel":
+        found, ends = _bilevel(problem, experiments, whole, observation, starts, seed, columns)
+        ends = [_with_starts(runs, found, end) for end in ends]
+    if windows is None:
+        return Preparation(found, (), ends[0])
+    shots, guesses = _shots(runs, measured, likelihood, observation, noise)
+    tried: list[tuple[float, Array, list[Stage]]] = []
+    failure: SolveError | None = None
+    for end in ends:
+        guess = [_completed(shot, one, end) for shot, one in zip(shots, guesses, strict=True)]
+        try:
+            only = len(ends) == 1
+            stages = refined_by_windows(shots, end, windows, guess, single=not only)
+        except SolveError as error:
+            failure = error
+            continue
+        tried.append((stages[0].value, stages[-1].x, stages))
+    if not tried:
+        raise SolveError(
+            f"no window could be integrated: {failure}",
+            remedy="an implicit method, looser tolerances, or bounds on the parameters",
+        ) from failure
+    _, x, stages = min(tried, key=lambda one: one[0])
+    if len(ends) > 1:
+        guess = [_completed(shot, one, x) for shot, one in zip(shots, guesses, strict=True)]
+        stages = refined_by_windows(shots, x, windows, guess)
+    return Preparation(found, tuple(stages), stages[-1].x)
+
+
+def _bilevel(
+    problem: Any,
+    experiments: Sequence[Experiment],
+    whole: Parameters,
+    observation: Observation,
+    starts: int,
+    seed: int,
+    columns: Sequence[str] | None,
+) -> tuple[Bilevel, list[Array]]:
+    """Return the bi-level estimate, and x [k] of the fit at it and at the next best."""
+    if callable(observation.observe):
+        raise InputError(
+            'start="bilevel" with a function observe=',
+            expected="measurements of the unknowns themselves",
+            remedy='windows=5 with start="given", which integrates what was not measured',
+        )
+    found = bilevel(
+        problem,
+        list(experiments),
+        whole,
+        observe=observation.observe,
+        columns=columns,
+        starts=max(starts, STARTS),
+        seed=seed,
+    )
+    points = [found.x]
+    if found.starts is not None:
+        for attempt in found.starts.ranked:
+            far = all(np.abs(attempt.x - point).max() > 1e-2 for point in points)
+            if np.isfinite(attempt.value) and far and len(points) < CANDIDATES:
+                points.append(attempt.x)
+    functional = found.functional
+    ends: list[Array] = []
+    for point in points:
+        values = dict(found.estimate)
+        values |= dict(zip(found.linear, functional.at(point).inner.p.tolist(), strict=True))
+        values |= dict(zip(found.nonlinear, functional.unscaled(point).tolist(), strict=True))
+        ends.append(np.array([_scaled(whole, name, values[name]) for name in whole.free_names]))
+    return found, ends
+
+
+def _scaled(whole: Parameters, name: str, value: float) -> float:
+    """Return an estimate within its bounds, as the optimiser sees it."""
+    entry = whole.entries[name]
+    if entry.scale == "log":
+        value = max(value, SMALL * entry.value)
+    return entry.scaled(min(max(value, entry.lower), entry.upper))
+
+
+def _with_starts(
+    runs: Sequence[Reduced],
+    found: Bilevel,
+    x: Array,
+) -> Array:
+    """Return x with those parameters that only the initial state depends on fitted to it."""
+    names = runs[0].control.free_names if isinstance(runs[0].control, Parameters) else ()
+    own = [k for k, name in enumerate(names) if name in found.unused]
+    if not own:
+        return x
+    for _ in range(5):
+        rows: list[Array] = []
+        rests: list[Array] = []
+        for run, samples in zip(runs, found.functional.experiments, strict=True):
+            vec = scatter(x, run.start())
+            u0 = run.problem.admit_state(run.control.unpack(run.problem, vec)[0])
+            target = np.array([psi(samples.samples.breaks[0]) for psi in samples.samples.psi])
+            weights = samples.samples.weights
+            rests.append(weights * (target - gather(u0)))
+            columns: list[Array] = []
+            for k in own:
+                unit = scatter(np.eye(len(x))[k], run.start())
+                du0 = run.control.push_forward(run.problem, vec, unit)[0]
+                columns.append(weights * (np.zeros(len(weights)) if du0 is None else gather(du0)))
+            rows.append(np.array(columns).T)
+        step = np.linalg.lstsq(np.vstack(rows), np.concatenate(rests))[0]
+        x = x.copy()
+        x[own] += step
+    return x
+
+
+def _shots(
+    runs: Sequence[Reduced],
+    measured: Sequence[Measurements],
+    likelihood: Likelihood,
+    observation: Observation,
+    noise: Noise,
+) -> tuple[list[Shot], list[list[Callable[..., Any] | None]]]:
+    """Return experiments for windows, and what was measured of each unknown as functions."""
+    shots: list[Shot] = []
+    guesses: list[list[Callable[..., Any] | None]] = []
+    for run, data, misfit, prior in zip(
+        runs, measured, likelihood.misfits, likelihood.priors, strict=True
+    ):
+        n = run.problem.size
+        spread = np.array([_spread(data, j) for j in range(len(data.names))])
+        unequal = is_estimated(noise) and noise.each_column
+        level: npt.ArrayLike = 1.0 if is_estimated(noise) else noise.sigma
+        level = spread if unequal else level
+        levels = np.broadcast_to(np.asarray(level, dtype=float), data.values.shape[-1:])
+        u0 = run.problem.admit_state(run.control.unpack(run.problem, run.start())[0])
+        sizes = np.maximum(np.abs(gather(u0)), 1e-3 * float(spread.max()))
+        own_levels = sizes * float(np.max(levels / spread))
+        psi: list[Callable[..., Any] | None] = [None] * n
+        if not callable(observation.observe) and misfit.scale == "linear":
+            unknowns = paired_unknowns(run.problem, observation.observe, data.names)
+            for j, unknown in enumerate(unknowns.tolist()):
+                seen = data.observed[:, j]
+                sizes[unknown], own_levels[unknown] = spread[j], levels[j]
+                if len(np.unique(data.times[seen])) >= FEWEST["cubic"]:
+                    psi[unknown] = interpolant(data.times[seen], data.values[seen, j], "cubic")
+        weighed: LeastSquares = replace(misfit, sigma=np.array(levels))
+        shots.append(Shot(run, weighed, prior, sizes, own_levels))
+        guesses.append(psi)
+    return shots, guesses
+
+
+def _spread(data: Measurements, column: int) -> float:
+    """Return the standard deviation of a column, or its size if that is zero."""
+    values = data.values[data.observed[:, column], column]
+    size = float(np.abs(values).max())
+    spread = float(np.std(values))
+    return spread if spread > 1e-12 * size else (size or 1.0)
+
+
+def _completed(
+    shot: Shot, psi: Sequence[Callable[..., Any] | None], x: Array
+) -> Callable[[Array], Array]:
+    """Return a guess of states [w, n] at times: measurements, else the run at x."""
+    unseen = [k for k, each in enumerate(psi) if each is None]
+
+    def guess(times: Array) -> Array:
+        states = np.zeros((len(times), len(psi)))
+        for k, each in enumerate(psi):
+            if each is not None:
+                states[:, k] = each(times)
+        if unseen and len(times):
+            run = shot.run.trajectory(x)
+            rows = [run.index(float(time)) for time in times]
+            states[:, unseen] = np.array([gather(run.states[row]) for row in rows])[:, unseen]
+        return states
+
+    return guess

@@ -1,0 +1,160 @@
+"""Windows, and ``fit(..., start="bilevel")``: truth where single shooting fails, refusals."""
+
+import numpy as np
+import pytest
+from bilevel_data import NAMES, TIMES, TRUTH, measured, predators, unknowns
+
+import daeosens as ds
+from daeosens import Experiment, InputError, Parameter, Parameters, SolveError, UnsupportedError
+from daeosens.inverse import Normal, likelihood
+from daeosens.inverse.bilevel.windows import Shot, _rows, cut, refined_by_windows
+from daeosens.petsc.vectors import gather
+
+STEPPING = ds.Stepping((0.0, 15.0), "rk6vr", rtol=1e-9, atol=1e-11)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return ds.trace(predators, ["prey", "predator"], NAMES)
+
+
+def ratios(found):
+    return np.array([found.estimate[name] for name in NAMES]) / TRUTH
+
+
+def test_a_fit_without_a_guess_ends_at_the_truth_with_its_covariance(model):
+    data = measured(model, TIMES[::3], noise=0.01, seed=1)
+    start = Parameters(unknowns(), lambda p: np.array([p[5], p[6]]))
+    free = ds.trace(predators, ["prey", "predator"], [*NAMES, "x0", "y0"])
+    start = Parameters(unknowns(x0=Parameter(3.0), y0=Parameter(3.0)), start.initial_state)
+    found = ds.fit(free, data, start, STEPPING, noise=Normal(0.01), start="bilevel")
+    assert found.converged
+    errors = np.array([found.covariance.error(name) for name in NAMES if name != "half"])
+    values = np.array([found.estimate[name] for name in NAMES if name != "half"])
+    assert np.abs((values - TRUTH[[0, 1, 3, 4]]) / errors).max() < 3.0
+    assert found.estimate["x0"] == pytest.approx(1.0, abs=0.03)
+    assert [stage.windows for stage in found.preparation.stages] == [10, 3]
+    assert "bi-level" in repr(found.preparation)
+    near = ds.fit(
+        free,
+        data,
+        Parameters(
+            dict(zip(NAMES, map(Parameter, TRUTH), strict=True))
+            | {"x0": Parameter(1.0), "y0": Parameter(0.5)},
+            start.initial_state,
+        ),
+        STEPPING,
+        noise=Normal(0.01),
+    )
+    assert found.objective == pytest.approx(near.objective, rel=1e-6)
+
+
+def test_windows_find_what_was_not_measured(model):
+    data = {
+        name: values for name, values in measured(model, TIMES[::2]).items() if name != "predator"
+    }
+    guess = {
+        name: Parameter(1.2 * value, scale="log") for name, value in zip(NAMES, TRUTH, strict=True)
+    }
+    guess["feed"] = 0.05
+    found = ds.fit(
+        model,
+        data,
+        Parameters(guess, [1.0, 0.5]),
+        STEPPING,
+        observe=["prey"],
+        windows=8,
+        noise=Normal(1e-3),
+    )
+    assert ratios(found) == pytest.approx(1.0, rel=1e-5)
+
+
+def test_derivatives_of_windows_are_those_of_their_runs(model):
+    data = measured(model, TIMES[:40:2], noise=0.05)
+    entries = {
+        name: Parameter(value, scale="log") for name, value in zip(NAMES, TRUTH, strict=True)
+    }
+    values = np.column_stack([data["prey"], data["predator"]])
+    values[5, 0] = np.nan
+    misfit = ds.LeastSquares(data["time"], values, 0.1)
+    fixed = ds.Stepping((0.0, 3.8), "rk4", dt=0.05)
+    start = Parameters(entries, lambda p: np.array([p[0], 0.5 * p[1]]))
+    run = ds.Reduced(model, misfit, fixed, start)
+    shot = Shot(run, misfit, ds.Prior([1.0], [0.3], ["grow"]), np.array([1.0, 2.0]), np.ones(2))
+    edges = cut(shot, 6)
+    assert edges == pytest.approx([0.0, 1.2, 2.4, 3.6, 3.8])
+    x = gather(run.start())
+    states = values[[6, 12, 18]] + 0.1
+    rows = _rows([shot], [edges], x, [states])
+    assert len(rows.residual) == 39 + 6 + 1
+    rng = np.random.default_rng(0)
+    dx, dstates = rng.standard_normal(5), rng.standard_normal((3, 2))
+    along = rows.jacobian @ np.concatenate([dx, dstates.ravel()])
+    gaps = []
+    for eps in (1e-2, 5e-3):
+        moved = _rows([shot], [edges], x + eps * dx, [states + eps * dstates * shot.scale])
+        gaps.append(np.linalg.norm(moved.residual - rows.residual - eps * along))
+    assert np.log2(gaps[0] / gaps[1]) > 1.9
+
+
+def test_several_experiments_share_windows(model):
+    experiments = [
+        Experiment(
+            measured(model, TIMES[:76:2]), ds.Stepping((0.0, 7.4), "rk6vr", rtol=1e-8), [1.0, 0.5]
+        ),
+        Experiment(
+            measured(model, TIMES[:50:2], (0.4, 1.2)),
+            ds.Stepping((0.0, 4.8), "rk6vr", rtol=1e-8),
+            [0.4, 1.2],
+        ),
+    ]
+    found = ds.fit(
+        model,
+        experiments,
+        Parameters(unknowns(), None),
+        start="bilevel",
+        windows=4,
+        noise=Normal(1e-3),
+    )
+    assert ratios(found) == pytest.approx(1.0, rel=1e-5)
+
+
+def test_what_cannot_be_prepared_is_refused_by_name(model):
+    data, start = measured(model, TIMES[:40]), Parameters(unknowns(), [1.0, 0.5])
+    short = ds.Stepping((0.0, 3.9), "rk4", dt=0.1)
+    with pytest.raises(InputError, match="start = 'spline'"):
+        ds.fit(model, data, start, short, start="spline")
+    with pytest.raises(InputError, match=r"windows = 2\.5"):
+        ds.fit(model, data, start, short, windows=2.5)
+    with pytest.raises(InputError, match="with a function observe="):
+        ds.fit(model, data, start, short, observe=lambda t, u, p: u, start="bilevel")
+    event = ds.Event(lambda t, u, p: u[0] - 9.0, reset=lambda t, u, p: 0.5 * u)
+    hybrid = ds.trace(predators, ["prey", "predator"], NAMES, events=[event])
+    with pytest.raises(
+        UnsupportedError, match=r"windows for a problem with events \(experiments\[0\]\)"
+    ):
+        ds.fit(hybrid, data, start, short, windows=5)
+    explosive = ds.trace(lambda t, u, p: p.a * u**3, ["x"], ["a"])
+    wild = {"t": np.linspace(0.0, 1.0, 11), "x": np.linspace(5.0, 6.0, 11)}
+    with pytest.raises(SolveError, match="no window could be integrated"):
+        ds.fit(
+            explosive,
+            wild,
+            Parameters({"a": Parameter(100.0)}, [5.0]),
+            ds.Stepping((0.0, 1.0), "rk6vr", rtol=1e-6),
+            windows=5,
+        )
+
+
+def test_one_window_alone_is_single_shooting(model):
+    data = measured(model, TIMES[:40])
+    start = Parameters(unknowns(1.0), [1.0, 0.5])
+    values = np.column_stack([data["prey"], data["predator"]])
+    short = ds.Stepping((0.0, 3.9), "rk6vr", rtol=1e-8)
+    run = ds.Reduced(model, ds.LeastSquares(data["time"], values, 1.0), short, start)
+    shot = Shot(run, run.objective, None, np.ones(2), np.ones(2))
+    (stage,) = refined_by_windows([shot], gather(run.start()), 100, [lambda times: times])
+    assert stage.windows == 1
+    assert stage.value < 1e-3 * run.value(run.start())
+    whole = likelihood(model, data, start, short, noise=Normal(1.0))
+    assert whole.value(stage.x) == pytest.approx(stage.value, rel=1e-6)
