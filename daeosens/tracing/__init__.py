@@ -512,7 +512,7 @@ def separate(
         raise InputError(
             f"the model is {type(model).__name__} without a traced right-hand side",
             expected="u' = f(t, u, p) that was traced",
-            remedy="daeosens.trace(rhs, size, parameters)",
+            remedy="daeosens.trace(rhs, size, parameters), or DelayedRhs where there are delays",
         )
     if model.form != "rhs":
         raise InputError(

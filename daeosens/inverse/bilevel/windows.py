@@ -174,6 +174,12 @@ def _check(shots: Sequence[Shot], samples: int) -> None:
         raise InputError(f"windows = {samples!r}", expected="a number of samples, 1 or more")
     for k, shot in enumerate(shots):
         problem = shot.run.problem
+        if problem.delays is not None:
+            raise UnsupportedError(
+                f"windows for a delay equation (experiments[{k}])",
+                expected="a problem whose windows can begin with a state alone",
+                remedy="inverse.bilevel with DelayedRhs for starts, then fit(...) without windows",
+            )
         if problem.events or problem.monitor is not None or not problem.smooth:
             raise UnsupportedError(
                 f"windows for a problem with events (experiments[{k}])",

@@ -134,6 +134,13 @@ def test_what_cannot_be_prepared_is_refused_by_name(model):
         UnsupportedError, match=r"windows for a problem with events \(experiments\[0\]\)"
     ):
         ds.fit(hybrid, data, start, short, windows=5)
+    late = ds.DDE(lambda t, u, z, p: -p[0] * z[0], 1, ["a", "tau"], delays="tau", history=[1.0])
+    seen = {"t": np.linspace(0.0, 3.9, 40), "x": np.exp(-np.linspace(0.0, 3.9, 40))}
+    delayed = Parameters({"a": Parameter(1.0), "tau": Parameter(0.5)}, [1.0])
+    with pytest.raises(
+        UnsupportedError, match=r"windows for a delay equation \(experiments\[0\]\)"
+    ):
+        ds.fit(late, seen, delayed, short, windows=5)
     explosive = ds.trace(lambda t, u, p: p.a * u**3, ["x"], ["a"])
     wild = {"t": np.linspace(0.0, 1.0, 11), "x": np.linspace(5.0, 6.0, 11)}
     with pytest.raises(SolveError, match="no window could be integrated"):
