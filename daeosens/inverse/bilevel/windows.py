@@ -296,6 +296,7 @@ def _shoot(
             run.stepping,
             t_span=(float(first), float(last)),
             max_steps=min(run.stepping.max_steps, MOST_STEPS),
+            cut=True,  # residuals are looked up at ends of steps
         )
         own = [] if w == 0 else by_start
         places = list(range(k))
