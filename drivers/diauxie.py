@@ -132,7 +132,12 @@ def study(config: Config, results: Results) -> bool:
     for name, value in config.truth.items():
         results.say(f"  {name:14s}{value * gradient[name]:12.6f}")
     reduced, data = functional(config, model)
-    found = ds.minimize(reduced, method="bntr", gradient_tolerance=1e-6)
+    found = ds.minimize(
+        reduced,
+        method="bntr",
+        gradient_tolerance=1e-6,
+        restart=results.restart("minimisation.h5"),
+    )
     results.say(f"\n{found}")
     assert isinstance(reduced.control, ds.Parameters)
     estimates = reduced.control.values_at(model, found.x)

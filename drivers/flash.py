@@ -263,7 +263,12 @@ def study(config: Config, results: Results) -> bool:
     results.say(f"\n{light} at the end: {run.u[-1, place]:.6g} mol; its derivatives by")
     for name in config.parameters:
         results.say(f"  {name:24s}{gradient[name]:14.6g}")
-    found = ds.minimize(reduced, method="bntr", gradient_tolerance=1e-6)
+    found = ds.minimize(
+        reduced,
+        method="bntr",
+        gradient_tolerance=1e-6,
+        restart=results.restart("minimisation.h5"),
+    )
     results.say(f"\n{found}")
     assert isinstance(reduced.control, ds.Parameters)
     estimates = reduced.control.values_at(model, found.x)

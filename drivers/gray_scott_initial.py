@@ -90,6 +90,7 @@ def recover(config: Config, stepping: ds.Stepping, results: Results) -> bool:
         gradient_tolerance=0.0,
         max_iterations=config.max_iterations,
         options={"tao_fmin": goal},
+        restart=results.restart(f"{method}.h5"),
         progress=lambda iterate, _x: results.say(iterate),
     )
     true, guess = spots(grid), reduced.start()

@@ -101,6 +101,7 @@ def study(config: Config, results: Results) -> bool:
         reduced,
         method="brgn",
         gradient_tolerance=1e-6,
+        restart=results.restart("minimisation.h5"),
         progress=lambda iterate, _x: results.say(iterate),
     )
     results.say(found)

@@ -113,6 +113,7 @@ def study(config: Config, results: Results) -> bool:
         priors=PRIORS,
         starts=config.starts,
         comm=MPI.COMM_WORLD,
+        folder=results.restart_folder("starts"),
         **vars(config.optimizer),
     )
     results.say(found)

@@ -231,7 +231,8 @@ def study(config: Config, results: Results) -> bool:
         results.say(f"{iterate} {counts[-1]:9d}{' (changed)' if changed else ''}")
 
     results.say(f"\n{ds.optimize.result.HEADING}  switches")
-    found = ds.minimize(reduced, progress=progress, **vars(config.optimizer))
+    restart = results.restart("minimisation.h5")
+    found = ds.minimize(reduced, restart=restart, progress=progress, **vars(config.optimizer))
     results.say(found)
     low, high = (float(each) for each in gather(found.x))
     results.say(f"  thresholds     {config.low:g}, {config.high:g} -> {low:.6g}, {high:.6g}")

@@ -13,6 +13,7 @@ import argparse
 import ctypes
 import importlib.metadata
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from daeosens.cli import doctor
+from daeosens.cli import batch, doctor
 from daeosens.errors import InputError
 from daeosens.io.config.arguments import EXIT_CODES, split_petsc
 from daeosens.io.config.read import parse_toml
@@ -38,6 +39,13 @@ The same as: mpiexec -n N python drivers/DRIVER.py CONFIG [--output DIR] [-petsc
 CHECK = """Check CONFIG and, where the driver can, every derivative of its model; compute no more.
 
   daeosens check configs/lynx_hare.toml
+"""
+BATCH = """Write the script of a cluster job that runs the study of CONFIG; print how to submit it.
+
+  daeosens batch configs/lynx_hare.toml --scheduler slurm -n 64 --time 4:00:00
+
+A few minutes before its time is over the study saves what it has and ends; the script hands the job
+in again, which goes on from there, until the study is done.
 """
 DOCTOR = """Print the versions of what daeosens stands on, what is missing, and how to get it."""
 
@@ -65,10 +73,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"{text}\n")
         return 0 if healthy else 1
     words = ["--check"] if arguments.command == "check" else []
-    if arguments.command == "run" and arguments.output:
+    if arguments.command != "check" and arguments.output:
         words = ["--output", arguments.output]
+    if arguments.command == "run" and arguments.restart:
+        words += ["--restart"]
     words += [word for name, value in petsc.items() for word in (f"-{name}", value) if word]
     try:
+        if arguments.command == "batch":
+            return _write_job(arguments, words)
         return run(Path(arguments.config), words, arguments.n)
     except InputError as error:
         sys.stderr.write(f"InputError: {error}\n")
@@ -143,6 +155,35 @@ def _dying_with_us(number: int) -> Callable[[], None] | None:
     return prepare
 
 
+def _write_job(arguments: argparse.Namespace, words: Sequence[str]) -> int:
+    """Write a job script, and say how to submit it."""
+    config = Path(arguments.config)
+    job = batch.Job(
+        ranks=arguments.n or 1,
+        time=batch.parse_time(arguments.time),
+        nodes=arguments.nodes,
+        memory=arguments.memory,
+        queue=arguments.queue,
+        account=arguments.account,
+        modules=arguments.module,
+    )
+    script = Path(arguments.script or f"{config.stem}.{arguments.scheduler}").absolute()
+    text = batch.job_script(
+        arguments.scheduler, job, find_driver(config).resolve(), config.absolute(), script, words
+    )
+    try:
+        script.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"{script}: cannot be written ({error.strerror})",
+            expected="a folder with permission to write",
+            remedy="--script PATH",
+        ) from error
+    submit = batch.SCHEDULERS[arguments.scheduler].submit.format(script=shlex.quote(str(script)))
+    sys.stdout.write(f"{script} is written; submit it by\n  {submit}\n")
+    return 0
+
+
 def find_driver(config: Path) -> Path:
     """Return the driver file that a configuration names.
 
@@ -205,7 +246,7 @@ def mpi_environment(n_ranks: int | None) -> dict[str, str]:
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected a number of ranks, at least 1")
+        raise argparse.ArgumentTypeError(f"{text}: expected a whole number, at least 1")
     return int(text)
 
 
@@ -221,8 +262,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text, usage in (
-        ("run", RUN, "%(prog)s [-n N] CONFIG [--output DIR] [-petsc_option [value] ...]"),
+        ("run", RUN, "%(prog)s [-n N] CONFIG [--output DIR] [--restart] [-petsc_option ...]"),
         ("check", CHECK, "%(prog)s [-n N] CONFIG [-petsc_option [value] ...]"),
+        (
+            "batch",
+            BATCH,
+            (
+                "%(prog)s CONFIG --scheduler {slurm,pbs,lsf} -n N --time H:MM:SS [--nodes N]\n"
+                "       [--memory MB] [--queue Q] [--account A] [--module M ...] [--script FILE]\n"
+                "       [--output DIR] [-petsc_option [value] ...]"
+            ),
+        ),
         ("doctor", DOCTOR, "%(prog)s"),
     ):
         command = commands.add_parser(
@@ -238,12 +288,31 @@ def _parser() -> argparse.ArgumentParser:
             continue
         command.add_argument("config", metavar="CONFIG", help="TOML file that names its driver")
         command.add_argument("-n", metavar="N", type=_positive, help="run on N ranks by mpiexec")
-        if name == "run":
+        if name != "check":
             command.add_argument("--output", metavar="DIR", help="results folder")
+        if name == "run":
+            command.add_argument(
+                "--restart", action="store_true", help="go on from what an earlier run has saved"
+            )
+        if name == "batch":
+            _add_job(command)
         command.add_argument_group(
             "PETSc options", "-petsc_option [value] ..., after CONFIG; they win over CONFIG"
         )
     return parser
+
+
+def _add_job(command: argparse.ArgumentParser) -> None:
+    """Add the arguments that describe a job."""
+    add = command.add_argument
+    add("--scheduler", required=True, choices=sorted(batch.SCHEDULERS), help="of the cluster")
+    add("--time", required=True, metavar="H:MM:SS", help="limit of the job, as 4:00:00")
+    add("--nodes", type=_positive, metavar="N", help="number of nodes, each with as many ranks")
+    add("--memory", type=_positive, metavar="MB", help="memory of a rank")
+    add("--queue", default="", metavar="Q", help="queue, or partition")
+    add("--account", default="", metavar="A", help="account, or project, that pays")
+    add("--module", action="append", default=[], metavar="M", help="environment module to load")
+    add("--script", metavar="FILE", help="the script (default: CONFIG's name, .slurm, ...)")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from mpi4py import MPI
 from petsc4py import PETSc
 
 from daeosens.errors import DaeosensError, InputError, OptionError
-from daeosens.io.config.arguments import Arguments, parse_arguments
+from daeosens.io.config.arguments import TRY_AGAIN, Arguments, parse_arguments
 from daeosens.io.config.read import build_config, parse_toml
 from daeosens.io.files import is_of_the_disk, read_text
 from daeosens.io.json import json_text
@@ -58,6 +58,10 @@ _AT_START = (
     *("options_file", "options_monitor", "start_in_debugger", "version"),
 )
 """Options that PETSc 3.26 reads when it starts, which importing it does, before a driver runs."""
+
+
+_ENDING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM)
+"""Signals that end a run, which another one may go on with."""
 
 
 class Report(Protocol):
@@ -104,8 +108,9 @@ def drive(
     Returns
     -------
     int
-        0 converged, 1 not converged or failed, 2 bad input, 130 interrupted from the keyboard,
-        143 by SIGTERM.
+        0 converged, 1 not converged or failed, 2 bad input, 130 interrupted from the keyboard; 75
+        interrupted by SIGTERM, SIGUSR1 or the time limit, with something new saved to go on from by
+        ``--restart``, 143 without.
     """
     program, *words = sys.argv if argv is None else argv
     comm = MPI.COMM_WORLD.Dup()  # ours alone: never mixed up with the study's messages
@@ -119,14 +124,15 @@ def drive(
 
 
 class Terminated(SystemExit):
-    """SIGTERM, as batch systems and ``mpiexec`` send it to end a job."""
+    """SIGTERM or SIGUSR1, as batch systems and ``mpiexec`` send them, or the time limit."""
 
 
 @contextmanager
 def _own_signals() -> Generator[None]:
-    """Handle two signals that are crashes to PETSc.
+    """Handle signals that are crashes to PETSc.
 
-    ``driver | head`` ends in silence, as other programs do; SIGTERM ends the run.
+    ``driver | head`` ends in silence, as other programs do; SIGTERM and SIGUSR1 end the run, as
+    does SIGALRM, the clock of the time limit.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -137,11 +143,12 @@ def _own_signals() -> Generator[None]:
 
     before = {
         signal.SIGPIPE: signal.signal(signal.SIGPIPE, signal.SIG_DFL),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, terminate),
+        **{number: signal.signal(number, terminate) for number in _ENDING},
     }
     try:
         yield
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -170,7 +177,11 @@ def _driven(
     if arguments.check:
         return _check(comm, check, config, arguments)
     run = {"driver": program.stem, "arguments": words}
-    results = open_results(arguments.output, comm, config_text=text, run=run)
+    results = open_results(
+        arguments.output, comm, config_text=text, run=run, restart=arguments.restart
+    )
+    if arguments.time_limit is not None:
+        signal.setitimer(signal.ITIMER_REAL, arguments.time_limit)
     return _run(results, partial(watched, lambda: study(config, results), patience), prefixes)
 
 
@@ -236,6 +247,8 @@ def _run(
 def _interrupted(results: Results, stop: BaseException) -> int:
     """Note Ctrl-C or SIGTERM, and return the exit code; with several ranks, end the job."""
     write_summary(results, "interrupted", "")
+    if isinstance(stop, Terminated) and results.progressed:
+        stop.code = TRY_AGAIN
     if results.comm.size > 1:
         abort(stop.with_traceback(None))
     results.say(f"interrupted; results so far in {results.folder}")

@@ -7,6 +7,7 @@
 ``results.rank*.h5``      the blocks of distributed fields (only with several ranks)
 ``summary.json``          status, facts, times, versions; written first ("running"), always whole
 ``*.png``, ``*.xdmf``     figures; fields for ParaView
+``restart/``              what an interrupted run goes on from
 ========================  ========================================================================
 
 A folder that an earlier run made is used again: the files of the kinds above are removed first.
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import sys
 import time
@@ -41,6 +43,9 @@ from daeosens.petsc.agreement import on_first_rank
 from daeosens.petsc.watchdog import beat
 
 T = TypeVar("T")
+RESTART = "restart"
+"""The folder of what an interrupted run goes on from."""
+
 _OURS = ("config.toml", "log.txt", "results*.h5", "*.png", "*.xdmf", UNFINISHED)
 """Besides the summary, which is replaced."""
 
@@ -80,6 +85,32 @@ class Results:
     def path(self, name: str) -> Path:
         """Return the path of a file in the folder, say of a figure."""
         return self.folder / name
+
+    def restart(self, name: str) -> Path:
+        """Return the path of a file that a run which goes on (``--restart``) finds again.
+
+        Each rank has its own: problems of NumPy style are minimised by each rank for itself.  Of a
+        distributed problem that of the first rank is used, on any number of ranks.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     results = open_results(folder, MPI.COMM_SELF)
+        ...     results.restart("minimisation.h5").relative_to(folder).as_posix()
+        'restart/rank0/minimisation.h5'
+        """
+        return self.folder / RESTART / f"rank{self.comm.rank}" / name
+
+    def restart_folder(self, name: str) -> Path:
+        """Return the path of such a folder, one for all ranks: of starts, ``fit(folder=...)``."""
+        return self.folder / RESTART / name
+
+    @property
+    def progressed(self) -> bool:
+        """Whether this run has saved something that another one can go on from."""
+        times = [path.stat().st_mtime for path in self.path(RESTART).rglob("*") if path.is_file()]
+        return max(times, default=0.0) >= self.started
 
     def say(self, text: object = "") -> None:
         """Print a progress line, and keep it in log.txt; on rank 0 only."""
@@ -159,6 +190,7 @@ def open_results(
     *,
     config_text: str = "",
     run: Mapping[str, Any] | None = None,
+    restart: bool = False,
 ) -> Results:
     """Make or clear a results folder, before any work is done.  Collective.
 
@@ -172,6 +204,8 @@ def open_results(
         The configuration, kept as config.toml.
     run : Mapping
         What is run, for the summary.
+    restart : bool
+        Leave there what an interrupted run has saved to go on from.
 
     Raises
     ------
@@ -179,7 +213,7 @@ def open_results(
         On every rank: the folder cannot be written, or holds files that are not ours.
     """
     results = Results(Path(folder), comm, run or {}, {}, time.time())
-    on_first_rank(comm, lambda: _prepare(results, config_text))
+    on_first_rank(comm, lambda: _prepare(results, config_text, restart=restart))
     return results
 
 
@@ -317,7 +351,7 @@ def _process_of(summary: Mapping[str, Any]) -> Mapping[str, Any]:
     return cast("dict[str, Any]", process) if isinstance(process, dict) else {}
 
 
-def _prepare(results: Results, config_text: str) -> None:
+def _prepare(results: Results, config_text: str, *, restart: bool) -> None:
     folder = results.folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -333,6 +367,10 @@ def _prepare(results: Results, config_text: str) -> None:
         replace_file(results.path("summary.json"), _summary(results, "running", "").encode())
         for old in [path for pattern in _OURS for path in folder.glob(pattern)]:
             old.unlink()
+        if not restart and results.path(RESTART).is_dir():
+            shutil.rmtree(results.path(RESTART))
+        for rank in range(results.comm.size):
+            results.path(f"{RESTART}/rank{rank}").mkdir(parents=True, exist_ok=True)
         replace_file(results.path("config.toml"), config_text.encode())
         replace_file(results.path("log.txt"), b"")
     except (OSError, DaeosensError) as failure:

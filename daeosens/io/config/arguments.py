@@ -1,4 +1,4 @@
-"""The arguments of a driver: ``CONFIG [--output DIR] [--check] [-petsc_option value ...]``."""
+"""The arguments of a driver: ``CONFIG [--output DIR] ... [-petsc_option value ...]``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from daeosens.io.config.read import config_help
 EXIT_CODES = """exit codes:
   0  converged (with --check: all derivatives right)
   1  not converged, or the computation failed
-  2  bad input: arguments, configuration, data, PETSc options"""
+  2  bad input: arguments, configuration, data, PETSc options
+ 75  out of time (--time-limit, SIGTERM): saved, and to be continued by --restart"""
+
+TRY_AGAIN = 75
+"""Exit code EX_TEMPFAIL of sysexits.h: to be tried again."""
 
 _PETSC_KEY = re.compile(r"-(?!(?:inf|nan)(?:inity)?$)[A-Za-z][\w.-]*$", re.IGNORECASE)
 
@@ -32,6 +36,10 @@ class Arguments:
         The results folder.
     check : bool
         Check the derivatives instead of running the study.
+    restart : bool
+        Go on from what an earlier run has saved.
+    time_limit : float or None
+        Seconds after which the run ends by itself.
     petsc : Mapping
         PETSc options by name without dash; None for an option without a value.
     """
@@ -39,6 +47,8 @@ class Arguments:
     config: Path
     output: Path
     check: bool
+    restart: bool
+    time_limit: float | None
     petsc: Mapping[str, str | None]
 
 
@@ -92,7 +102,8 @@ def parse_arguments(
     keys = "\n".join(f"  {line}" for line in config_help(config_class).splitlines())
     parser = argparse.ArgumentParser(
         prog=program,
-        usage="%(prog)s CONFIG [--output DIR] [--check] [-petsc_option [value] ...]",
+        usage="%(prog)s CONFIG [--output DIR] [--check] [--restart] [--time-limit SECONDS]\n"
+        "       [-petsc_option [value] ...]",
         description=description,
         epilog=f"keys of CONFIG:\n{keys}\n\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -104,6 +115,12 @@ def parse_arguments(
     )
     parser.add_argument(
         "--check", action="store_true", help="check CONFIG and the derivatives, compute no more"
+    )
+    parser.add_argument(
+        "--restart", action="store_true", help="go on from what an earlier run has saved, if any"
+    )
+    parser.add_argument(
+        "--time-limit", metavar="SECONDS", type=_seconds, help="end then by itself, with code 75"
     )
     parser.add_argument_group(
         "PETSc options",
@@ -119,4 +136,16 @@ def parse_arguments(
         raise InputError("no configuration named", expected=f"{program} CONFIG", remedy=remedy)
     config = Path(namespace.config)
     output = Path(namespace.output or Path("results") / config.stem)
-    return Arguments(config, output, namespace.check, petsc)
+    return Arguments(
+        config, output, namespace.check, namespace.restart, namespace.time_limit, petsc
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.0 < seconds <= 1e8:
+        raise argparse.ArgumentTypeError(f"{text}: expected a number of seconds, above 0")
+    return seconds

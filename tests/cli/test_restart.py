@@ -1,0 +1,116 @@
+"""Studies that run out of time, and go on: the same iterates as of a study that is left alone."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from mpi4py import MPI
+
+from daeosens.cli.main import mpi_environment, mpiexec
+from daeosens.io.config.arguments import parse_arguments
+from daeosens.io.results import open_results
+
+STUDY = """
+import sys, time
+from dataclasses import dataclass
+import numpy as np
+import daeosens as ds
+from daeosens.cli.study import drive
+
+@dataclass(frozen=True)
+class Config:
+    pause: float = 0.0
+
+def study(config, results):
+    decay = ds.ODE(lambda t, u, p: -p[0] * u ** 3 + p[1], size=1, parameters=["rate", "gain"])
+    misfit = ds.LeastSquares([0.5, 1.0, 2.0], [[0.8], [0.7], [0.65]], sigma=0.01)
+    start = {"rate": ds.Parameter(9.0), "gain": ds.Parameter(5.0)}
+    steps = ds.Stepping((0.0, 2.0), "rk4", dt=0.02)
+    reduced = ds.Reduced(decay, misfit, steps, ds.Parameters(start, initial_state=[1.0]))
+    told = []
+    def progress(iterate, x):
+        told.append(iterate)
+        results.say(iterate)
+        time.sleep(config.pause)
+    restart = results.restart("minimisation.h5")
+    found = ds.minimize(reduced, method="brgn", restart=restart, progress=progress)
+    results.record("x", found.x.array.tolist())
+    results.record("steps_taken", len(told))
+    results.record("values", found.history.value)
+    return found.converged
+
+if __name__ == "__main__":
+    sys.exit(drive("Fit.", Config, study))
+"""
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """No keys."""
+
+
+@pytest.fixture
+def run(tmp_path: Path):
+    """Return a function that runs the study; returns its exit code and summary."""
+    (tmp_path / "fit.py").write_text(STUDY, encoding="utf-8")
+    (tmp_path / "fit.toml").write_text("pause = 0.0\n", encoding="utf-8")
+    (tmp_path / "slow.toml").write_text("pause = 0.5\n", encoding="utf-8")
+
+    def run(config: str, *words: str, ranks: int | None = None) -> tuple[int, dict]:
+        command = [*mpiexec(ranks), sys.executable, "fit.py", config, "--output", "out", *words]
+        inherited = {k: v for k, v in mpi_environment(ranks).items() if not k.startswith("PMIX_")}
+        environment = {
+            name: value
+            for name, value in inherited.items()
+            if not name.startswith("OMPI_") or "ALLOW" in name or name.startswith("OMPI_MCA_rmaps")
+        }
+        done = subprocess.run(command, cwd=tmp_path, env=environment, check=False, timeout=100)
+        text = (tmp_path / "out" / "summary.json").read_text(encoding="utf-8")
+        return done.returncode, json.loads(text)
+
+    return run
+
+
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_study_out_of_time_goes_on_with_the_same_iterates(run, ranks):
+    code, summary = run("slow.toml", "--time-limit", "1.7", ranks=ranks)
+    assert (code, summary["status"]) == (75, "interrupted")
+    code, continued = run("fit.toml", "--restart", ranks=ranks)
+    assert (code, continued["status"]) == (0, "converged")
+    code, alone = run("fit.toml", ranks=ranks)  # without --restart it begins again
+    assert (code, alone["status"]) == (0, "converged")
+    assert continued["facts"]["values"] == alone["facts"]["values"]
+    assert continued["facts"]["x"] == alone["facts"]["x"]
+    assert continued["facts"]["steps_taken"] < alone["facts"]["steps_taken"]
+
+
+def test_nothing_new_is_not_to_be_tried_again(run):
+    """A job that cannot get anywhere in its time is not handed in for ever."""
+    code, summary = run("slow.toml", "--time-limit", "0.001")
+    assert (code, summary["status"]) == (128 + signal.SIGTERM, "interrupted")
+
+
+def test_files_to_go_on_from_are_kept_by_restart_alone(tmp_path):
+    first = open_results(tmp_path / "out", MPI.COMM_SELF)
+    assert not first.progressed
+    saved = first.restart("minimisation.h5")
+    saved.write_bytes(b"iterate")
+    assert first.progressed
+    os.utime(saved, (1.0, 1.0))
+    kept = open_results(tmp_path / "out", MPI.COMM_SELF, restart=True)
+    assert saved.read_bytes() == b"iterate"
+    assert not kept.progressed
+    open_results(tmp_path / "out", MPI.COMM_SELF)
+    assert not saved.exists()
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "soon", "nan"])
+def test_time_limits_that_are_none_are_named(text, tmp_path, capfd):
+    words = [str(tmp_path / "fit.toml"), "--time-limit", text]
+    assert parse_arguments("Fit.", Nothing, "fit.py", words) == 2
+    assert f"{text}: expected a number of seconds, above 0" in capfd.readouterr().err
