@@ -40,17 +40,26 @@ def _select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0
     return value
 
 
-def _interp(x: Any, xp: Any, fp: Any) -> Any:
+def _interp(
+    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: float | None = None
+) -> Any:
     knots, values = np.asarray(xp, dtype=float), as_symbol(fp)
+    if period is not None:
+        order = np.argsort(knots % period)  # then one knot more on either side
+        order = np.concatenate([order[-1:], order, order[:1]])
+        knots, values, x = knots[order] % period, values[order], as_symbol(x) % period
+        knots[0], knots[-1] = knots[0] - period, knots[-1] + period
     if not (np.diff(knots) > 0).all() or values.shape != knots.shape:
         raise untraceable("np.interp with knots that do not increase", "as many values, in order")
     where: Any = np.where
     x = as_symbol(x)
-    result = where(np.isnan(x), x, values[-1])
+    last = values[-1] if right is None or period is not None else right
+    first = values[0] if left is None or period is not None else left
+    result = where(np.isnan(x), x, where(x > knots[-1], last, values[-1]))
     for k in reversed(range(len(knots) - 1)):
         slope = (values[k + 1] - values[k]) / (knots[k + 1] - knots[k])
         result = where(x < knots[k + 1], values[k] + slope * (x - knots[k]), result)
-    return where(x < knots[0], values[0], result)
+    return where(x < knots[0], first, result)
 
 
 ARRAY_FUNCTIONS.update(

@@ -229,7 +229,10 @@ def as_symbol(value: Any) -> Symbol:
         return _joined([as_symbol(element) for element in several], (len(several),))
     array = np.asarray(value)
     if array.dtype.kind not in "biufO":
-        raise untraceable(f"{value!r} is no array of real numbers", "real numbers and arrays")
+        remedy = "real numbers and arrays"
+        if array.dtype.kind == "c":
+            remedy = "real and imaginary parts in arrays of their own, or ODE, which takes them"
+        raise untraceable(f"{value!r} is no array of real numbers", remedy)
     if array.dtype != object:
         values = np.atleast_1d(array.astype(float))
         graph = casadi.MX(casadi.DM(values.T if array.ndim > 1 else values))

@@ -134,6 +134,12 @@ FUNCTIONS = {
     "interpolated": lambda t, u, p: (
         np.interp(u, [-0.5, 0.0, 0.2, 0.9], p.b) + np.interp(t, [0.0, 1.3, 2.0], [1.0, 4.0, 5.0])
     ),
+    "interpolated in a period": lambda t, u, p: np.interp(
+        9.0 * u + t, [0.1, 1.2, -0.4], [1.0, 3.0, 2.0], period=2.0
+    ),
+    "interpolated, sides": lambda t, u, p: np.interp(
+        9 * u, [-1.0, 1.0], [p.a, 2.0], left=-3.0, right=5.0
+    ),
     "interpolated beyond": lambda t, u, p: np.interp(9 * u, [-1.0, 1.0], [p.a, 2.0]),
     "running sums": lambda t, u, p: np.cumsum(u),
     "repeated": lambda t, u, p: (
@@ -276,7 +282,7 @@ UNTRACEABLE = {
     "near": (lambda t, u, p: p["AA"] @ u, r"no parameter 'AA'\n.*\n  try: \"A\""),
     "nothing": (lambda t, u, p: None, "what 'f' returned: None is no array of numbers"),
     "words": (lambda t, u, p: ["a"] * 4, "what 'f' returned: 'a' is no array of real numbers"),
-    "complex": (lambda t, u, p: 1j * u, "`.*: 1j is no array of real numbers"),
+    "complex": (lambda t, u, p: 1j * u, r"`.*: 1j is no array of real numbers(.|\n)*ODE, which"),
     "complex result": (lambda t, u, p: [1j] * 4, "what 'f' returned: 1j is no array of real"),
     "arguments": (lambda t, u: u, r"cannot trace 'f': TypeError: .*takes 2 positional arguments"),
     "no function": ("u", "cannot trace 'f': TypeError: 'str' object is not callable"),
