@@ -265,6 +265,7 @@ def test_any_two_values_meet_in_some_cell_with_events():
 UNMEASURED = event_support.Proof((), 0.0, 0.0, 0.0, 0.0, 0.0, (0.0, 0.0), 0.0)
 
 
+@pytest.mark.slow
 def test_the_page_is_up_to_date(tmp_path):
     """Other processes may have proved what it says: here the cells are only asked for refusals."""
     before = PAGE.read_text() if PAGE.exists() else ""

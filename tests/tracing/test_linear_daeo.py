@@ -155,6 +155,7 @@ def random_model(seed):
     return model, matrix, weights, moving
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize(
     ("method", "steps"), [("rk6vr", {"rtol": 1e-9}), ("rk4", {"dt": 0.25}), ("cn", {"dt": 0.1})]
@@ -186,6 +187,7 @@ def test_flows_are_optimal_everywhere(seed, method, steps):
         assert np.abs(matrix @ v[k]).max() < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_gradients_of_random_programmes_are_differences_of_whole_runs(seed):
     model, *_ = random_model(seed)
@@ -224,6 +226,7 @@ def test_adjoint_is_the_transpose_of_the_tangent(culture, method):
         assert duality(run, cost) < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["rk4", "esdirk4"])
 @pytest.mark.parametrize("what", ["state", "integral", "time"])
 def test_taylor_remainders_fall_with_orders_two_and_three(method, what):
@@ -238,6 +241,7 @@ def test_taylor_remainders_fall_with_orders_two_and_three(method, what):
     assert min(ds.taylor(functional, hessian=True)) > 2.9
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_the_closed_form(culture):
     """Against differences of fourth order of a program that knows nothing of bases."""
     run = ds.solve(culture, X0, culture.pack(P), FINE)
@@ -258,6 +262,7 @@ def test_gradients_are_those_of_the_closed_form(culture):
 # ---- events of users, ties, errors ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_feeding_jumps_to_another_basis_and_derivatives_go_through():
     """A pulse at a fixed time, and one where the waste has reached a level."""
     feeds = [
@@ -386,6 +391,7 @@ def test_an_infeasible_programme_is_named_with_its_time_and_the_run_so_far():
         maintained([0.2, 1.0])
 
 
+@pytest.mark.slow
 def test_other_programmes_without_a_solution():
     span = ds.Stepping((0.0, 1.0), "rk4", 0.1)
 

@@ -45,6 +45,7 @@ def models(rhs, grid, parameters):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 @pytest.mark.parametrize("dimensions", [1, 2, 3])

@@ -98,6 +98,7 @@ def test_large_steps_of_a_wave_have_no_order():
     assert not taylor(wave(0.0), None, [1.0], [8e-3, 4e-3, 2e-3], hessian=True).passed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("end", "seen"), [(20.0, 1e-3), (100.0, 1e-2)])
 def test_hessian_of_an_orbit_over_many_revolutions(end, seen):
     """Smaller errors drown in the rounding, which the orbit amplifies, before they show."""

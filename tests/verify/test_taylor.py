@@ -704,6 +704,7 @@ def swinging(slope=None, events=()):
 COARSE = pytest.mark.filterwarnings("ignore::daeosens.errors.DiscretizationWarning")
 
 
+@pytest.mark.slow
 @COARSE
 @pytest.mark.parametrize("method", ["rk3bs", "rk6vr", "esdirk4", "cn", "beuler"])
 def test_adaptive_steps_are_judged_by_the_steps_that_were_taken(method):
