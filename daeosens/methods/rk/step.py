@@ -107,6 +107,7 @@ class RungeKuttaStep:
         running = 0.0
         d_rates: list[PETSc.Vec] = []
         d_state = self._work
+        # the tangent of stage i: dU_i = du + h sum_{j<i} a_ij dk_j, and dh sum_j a_ij k_j
         for i, stage in enumerate(self._stages.states):
             du.copy(d_state)
             row = tableau.a[i, :i]

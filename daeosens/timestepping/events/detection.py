@@ -271,19 +271,23 @@ class EventDetector:
             surface, t_next, u_next, value
         ):
             if self._rests(surface, t, u):
-                return None
+                return None  # it has been on the surface all along: nothing is crossed
             if surface.counts(-side):
                 surface.value = value
                 return EventBracket(surface, 1.0, 1.0, side, curve)
+            # a direction that does not count: the next step starts on the side it moves to
             surface.side = math.copysign(1.0, self._slope(surface, t_next, u_next, value, h))
             return None
+        # the state rested on the surface and is now on its other side: it left, and crossed nothing
         if value * side < 0.0 and surface.counts(-side) and self._rests(surface, t, u):
             return EventBracket(surface, 0.0, 0.0, side, curve, abs(value))
+        # two crossings inside one step leave the sign at its end as it was: where the interpolated
+        # function comes near zero, shorter steps from the same state tell its value there
         looked, curve = self._look_inside(surface, t, h, u, value, curve)
         crossed: list[EventBracket] = []
         low, sign, before = 0.0, side, abs(surface.value)
         for x, sample in [*sorted(looked), (1.0, value)]:
-            if sample * sign <= 0.0:
+            if sample * sign <= 0.0:  # every sign change between neighbouring points is a bracket
                 crossed.append(EventBracket(surface, low, x, sign, curve, max(before, abs(sample))))
                 sign = -sign
             low, before = x, abs(sample)
