@@ -123,7 +123,7 @@ def derivative_error(
     check_trajectory(trajectory)
     finer = solve(
         trajectory.problem,
-        trajectory.states[0],
+        trajectory.stored[0],
         trajectory.p,
         halved(trajectory),
         objective.times,

@@ -40,7 +40,7 @@ def named_faults(trajectory: Trajectory, *, back: bool) -> Generator[None]:
 
 def _first_fault(trajectory: Trajectory, *, back: bool) -> str:
     """Return the first product with ones of f_u and f_p that is not finite at a state, or ""."""
-    problem, states = trajectory.problem, trajectory.states
+    problem, states = trajectory.problem, trajectory.stored
     point = (0.0, states[0], trajectory.p)
     products = [("jacobian", problem.rhs_u, problem.create_state())]
     if problem.n_parameters:

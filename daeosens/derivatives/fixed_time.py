@@ -65,7 +65,7 @@ def at_fixed_times(tangent: Tangent) -> Array:
                 expected="u' = f(t, u, p)",
                 remedy="Tangent.states and Tangent.times, which move with the events",
             )
-        t, state = float(trajectory.times[n]), trajectory.states[int(n)]
+        t, state = float(trajectory.times[n]), trajectory.stored[int(n)]
         problem.rhs(t, state, trajectory.parameters(int(n)), rate)
         rows[n] -= tangent.times[n] * read(rate)
     rate.destroy()

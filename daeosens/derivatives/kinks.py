@@ -274,7 +274,7 @@ def _equations(trajectory: Trajectory, in_time: bool = False) -> _Piecewise | No
 
     def rate_of(n: int) -> Array:
         h = float(trajectory.step_sizes[n]) or 1.0
-        return (read(trajectory.states[n + 1]) - read(trajectory.states[n])) / h
+        return (read(trajectory.stored[n + 1]) - read(trajectory.stored[n])) / h
 
     def decide(n: int, t: float, u: Array) -> Decisions:
         problem, p = equations(n), np.asarray(parameters(n))
@@ -416,7 +416,7 @@ def _jumps_at_states(trajectory: Trajectory, function: _Piecewise) -> Iterator[f
             continue
         if any(abs(t - jump) <= 1e-9 * abs(t) for jump in trajectory.problem.breakpoints):
             continue
-        if not np.array_equal(read(trajectory.states[before + 1]), read(trajectory.states[after])):
+        if not np.array_equal(read(trajectory.stored[before + 1]), read(trajectory.stored[after])):
             continue  # a reset, which jumps itself
         ends = [(before, 1 - 2 * SIDE), (before, 1 - SIDE), (after, SIDE), (after, 2 * SIDE)]
         at = [function.value(*_point(trajectory, *end)) for end in ends]
@@ -465,7 +465,7 @@ def _sides(function: Callable[[float], Array], place: float) -> tuple[float, boo
 
 def _point(trajectory: Trajectory, n: int, place: float) -> tuple[int, float, Array]:
     """Return the number of a step, and time and state on its chord."""
-    before, after = read(trajectory.states[n]), read(trajectory.states[n + 1])
+    before, after = read(trajectory.stored[n]), read(trajectory.stored[n + 1])
     start, h = float(trajectory.times[n]), float(trajectory.step_sizes[n])
     t = trajectory.problem.inside(start + place * h, start, h) if h else start
     return n, t, (1.0 - place) * before + place * after

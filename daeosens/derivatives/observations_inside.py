@@ -40,7 +40,7 @@ def lowered_on(trajectory: Trajectory, objective: Objective) -> Cost:
             continue
         begin, t = float(trajectory.times[n]), _time(when)
         # a number of none of the run's steps, whose stages may have been kept
-        step = Step(begin, t - begin, trajectory.states[n], next(states), trajectory.p, -1)
+        step = Step(begin, t - begin, trajectory.stored[n], next(states), trajectory.p, -1)
         part = PartOfStep(trajectory.problem, steps, step)
         if isinstance(scalar, Squares):
             points.append((begin, weight, SquaresInside(part, scalar)))

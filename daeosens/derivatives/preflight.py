@@ -110,7 +110,7 @@ def evaluate_at_events(
     InputError, UnsupportedError
         Names the one that is missing, or has a wrong shape.
     """
-    problem, states = trajectory.problem, trajectory.states
+    problem, states = trajectory.problem, trajectory.stored
     zero, nothing = problem.create_state(), problem.create_parameters()
     dp = nothing if problem.field_parameter else gather(nothing)
     out = (problem.create_state(), problem.create_parameters())

@@ -214,7 +214,7 @@ def _terms(trajectory: Trajectory, objective: Objective) -> list[tuple[float, Sq
         (
             weight,
             scalar,
-            (float(trajectory.times[n]), trajectory.states[n], trajectory.parameters(n)),
+            (float(trajectory.times[n]), trajectory.stored[n], trajectory.parameters(n)),
             n,
         )
         for weight, scalar, n in numbers

@@ -132,7 +132,7 @@ def _slopes(trajectory: Trajectory, cost: Cost) -> list[tuple[int, Array]]:
     by_u = trajectory.problem.create_state()
 
     def add(number: int, weight: float, scalar: Scalar) -> None:
-        point = float(trajectory.times[number]), trajectory.states[number], trajectory.p
+        point = float(trajectory.times[number]), trajectory.stored[number], trajectory.p
         by_u.zeroEntries()
         scalar.add_u(weight, *point, by_u)
         slopes.append((number, read(by_u).copy()))

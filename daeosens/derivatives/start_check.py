@@ -37,7 +37,7 @@ def warn_of_start(trajectory: Trajectory) -> None:
         return
     if not _LOOKS.due(trajectory.problem):
         return
-    point = float(trajectory.times[0]), trajectory.states[0], problem.create_state(), trajectory.p
+    point = float(trajectory.times[0]), trajectory.stored[0], problem.create_state(), trajectory.p
     along, change = problem.create_parameters(), problem.create_state()
     write(along, np.random.default_rng(0).uniform(0.5, 1.0, along.getLocalSize()))
     matrix = problem.residual_p.create(*point)

@@ -172,7 +172,7 @@ def error_ratios(run: Trajectory, directions: Sequence[Start], rtol: float) -> A
     values, errors = tangents_and_errors(run, directions)
     comm = run.problem.comm.tompi4py()
     sizes = np.abs(values)
-    peaks, state_peaks = sizes.max(axis=0), np.abs(rows_of(run.states)).max(axis=0)
+    peaks, state_peaks = sizes.max(axis=0), np.abs(rows_of(run.stored)).max(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = np.where(state_peaks > 0.0, peaks / state_peaks, 0.0)
     largest = relative.max(axis=1, initial=0.0)

@@ -107,7 +107,7 @@ class Tangent:
         result = 0.0
         for time, weight, scalar in cost.points:
             n = trajectory.index(time)
-            point = (float(trajectory.times[n]), trajectory.states[n], trajectory.parameters(n))
+            point = (float(trajectory.times[n]), trajectory.stored[n], trajectory.parameters(n))
             along = (self.states[n], self.parameters[n], self.moved(n))
             result += weight * change(scalar, problem, point, *along)
         if cost.densities:

@@ -38,7 +38,7 @@ def consistent_directions(run: Trajectory, directions: Sequence[Start]) -> list[
     nothing, the direction of an algebraic variable, is left out.  Collective.
     """
     problem = run.problem.modes.get(run.first_mode, run.problem)
-    t, u = float(run.times[0]), run.states[0]
+    t, u = float(run.times[0]), run.stored[0]
     follow = consistent_map(problem, t, u, run.p, run.stepping.options)
     if follow is None:
         return list(directions)

@@ -28,7 +28,7 @@ def window_of(trajectory: Trajectory, first: int, last: int) -> Trajectory:
         p=p,
         times=trajectory.times[first : last + 1],
         step_sizes=trajectory.step_sizes[first:last],
-        states=states_between(trajectory.states, first, last),
+        stored=states_between(trajectory.stored, first, last),
         kept=stages_between(trajectory.kept, first, last),
         crossings=(),
         records=(),
@@ -47,7 +47,7 @@ def windows(
     a run with events; the others are single steps.
     """
     parts = [(0, last, True)] if steps is None else smooth_parts(trajectory, steps, densities, last)
-    states = trajectory.states
+    states = trajectory.stored
     if not isinstance(states, SomeStates):
         return list(parts)
     return [

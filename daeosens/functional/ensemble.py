@@ -154,7 +154,7 @@ def solve_batch(
                 last = trajectory.times[-1]
                 passed = [n for n, time in enumerate(times) if time <= last]
                 states[k, passed] = [
-                    gather(trajectory.states[trajectory.index(times[n])]) for n in passed
+                    gather(trajectory.stored[trajectory.index(times[n])]) for n in passed
                 ]
                 if objective is None:
                     continue

@@ -430,6 +430,6 @@ def interpolated(trajectory: Trajectory, places: Sequence[tuple[int, float]]) ->
     for n, t in places:
         h = float(trajectory.step_sizes[n])
         weights = h * steps.tableau.at(np.array((t - float(trajectory.times[n])) / h))
-        states.append(trajectory.states[n].copy())
+        states.append(trajectory.stored[n].copy())
         write(states[-1], trajectory.u[n] + weights @ steps.rates[n])
     return states

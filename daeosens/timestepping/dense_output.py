@@ -11,6 +11,7 @@ from petsc4py import PETSc
 
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.runner import repeating
+from daeosens.timestepping.trajectory.states import refuse_freed
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 
@@ -36,10 +37,11 @@ def states_inside(trajectory: Trajectory, places: Sequence[tuple[int, float]]) -
     for (problem, p), several in groupby(
         places, lambda place: equations_of_step(trajectory, place[0])
     ):
-        first = trajectory.states[places[len(states)][0]]
+        first = trajectory.stored[places[len(states)][0]]
+        refuse_freed(first)
         with repeating(problem, p, trajectory.stepping, first) as runner:
             for n, t in several:
                 begin = float(trajectory.times[n])
-                start, times = trajectory.states[n].copy(), np.array([begin, t])
+                start, times = trajectory.stored[n].copy(), np.array([begin, t])
                 states.append(runner.again(start, times, np.array([t - begin]))[-1])
     return states

@@ -74,7 +74,7 @@ def stiff_along(run: Trajectory) -> bool:
         return False
     products: list[float] = []
     for n in (np.arange(1, 8) * run.n_steps // 8).tolist():
-        decay = fastest_decay(run.problem, float(run.times[n]), run.states[n], run.p)
+        decay = fastest_decay(run.problem, float(run.times[n]), run.stored[n], run.p)
         products.append(float(run.step_sizes[n]) * decay)
     return float(np.median(products)) >= REACH
 

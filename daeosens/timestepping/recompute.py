@@ -27,7 +27,7 @@ def replay(trajectory: Trajectory, prepare: Callable[[PETSc.TS], None]) -> PETSc
     record = "disk" if trajectory.record == "disk" else "memory"
     problem, stepping = trajectory.problem, trajectory.stepping
     sizes = trajectory.step_sizes
-    state = trajectory.states[0].copy()
+    state = trajectory.stored[0].copy()
     beyond = 2 * stepping.t_span[1] - stepping.t_span[0] + 1.0  # never reached: the steps decide
     ts = make_ts(
         problem,

@@ -51,12 +51,12 @@ def thinned(trajectory: Trajectory, every: int) -> Trajectory:
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
     >>> few = thinned(run, every=5)
-    >>> float(adjoint(few, Terminal(lambda t, u, p: u[0])).p[0].round(6)), few.states.replays
+    >>> float(adjoint(few, Terminal(lambda t, u, p: u[0])).p[0].round(6)), few.stored.replays
     (-0.735759, 4)
     """
     if every < 1:
         raise InputError(f"every = {every}", expected="a number of steps >= 1")
-    numbers = {*range(0, len(trajectory.states), every), *_fixed(trajectory)}
+    numbers = {*range(0, len(trajectory.stored), every), *_fixed(trajectory)}
     return _replaying(trajectory, sorted(numbers), None)
 
 
@@ -70,9 +70,9 @@ def checkpointed(trajectory: Trajectory, checkpoints: Checkpoints) -> Trajectory
     checkpoints : Checkpoints
         How many are.
     """
-    end = len(trajectory.states) - 1
+    end = len(trajectory.stored) - 1
     marks = tuple(
-        number for number, state in enumerate(trajectory.states) if state is not DROPPED and number
+        number for number, state in enumerate(trajectory.stored) if state is not DROPPED and number
     )
     schedule = Binomial(checkpoints.memory, marks[:-1], end)
     return _replaying(trajectory, _fixed(trajectory), schedule)
@@ -106,7 +106,7 @@ def staying(checkpoints: Checkpoints, problem: Problem, stepping: Stepping, pinn
 
 def _fixed(trajectory: Trajectory) -> list[int]:
     """Return the numbers of states that nothing is taken again across: ends, and beside events."""
-    numbers = {0, len(trajectory.states) - 1}
+    numbers = {0, len(trajectory.stored) - 1}
     for number, record in enumerate(trajectory.records):
         if record.jump or record.ends_at or not trajectory.step_sizes[number]:
             numbers |= {number, number + 1}
@@ -122,7 +122,7 @@ def _replaying(
     trajectory: Trajectory, always: Sequence[int], schedule: Schedule | None
 ) -> Trajectory:
     """Return a run that keeps some states always, and others as a schedule says."""
-    states = trajectory.states
+    states = trajectory.stored
     kept = {number: states[number] for number in always}
     left = {} if schedule is None else {n: u for n, u in enumerate(states) if u is not DROPPED}
 
@@ -133,6 +133,6 @@ def _replaying(
         taken = take_again(problem, p, trajectory.stepping, u, times, sizes, stay)
         return [taken[number - first] for number in numbers]
 
-    trajectory = replace(trajectory, states=(), kept={})  # those that are not kept are not held
+    trajectory = replace(trajectory, stored=(), kept={})  # those that are not kept are not held
     store = SomeStates(kept, len(states), replay, schedule, left)
-    return replace(trajectory, states=store)
+    return replace(trajectory, stored=store)

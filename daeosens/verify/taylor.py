@@ -167,7 +167,7 @@ def duality(trajectory: Trajectory, objective: Objective, seed: int = 0) -> floa
     problem = trajectory.problem
     agree(problem.comm, "duality", seed=seed)
     gradient = adjoint(trajectory, objective)
-    du0 = random_direction(trajectory.states[0], seed)
+    du0 = random_direction(trajectory.stored[0], seed)
     parts = [dot(gradient.u0_vec, du0)]
     dp = None
     if problem.n_parameters:

@@ -48,16 +48,16 @@ def test_a_sweep_back_takes_as_few_steps_again_as_can_be(method, memory):
     stepping = Stepping((0.0, 1.0), method, dt=1.0 / steps)
     run = solve(DECAY, [1.0], [0.5], stepping, checkpoint=Checkpoints(memory))
     assert run.n_steps == steps
-    assert len(run.states.made) <= min(memory, steps) + 3
+    assert len(run.stored.made) <= min(memory, steps) + 3
     gradient = adjoint(run, LAST, "vectors")
-    assert run.states.steps == repeated_steps(steps, memory)
-    assert len(run.states.made) <= min(memory, steps) + 3
+    assert run.stored.steps == repeated_steps(steps, memory)
+    assert len(run.stored.made) <= min(memory, steps) + 3
     plain = adjoint(solve(DECAY, [1.0], [0.5], stepping), LAST, "vectors")
     assert (gradient.p, gradient.u0) == (plain.p, plain.u0)
     again = adjoint(run, LAST, "vectors")  # which begins with the run itself
     assert again.p == gradient.p
     lost = steps - 1 if memory < steps else 0
-    assert run.states.steps <= 2 * repeated_steps(steps, memory) + lost
+    assert run.stored.steps <= 2 * repeated_steps(steps, memory) + lost
 
 
 @pytest.mark.parametrize("memory", [4, 10, 40])
@@ -69,12 +69,12 @@ def test_adaptive_runs_are_as_good_up_to_the_distance_of_what_they_leave(memory)
     np.testing.assert_array_equal(run.times, plain.times)
     steps = run.n_steps
     assert steps > 300
-    assert len(run.states.made) <= memory + 3
+    assert len(run.stored.made) <= memory + 3
     ours, reference = adjoint(run, LAST, "vectors"), adjoint(plain, LAST, "vectors")
     np.testing.assert_array_equal(ours.p, reference.p)
     np.testing.assert_array_equal(ours.u0, reference.u0)
     best = repeated_steps(steps, memory)
-    assert best <= run.states.steps <= 1.05 * best + 2 * steps / memory
+    assert best <= run.stored.steps <= 1.05 * best + 2 * steps / memory
 
 
 def test_what_stays_is_thinned_as_a_run_goes_on():
@@ -101,12 +101,12 @@ def test_peak_of_memory(style):
         problem = ODE(lambda t, u, p: -p[0] * u, n, ["rate"])
     stepping = Stepping((0.0, 1.0), "rk4", dt=1.0 / 500)
     run = solve(problem, np.ones(n), [0.5], stepping, checkpoint=Checkpoints(10))
-    assert len(run.states.made) <= 13
+    assert len(run.stored.made) <= 13
     steps = 0
     for number in range(500, -1, -1):
         assert run.states[number].array[0] > 0.0
-        assert len(run.states.made) <= 13
-        steps = run.states.steps
+        assert len(run.stored.made) <= 13
+        steps = run.stored.steps
     assert steps == repeated_steps(500, 10)
 
 
@@ -131,5 +131,5 @@ def test_sweeps_in_c_take_no_step_more_again():
     stepping = Stepping((0.0, 1.0), "rk4", dt=1.0 / 300)
     run = solve(model, np.ones(3), [0.5], stepping, checkpoint=Checkpoints(10))
     gradient = adjoint(run, LAST, "compiled")
-    assert run.states.steps == repeated_steps(300, 10)
+    assert run.stored.steps == repeated_steps(300, 10)
     assert abs(gradient.p[0] + np.exp(-0.5)) < 1e-9

@@ -123,7 +123,7 @@ def test_kept_stages_belong_to_the_states_of_the_run():
     arguments = (problem, [1.0, 0.3], [0.7], Stepping((0.0, 3.0), "rk4", dt=0.1))
     kept, plain = solve(*arguments, checkpoint="stages"), solve(*arguments)
     for number, stages in kept.stages.items():
-        assert stages[0].handle == kept.states[number].handle
+        assert stages[0].handle == kept.stored[number].handle
     assert len(kept.stages) == kept.n_steps - len(kicks)
     cost = Terminal(lambda t, u, p: u[0])
     np.testing.assert_allclose(adjoint(kept, cost).p, adjoint(plain, cost).p, rtol=1e-13)

@@ -84,7 +84,7 @@ def test_derivatives_of_smooth_runs(method, sizes, style):
         Running(lambda t, u, p: u[0] ** 2),
     ]
     few = thinned(run, every=7)
-    assert len(few.states.made) <= 2 + len(run.states) / 7
+    assert len(few.stored.made) <= 2 + len(run.states) / 7
     compare(run, few, costs)
     close(sensitivities(few).p, sensitivities(run).p)
 
@@ -109,7 +109,7 @@ def test_checkpoints_of_runs_through_events(cell, memory):
     setting = problem, objective, event_support.stepping_of(cell), control
     run = Reduced(*setting, checkpoint="states").trajectory(x)
     few = Reduced(*setting, checkpoint=Checkpoints(memory)).trajectory(x)
-    assert len(few.states.made) <= memory + 3 + 3 * len(few.crossings) + 2
+    assert len(few.stored.made) <= memory + 3 + 3 * len(few.crossings) + 2
     compare(run, few, [objective])
 
 
@@ -123,7 +123,7 @@ def test_sweeps_take_each_window_again_once():
     for engine in ("vectors", "arrays"):
         few = thinned(run, every=8)
         adjoint(few, Terminal(lambda t, u, p: u[0]), engine)
-        assert few.states.replays == 5
+        assert few.stored.replays == 5
 
 
 def test_a_number_below_one_is_refused():
@@ -155,7 +155,7 @@ def test_derivatives_of_distributed_runs(style, form, method):
     start = case.problem, case.u0, case.p, stepping, cost.times
     for memory in (2, 6):
         few = solve(*start, checkpoint=Checkpoints(memory))
-        assert len(few.states.made) <= memory + 3
+        assert len(few.stored.made) <= memory + 3
         compare_distributed(run, few, cost, case)
 
 

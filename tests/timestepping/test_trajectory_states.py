@@ -25,7 +25,7 @@ def run(model: ds.tracing.Model) -> Trajectory:
 
 
 def test_runs_of_compiled_models_keep_numbers(run: Trajectory) -> None:
-    assert isinstance(run.states, States)
+    assert isinstance(run.stored, States)
     np.testing.assert_array_equal(rows_of(run.states), run.u)
     for state, row in zip(run.states, run.u, strict=True):
         np.testing.assert_array_equal(state.array, row)
@@ -43,11 +43,11 @@ def test_vectors_are_made_once(run: Trajectory) -> None:
 
 def test_only_vectors_that_are_there_are_freed(model: ds.tracing.Model) -> None:
     run = solve(model, [1.0, 0.5], [2.0], STEPPING)
-    assert isinstance(run.states, States)
+    assert isinstance(run.stored, States)
     first, final = run.states[0], run.states[-1]
     run.destroy()
-    assert run.states.made == [first, final]
-    assert not any(vec.handle for vec in run.states.made)
+    assert run.stored.made == [first, final]
+    assert not any(vec.handle for vec in run.stored.made)
 
 
 def in_python(_model: ds.tracing.Model) -> Trajectory:
@@ -107,8 +107,8 @@ def test_a_vector_made_of_a_state_is_the_users_own(run: Trajectory) -> None:
 
 def test_a_view_is_no_copy(run: Trajectory) -> None:
     assert np.shares_memory(run.final.array, run.states[-1].array)
-    assert isinstance(run.states, States)
-    assert np.shares_memory(run.u, run.states.rows)
+    assert isinstance(run.stored, States)
+    assert np.shares_memory(run.u, run.stored.rows)
 
 
 def test_vectors_outlive_their_run(model: ds.tracing.Model) -> None:
@@ -122,7 +122,20 @@ def test_vectors_outlive_their_run(model: ds.tracing.Model) -> None:
 def test_callbacks_in_python_give_the_same_run(run: Trajectory) -> None:
     problem = ds.ODE(lambda _t, u, p: np.array([u[1], -p[0] * u[0]]), 2, 1)
     other = solve(problem, [1.0, 0.5], [2.0], STEPPING)
-    assert not isinstance(other.states, States)
+    assert not isinstance(other.stored, States)
     np.testing.assert_array_equal(rows_of(other.states), run.u)
     np.testing.assert_array_equal(other.times, run.times)
     np.testing.assert_array_equal(other.step_sizes, run.step_sizes)
+
+
+def test_states_cannot_be_written() -> None:
+    """A write into the log made the next gradient wrong, and nothing said so."""
+    decay = ds.ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
+    with pytest.raises(ValueError, match="read-only"):
+        run.states[3].array[:] = 2.0
+    with pytest.raises(ds.InputError, match="a state of a run is to be overwritten"):
+        run.states[-1].array = 2.0
+    gradient = ds.adjoint(run, ds.Terminal(lambda t, u, p: u[0])).p
+    assert gradient[0] == pytest.approx(-2.0 * np.exp(-1.0), rel=1e-5)
+    assert [state.array[0] for state in run.states[:2]] == run.u[:2, 0].tolist()

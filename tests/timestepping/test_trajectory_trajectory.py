@@ -64,7 +64,10 @@ def test_it_prints_what_matters(run):
 
 def test_destroy_frees_the_vectors(run):
     run.destroy()
-    assert all(state.handle == 0 for state in run.states)
+    assert all(state.handle == 0 for state in run.stored)
+    for look in (lambda: run.states[1], lambda: run.final, lambda: run(0.123)):
+        with pytest.raises(InputError, match="the states of this run have been freed"):
+            look()
 
 
 def test_destroy_frees_stages_that_were_made_of_numbers():

@@ -53,7 +53,7 @@ def test_thinned_runs_have_the_same_derivatives(model, method):
             )
             np.testing.assert_allclose(first.p, second.p, rtol=error, atol=error)
             np.testing.assert_allclose(first.u0, second.u0, rtol=error, atol=error)
-    assert few.states.replays > 0
+    assert few.stored.replays > 0
 
 
 @pytest.mark.mpi

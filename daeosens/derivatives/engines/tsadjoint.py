@@ -120,7 +120,7 @@ def _piece(trajectory: Trajectory, first: int, last: int) -> Trajectory:
         stepping=replace(stepping, t_span=span, dt=dt),
         times=times,
         step_sizes=trajectory.step_sizes[first:last],
-        states=trajectory.states[first : last + 1],
+        stored=trajectory.stored[first : last + 1],
         kept=stages_between(trajectory.kept, first, last),
         crossings=(),
         records=(),

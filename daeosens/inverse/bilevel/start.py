@@ -259,7 +259,7 @@ def _completed(
         if unseen and len(times):
             run = shot.run.trajectory(x)
             rows = [run.index(float(time)) for time in times]
-            states[:, unseen] = np.array([gather(run.states[row]) for row in rows])[:, unseen]
+            states[:, unseen] = np.array([gather(run.stored[row]) for row in rows])[:, unseen]
         return states
 
     return guess

@@ -308,7 +308,7 @@ def _shoot(
         for term in [*inside, *(at_start if w == 0 else [])]:
             at, weight, scalar = term
             number = trajectory.index(at)
-            state = trajectory.states[number]
+            state = trajectory.stored[number]
             point = (float(trajectory.times[number]), state, trajectory.parameters(number))
             residuals.append(np.sqrt(weight) * scalar.residual(point))
             changes = [
@@ -319,7 +319,7 @@ def _shoot(
             ]
             blocks.append((np.sqrt(weight) * np.array(changes).T, places))
         if not final:
-            end = gather(trajectory.states[-1])
+            end = gather(trajectory.stored[-1])
             change = np.array([gather(each.final) for each in along]).T
             residuals.append((end - states[w]) / shot.level)
             jump = np.hstack([change, -np.diag(shot.scale)]) / shot.level[:, None]

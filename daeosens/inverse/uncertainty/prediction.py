@@ -207,7 +207,7 @@ def predict(
     x = scatter(estimate.x, start)
     run = solve(problem, *control.unpack(problem, x), stepping, points)
     steps = [run.index(float(time), side) for time in points]
-    moments = [(float(run.times[n]), run.states[n], run.p) for n in steps]
+    moments = [(float(run.times[n]), run.stored[n], run.p) for n in steps]
     values = np.array([output(*moment) for moment in moments])
     slopes = np.ones_like(values)
     if scale == "log":

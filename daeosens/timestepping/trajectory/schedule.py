@@ -41,7 +41,7 @@ class Checkpoints:
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> stepping = Stepping((0.0, 2.0), "rk4", dt=0.02)
     >>> run = solve(decay, [1.0], [0.5], stepping, checkpoint=Checkpoints(10))
-    >>> float(adjoint(run, Terminal(lambda t, u, p: u[0])).p[0].round(6)), run.states.steps
+    >>> float(adjoint(run, Terminal(lambda t, u, p: u[0])).p[0].round(6)), run.stored.steps
     (-0.735759, 123)
     >>> repeated_steps(100, 10)
     123
@@ -85,7 +85,7 @@ def repeated_steps(steps: int, memory: int) -> int:
     Examples
     --------
     >>> repeated_steps(100, 100), repeated_steps(100, 10), repeated_steps(10**5, 50)
-    (0, 123, 275190)
+    (0, 123, 275197)
     """
     if not memory and steps == 1:  # the state before it is enough
         return 0

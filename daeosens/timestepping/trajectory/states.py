@@ -144,15 +144,78 @@ class State(PETSc.Vec):
         super().getArray()[...] = values
 
 
+def refuse_freed(state: PETSc.Vec) -> None:
+    """Refuse a state of a run that is no more: PETSc would crash.
+
+    Raises
+    ------
+    InputError
+        It has been freed.
+    """
+    if not state.handle:
+        raise InputError(
+            "the states of this run have been freed",
+            expected="a run that is still there (Reduced frees the last one where x has moved)",
+            remedy="copies of what is needed later, or another solve",
+        )
+
+
 def view_of(state: PETSc.Vec) -> State:
     """Return a vector [n] that shares the numbers of a state, and cannot be written.  Collective.
 
     PETSc's lock is that of the view: sweeps and callbacks have the state itself.
+
+    Raises
+    ------
+    InputError
+        The state has been freed.
     """
+    refuse_freed(state)
     view = State()
     lock_onto(view, state)
     view.locked = True
     return view
+
+
+class ReadOnlyStates(Sequence[State]):
+    """States as their user may look at them.
+
+    Parameters
+    ----------
+    states : sequence of Vec [n]
+        Those of the log.
+    views : dict of int to State, optional
+        Where views are kept; without, each is made anew, for states that are not kept either.
+
+    Examples
+    --------
+    >>> state = PETSc.Vec().createWithArray([1.0], comm=PETSc.COMM_SELF)
+    >>> states = ReadOnlyStates([state, state], {})
+    >>> states[-1] is states[1], len(states), states[0].array.flags.writeable
+    (True, 2, False)
+    """
+
+    def __init__(self, states: Sequence[PETSc.Vec], views: dict[int, State] | None) -> None:
+        self._states, self._views = states, views
+
+    def __len__(self) -> int:
+        """Return N+1."""
+        return len(self._states)
+
+    @overload
+    def __getitem__(self, number: int) -> State: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[State]: ...
+    def __getitem__(self, number: int | slice) -> State | Sequence[State]:
+        """Return the same view of a state [n] each time, where views are kept; or several."""
+        places = range(len(self._states))[number]
+        if isinstance(places, range):
+            return [self[k] for k in places]
+        if self._views is None:
+            return view_of(self._states[places])
+        if places not in self._views:
+            self._views[places] = view_of(self._states[places])
+        return self._views[places]
 
 
 def read_only(values: Array) -> Array:

@@ -25,7 +25,14 @@ from daeosens.problem.monitor import START
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.stepping import Stepping, inside_span
 from daeosens.timestepping.trajectory.crossing import Crossing, table_of
-from daeosens.timestepping.trajectory.states import State, States, read_only, rows_of, view_of
+from daeosens.timestepping.trajectory.states import (
+    ReadOnlyStates,
+    State,
+    States,
+    read_only,
+    rows_of,
+    view_of,
+)
 from daeosens.timestepping.trajectory.store import SomeStates
 
 Recording = Literal["states", "stages", "memory", "disk"]
@@ -117,8 +124,8 @@ class Trajectory:
         Times of the states [time unit].
     step_sizes : array [N]
         Sizes of the accepted steps.
-    states : sequence of Vec [n]
-        The N+1 states.
+    stored : sequence of Vec [n]
+        The N+1 states, as sweeps take them; ``states`` are the same for reading.
     p : array or Vec [m]
         Parameters of the run, at its start.
     crossings : tuple of Crossing
@@ -151,7 +158,7 @@ class Trajectory:
     stepping: Stepping
     times: Array
     step_sizes: Array
-    states: Sequence[PETSc.Vec]
+    stored: Sequence[PETSc.Vec]
     effort: Effort
     record: Recording = "states"
     kept: Stages | Array = field(default_factory=dict[int, list[PETSc.Vec]])
@@ -177,15 +184,20 @@ class Trajectory:
         return self._view(self.n_steps)
 
     @property
+    def states(self) -> Sequence[State]:
+        """The N+1 states [n]; they can be read only (``copy`` is the caller's own)."""
+        return ReadOnlyStates(self.stored, None if self.thinned else self._views)
+
+    @property
     def thinned(self) -> bool:
         """Whether some states are taken again where they are asked for."""
-        return isinstance(self.states, SomeStates)
+        return isinstance(self.stored, SomeStates)
 
     def _view(self, n: int) -> State:
         """Return state number n for reading: the same vector each time."""
         view = self._views.get(n)
         if view is None:
-            view = self._views[n] = view_of(self.states[n])
+            view = self._views[n] = view_of(self.stored[n])
         return view
 
     @cached_property
@@ -195,13 +207,13 @@ class Trajectory:
     @cached_property
     def stages(self) -> Stages:
         """Stage states of Runge-Kutta steps, where they were kept: sweeps need not find them."""
-        return by_step(self.kept, self.states)
+        return by_step(self.kept, self.stored)
 
     @cached_property
     def arrays(self) -> tuple[Array, Array, Array, Array]:
         """Times, sizes, states and the stages kept [K, s-1, n], as sweeps in C take them."""
         kept = self.kept if isinstance(self.kept, np.ndarray) else NO_STAGES
-        return self.times, self.step_sizes, rows_of(self.states), kept
+        return self.times, self.step_sizes, rows_of(self.stored), kept
 
     @cached_property
     def u(self) -> Array:
@@ -209,7 +221,7 @@ class Trajectory:
 
         It can be read only: ``180 / np.pi * run.u`` is the caller's own, as is ``run.u.copy()``.
         """
-        return read_only(rows_of(self.states))
+        return read_only(rows_of(self.stored))
 
     @cached_property
     def moving(self) -> frozenset[int]:
@@ -228,12 +240,12 @@ class Trajectory:
 
     def point_at(self, n: int) -> Point:
         """Return (t, u, p) at state number n."""
-        return float(self.times[n]), self.states[n], self.parameters(n)
+        return float(self.times[n]), self.stored[n], self.parameters(n)
 
     def step(self, n: int) -> Step:
         """Return step number n as sweeps take it: the one from the n-th state to the next."""
         t, h = float(self.times[n]), float(self.step_sizes[n])
-        return Step(t, h, self.states[n], self.states[n + 1], self.p, n)
+        return Step(t, h, self.stored[n], self.stored[n + 1], self.p, n)
 
     def index(self, t: When, side: Side | None = None) -> int:
         """Return the number of the step time that equals ``t``, or of the state at an event.
@@ -336,7 +348,7 @@ class Trajectory:
         """
         if isinstance(t, (list, tuple, np.ndarray)) and np.ndim(t) == 1:
             numbers = [self.index(time, side) for time in t]
-            return np.array([read(self.states[n]) for n in numbers]).reshape(
+            return np.array([read(self.stored[n]) for n in numbers]).reshape(
                 len(numbers), self.problem.state.local_size
             )
         return self._view(self.index(t, side))  # pyright: ignore[reportArgumentType]
@@ -425,7 +437,7 @@ class Trajectory:
         """Free the vectors now.  Collective; otherwise done when the object is dropped."""
         made: Stages = vars(self).get("stages", {})
         stages = made if isinstance(self.kept, np.ndarray) else self.kept
-        states = self.states
+        states = self.stored
         if isinstance(states, (States, SomeStates)):
             states = states.made
         for vec in (

@@ -63,7 +63,7 @@ class Observer:
 
     def _point(self, number: int) -> Point:
         run = self._trajectory
-        return float(run.times[number]), run.states[number], run.parameters(number)
+        return float(run.times[number]), run.stored[number], run.parameters(number)
 
 
 class ArraySweep:

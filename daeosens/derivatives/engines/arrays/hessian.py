@@ -190,7 +190,7 @@ class CurvatureTerms:
         """Add what is said about a state, whose tangents are du [D, n], to lam_dot [D, n]."""
         scalars = [(weight, scalar) for _, weight, scalar, _ in self._observed.get(number, ())]
         run = self._trajectory
-        self.add(scalars, (float(run.times[number]), run.states[number], run.p), du, lam_dot)
+        self.add(scalars, (float(run.times[number]), run.stored[number], run.p), du, lam_dot)
 
     def within(self, first: int, along: BlockTangent) -> Seed:
         """Return the same for the states of a block, of which ``first`` is the first one."""

@@ -116,7 +116,7 @@ class CompiledSweep:
                 if value is None:
                     raise SweepError
             else:
-                point = (float(run.times[number]), run.states[number], run.parameters(number))
+                point = (float(run.times[number]), run.stored[number], run.parameters(number))
                 seen.add(point, (self._lam[row], self._mu[row]))
                 value = weight * scalar.value(*point) if residual_weights is None else 0.0
                 if number in run.moving:
@@ -215,7 +215,7 @@ def open_sweep(trajectory: Trajectory, request: AdjointRequest) -> CompiledSweep
         equations = problem.modes[trajectory.first_mode] if problem.modes else problem
         asked = trajectory  # whether there is one; windows have their own, and states of their own
         if trajectory.thinned:
-            asked = replace(trajectory, states=[trajectory.states[trajectory.n_steps]])
+            asked = replace(trajectory, stored=[trajectory.stored[trajectory.n_steps]])
         carry = carrier(asked, equations, trajectory.p, rows)
         if carry is None:
             return _not_in_c(trajectory, [equations], rows)
@@ -374,7 +374,7 @@ def _of_ends(trajectory: Trajectory, method: Method) -> Pull | None:
     times, sizes = trajectory.times.tolist(), trajectory.step_sizes.tolist()
 
     def pull(first: int, last: int, lam: PETSc.Vec, mu: PETSc.Vec) -> bool:
-        part, states = slice(first, last), trajectory.states[first : last + 1]
+        part, states = slice(first, last), trajectory.stored[first : last + 1]
         return passes.pull(times[part], sizes[part], states, trajectory.p, lam, mu)
 
     return pull

@@ -90,7 +90,7 @@ def carry_second(
             if functions is not None:
                 sweep.add(weight, functions)
                 continue
-            point = (float(window.times[number]), window.states[number], window.p)
+            point = (float(window.times[number]), window.stored[number], window.p)
             if not again:
                 _add_gradient(window.problem, weight, scalar, point, by_u[0], by_p[0])
             bend.add([(weight, scalar)], point, sweep.along[number], by_u[1:])

@@ -56,7 +56,7 @@ class VectorSweep:
         """Add what is observed at a state."""
         run = self._trajectory
         for seen in self._request.observed.get(number, ()):
-            point = (float(run.times[number]), run.states[number], run.parameters(number))
+            point = (float(run.times[number]), run.stored[number], run.parameters(number))
             seen.add(point, (self.lam[seen.row], self.mu[seen.row]))
             if number in run.moving:
                 self.steps.add_time(seen.row, seen.slope(point))

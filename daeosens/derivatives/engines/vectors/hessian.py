@@ -81,7 +81,7 @@ class VectorSecondOrder:
     def observe(self, number: int) -> None:
         """Add what the cost says about a state, and the second derivatives of that."""
         run, first = self._trajectory, self.first
-        point = (float(run.times[number]), run.states[number], run.parameters(number))
+        point = (float(run.times[number]), run.stored[number], run.parameters(number))
         moves = number in run.moving
         for seen in self._observed.get(number, ()):
             if not first.known:
