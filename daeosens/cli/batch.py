@@ -38,15 +38,12 @@ class Scheduler:
         What begins a line that the scheduler reads.
     lines : tuple of str
         Its options; one that names something the user has not given is left out.
-    launcher : str
-        The command that starts the ranks.
     submit, again : str
         The command for the user, and that of a job which hands itself in again.
     """
 
     directive: str
     lines: tuple[str, ...]
-    launcher: str
     submit: str
     again: str
 
@@ -66,7 +63,6 @@ SCHEDULERS: dict[SchedulerName, Scheduler] = {
             "--open-mode=append",
             "--requeue",
         ),
-        "srun",
         "sbatch {script}",
         'scontrol requeue "$SLURM_JOB_ID"',
     ),
@@ -80,7 +76,6 @@ SCHEDULERS: dict[SchedulerName, Scheduler] = {
             "-A {account}",
             "-j oe",
         ),
-        "mpiexec -n {ranks}",
         "qsub {script}",
         "qsub {script}",
     ),
@@ -96,7 +91,6 @@ SCHEDULERS: dict[SchedulerName, Scheduler] = {
             "-P {account}",
             "-o {name}-%J.log",
         ),
-        "mpiexec -n {ranks}",
         "bsub < {script}",
         "bsub < {script}",
     ),
@@ -122,6 +116,9 @@ class Job:
         Where the cluster wants them named.
     modules : sequence of str
         Environment modules to load first.
+    launcher : str
+        The command that starts the ranks, ``mpiexec`` of the MPI in use, or ``srun``, which works
+        with an MPI that was built for it.
     """
 
     ranks: int
@@ -131,6 +128,7 @@ class Job:
     queue: str = ""
     account: str = ""
     modules: Sequence[str] = ()
+    launcher: str = "mpiexec"
 
     def __post_init__(self) -> None:
         """Refuse what no scheduler would take."""
@@ -241,7 +239,7 @@ def job_script(
             "export OMP_NUM_THREADS=1 # the ranks are the threads",
             "",
             "# goes on with what an earlier part of this job has saved, if there is one",
-            f"{kind.launcher.format_map(values)} {command}",
+            f"{job.launcher} -n {job.ranks} {command}",
             "code=$?",
             f'if [ "$code" -eq {TRY_AGAIN} ]; then # out of time, and everything is saved',
             f"    {kind.again.format_map(values)}",

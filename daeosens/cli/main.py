@@ -166,6 +166,7 @@ def _write_job(arguments: argparse.Namespace, words: Sequence[str]) -> int:
         queue=arguments.queue,
         account=arguments.account,
         modules=arguments.module,
+        launcher=arguments.launcher,
     )
     script = Path(arguments.script or f"{config.stem}.{arguments.scheduler}").absolute()
     text = batch.job_script(
@@ -269,8 +270,8 @@ def _parser() -> argparse.ArgumentParser:
             BATCH,
             (
                 "%(prog)s CONFIG --scheduler {slurm,pbs,lsf} -n N --time H:MM:SS [--nodes N]\n"
-                "       [--memory MB] [--queue Q] [--account A] [--module M ...] [--script FILE]\n"
-                "       [--output DIR] [-petsc_option [value] ...]"
+                "       [--memory MB] [--queue Q] [--account A] [--module M ...] [--launcher L]\n"
+                "       [--script FILE] [--output DIR] [-petsc_option [value] ...]"
             ),
         ),
         ("doctor", DOCTOR, "%(prog)s"),
@@ -312,6 +313,7 @@ def _add_job(command: argparse.ArgumentParser) -> None:
     add("--queue", default="", metavar="Q", help="queue, or partition")
     add("--account", default="", metavar="A", help="account, or project, that pays")
     add("--module", action="append", default=[], metavar="M", help="environment module to load")
+    add("--launcher", default="mpiexec", metavar="L", help="what starts the ranks, or srun")
     add("--script", metavar="FILE", help="the script (default: CONFIG's name, .slurm, ...)")
 
 

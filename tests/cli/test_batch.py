@@ -69,6 +69,7 @@ def test_script_asks_for_what_the_user_wants(scheduler, config, capsys):
     limit = 26 * 3600 + 180 - 900
     assert f"--restart --time-limit {limit} --output out -tao_monitor" in text
     assert "astro" in text
+    assert "\nmpiexec -n 64 python " in text
     subprocess.run(["shellcheck", "--shell=bash", "--exclude=SC1091", script], check=True)
 
 
@@ -81,7 +82,6 @@ def test_script_is_handed_in_until_the_study_is_done(scheduler, config, tmp_path
     bin_folder.mkdir()
     again = f'#!/bin/bash\nexec bash "{script}"\n'
     for name, text in (
-        ("srun", '#!/bin/bash\nexec "$@"\n'),
         ("mpiexec", '#!/bin/bash\nshift 2\nexec "$@"\n'),
         ("scontrol", f'[ "$*" = "requeue 7" ] || exit 9\n{again}'),
         ("qsub", again),
