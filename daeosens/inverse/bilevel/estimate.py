@@ -92,6 +92,15 @@ class Bilevel:
         Constraints that hold as equalities; those of them at which the derivative is one-sided.
     unidentified : tuple of str
         Combinations on which the data do not depend.
+
+    Examples
+    --------
+    >>> import daeosens as ds
+    >>> model = ds.trace(lambda t, u, p: -p.rate * u, size=1, parameters=["rate"])
+    >>> t = np.linspace(0.0, 2.0, 21)
+    >>> found = bilevel(model, {"t": t, "u": np.exp(-0.5 * t)}, {"rate": Parameter(1.0)})
+    >>> found.linear, round(found.estimate["rate"], 4)
+    (('rate',), 0.5)
     """
 
     estimate: dict[str, float]
