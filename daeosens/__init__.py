@@ -39,7 +39,6 @@ from daeosens.problem.event import Event
 from daeosens.problem.modes import hybrid
 from daeosens.timestepping.consistent_start import consistent_state
 from daeosens.timestepping.stepping import Stepping
-from daeosens.timestepping.trajectory.schedule import Checkpoints
 from daeosens.tracing import DAEO, trace, trace_residual, trace_stencil
 from daeosens.verify.check import check
 from daeosens.verify.taylor import taylor
@@ -54,7 +53,6 @@ __all__ = [
     "DAEO",
     "DDE",
     "ODE",
-    "Checkpoints",
     "Constraint",
     "DaeosensError",
     "Event",

@@ -170,7 +170,7 @@ def check_checkpoint(checkpoint: object) -> None:
     remedy = ""
     if checkpoint in ("memory", "disk"):
         remedy = f'petsc_trajectory="{checkpoint}", for engine="tsadjoint"'
-    expected = '"auto", "states", "stages" or Checkpoints(n)'
+    expected = '"auto", "states", "stages" or timestepping.Checkpoints(n)'
     raise InputError(f"checkpoint = {checkpoint!r}", expected=expected, remedy=remedy)
 
 

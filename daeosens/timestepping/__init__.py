@@ -6,6 +6,7 @@ that derivatives need.  ``events`` is the event loop, ``trajectory`` what a run 
 Read first: ``stepping``, ``runner`` (one smooth piece), ``events/event_loop``.
 """
 
+from daeosens.timestepping.trajectory.schedule import Checkpoints
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
-__all__ = ["Trajectory"]
+__all__ = ["Checkpoints", "Trajectory"]

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import daeosens as ds
-from daeosens import ODE, Checkpoints, InputError, Stepping, Terminal, adjoint, solve
+from daeosens import ODE, InputError, Stepping, Terminal, adjoint, solve
 from daeosens.petsc._kernels import count_steps
+from daeosens.timestepping import Checkpoints
 from daeosens.timestepping.trajectory.schedule import Stay, advance, repeated_steps
 
 

@@ -11,7 +11,6 @@ from petsc4py import PETSc
 import daeosens as ds
 from daeosens import (
     ODE,
-    Checkpoints,
     InputError,
     LeastSquares,
     Reduced,
@@ -24,6 +23,7 @@ from daeosens import (
 )
 from daeosens.derivatives.hessian import hessian_sweep
 from daeosens.derivatives.tangent import tangent_sweep
+from daeosens.timestepping import Checkpoints
 from daeosens.timestepping.thinning import thinned
 
 METHODS = ["rk2a", "rk4", "rk5dp", "rk8vr", "esdirk3", "esdirk5", "cn", "beuler", "midpoint"]
