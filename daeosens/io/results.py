@@ -100,7 +100,9 @@ class Results:
         ...     results.restart("minimisation.h5").relative_to(folder).as_posix()
         'restart/rank0/minimisation.h5'
         """
-        return self.folder / RESTART / f"rank{self.comm.rank}" / name
+        path = self.folder / RESTART / f"rank{self.comm.rank}" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
 
     def restart_folder(self, name: str) -> Path:
         """Return the path of such a folder, one for all ranks: of starts, ``fit(folder=...)``."""
@@ -369,8 +371,6 @@ def _prepare(results: Results, config_text: str, *, restart: bool) -> None:
             old.unlink()
         if not restart and results.path(RESTART).is_dir():
             shutil.rmtree(results.path(RESTART))
-        for rank in range(results.comm.size):
-            results.path(f"{RESTART}/rank{rank}").mkdir(parents=True, exist_ok=True)
         replace_file(results.path("config.toml"), config_text.encode())
         replace_file(results.path("log.txt"), b"")
     except (OSError, DaeosensError) as failure:

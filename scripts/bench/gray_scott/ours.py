@@ -8,7 +8,6 @@ from petsc4py import PETSc
 
 from daeosens import Stepping, Terminal, adjoint, solve, trace_stencil
 from daeosens.derivatives.engines.choice import Engine
-from daeosens.derivatives.solve import Checkpoint
 from daeosens.problem import Problem
 from daeosens.problem.grids import Grid
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -31,10 +30,8 @@ def ours(grid: Grid) -> Problem:
     return trace_stencil(reaction, grid, jacobian="products")
 
 
-def tasks(
-    setting: dict[str, Any], checkpoint: Checkpoint, engine: Engine = "auto"
-) -> dict[str, Any]:
-    """Return all tasks; ``checkpoint`` says what the run keeps, ``engine`` what sweeps."""
+def tasks(setting: dict[str, Any], keep: dict[str, Any], engine: Engine = "auto") -> dict[str, Any]:
+    """Return all tasks; ``keep`` are arguments of the run's ``solve``, ``engine`` sweeps."""
     points, method, dt = setting["points"], setting["method"], setting["dt"]
     box = ((0.0, SIDE), (0.0, SIDE))
     grid = Grid(box, (points, points), dof=2, comm=PETSc.COMM_SELF)
@@ -48,8 +45,11 @@ def tasks(
     )
     shape = (points, points, 2)
 
-    def run(kept: Checkpoint = checkpoint) -> Trajectory:
-        return solve(problem, start, None, stepping, checkpoint=kept)
+    def run() -> Trajectory:
+        return solve(problem, start, None, stepping, **keep)
+
+    def forward() -> Any:
+        return final(solve(problem, start, None, stepping, checkpoint="states"))
 
     def final(trajectory: Trajectory) -> Any:
         return trajectory.final.getArray().reshape(shape)
@@ -57,9 +57,9 @@ def tasks(
     def back(trajectory: Trajectory) -> Any:
         return adjoint(trajectory, cost, engine).u0_vec.getArray().reshape(shape)
 
-    return {"forward": lambda: final(run("states")), **parts(run, final, back)}
+    return {"forward": forward, **parts(run, final, back)}
 
 
 def prepare(setting: dict[str, Any]) -> dict[str, Any]:
     """Return all tasks, with the stages kept."""
-    return tasks(setting, "stages")
+    return tasks(setting, {"checkpoint": "stages"})

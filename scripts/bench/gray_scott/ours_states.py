@@ -9,4 +9,4 @@ from gray_scott.ours import tasks
 
 def prepare(setting: dict[str, Any]) -> dict[str, Any]:
     """Return all tasks, with the states kept."""
-    return tasks(setting, "states")
+    return tasks(setting, {"checkpoint": "states"})

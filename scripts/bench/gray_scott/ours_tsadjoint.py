@@ -9,4 +9,4 @@ from gray_scott.ours import tasks
 
 def prepare(setting: dict[str, Any]) -> dict[str, Any]:
     """Return all tasks, with the sweep by TSAdjoint."""
-    return tasks(setting, "memory", "tsadjoint")
+    return tasks(setting, {"petsc_trajectory": "memory"}, "tsadjoint")
