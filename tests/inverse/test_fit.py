@@ -606,8 +606,8 @@ def test_bad_input_is_refused(change, error, message):
 
 
 @pytest.mark.mpi(min_size=2)
-def test_what_is_wrong_on_one_rank_will_end_the_job(comm, monkeypatch):
-    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+def test_what_is_wrong_on_one_rank_will_end_the_job(comm):
+    """Importing daeosens on several ranks sees to that."""
     with pytest.raises(InputError, match="with log-normal"):
         fit(
             decay(),
