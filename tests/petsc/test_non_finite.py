@@ -92,7 +92,7 @@ def put_zero(vec):
 def test_sweeps_name_derivatives_that_are_not_finite(method, jacobian):
     swept = run(flattened, Stepping(UNIT, method, dt=0.25), jacobian=jacobian)
     first = 1 if method == "midpoint" else 2  # its stage is 0 where both ends of a step are
-    for state in swept.states[first:3]:
+    for state in swept.stored[first:3]:
         put_zero(state)
     energy = Terminal(lambda t, u, p: u.dot(u), lambda t, u, p, out: u.copy(out), "independent")
     place = r"callback 'jacobian' gave inf for unknown 1 of point \[4, 6\] at t = {} \(rank \d\)"
