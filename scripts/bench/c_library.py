@@ -32,7 +32,8 @@ def build(source: Path) -> ctypes.CDLL:
     # petsc4py has loaded the library of that name, wherever it is
     paths += [*(f"-L{folder / 'lib'}" for folder in folders), "-lpetsc", "-lm"]
     command = [compiler(), *FLAGS, str(source), *paths]
-    name = hashlib.sha256(source.read_bytes() + " ".join(command).encode()).hexdigest()[:16]
+    sources = b"".join(path.read_bytes() for path in sorted(source.parent.glob("*.c")))
+    name = hashlib.sha256(sources + " ".join(command).encode()).hexdigest()[:16]
     library = Path(tempfile.gettempdir()) / f"daeosens-bench-{name}.so"
     if not library.exists():
         unfinished = library.with_suffix(f".{os.getpid()}")

@@ -51,12 +51,16 @@ class Case:
 
 @dataclass(frozen=True)
 class Script:
-    """A program of its own that takes --output and --repeat and writes rows."""
+    """A program of its own that takes --output and --repeat and writes rows.
+
+    ``program`` is its name where that is not the case's.
+    """
 
     name: str
     title: str
     about: str
     arguments: tuple[str, ...] = ()
+    program: str = ""
 
 
 LOTKA_VOLTERRA = Case(
@@ -67,6 +71,8 @@ LOTKA_VOLTERRA = Case(
     'N + N^2 numbers p = (r, A).  "full" is d x(T) / d p, "scalar" the gradient of sum_i x_i(T).  '
     "Each time is that of a run and its derivatives.  Errors are relative to the variational "
     "equations at 1e-13.  daeosens and the C program take the 5(4) pair of Bogacki and Shampine.  "
+    "By hand: the adjoint recurrence of all outputs at once over stages that are kept, and one "
+    "product of matrices for d / dA, as an expert would write it for these equations.  "
     "All contestants may compute on all cores.",
     (
         Contestant("daeosens", "lotka_volterra.ours"),
@@ -74,6 +80,9 @@ LOTKA_VOLTERRA = Case(
         Contestant("diffrax Dopri5", "lotka_volterra.diffrax_dopri5", peer=True),
         Contestant("diffrax Tsit5", "lotka_volterra.diffrax_tsit5", peer=True),
         Contestant("diffrax Dopri8", "lotka_volterra.diffrax_dopri8", peer=True),
+        Contestant("C on PETSc's steps, by hand", "lotka_volterra.petsc_blocks"),
+        Contestant("NumPy, by hand", "lotka_volterra.numpy_by_hand"),
+        Contestant("JAX, by hand", "lotka_volterra.jax_by_hand", peer=True),
         Contestant("CasADi CVODES adjoint", "lotka_volterra.casadi_adjoint", peer=True),
         Contestant("CasADi CVODES forward", "lotka_volterra.casadi_forward", peer=True),
         Contestant("finite differences", "lotka_volterra.differences"),
@@ -94,6 +103,24 @@ LOTKA_VOLTERRA = Case(
     all_cores=True,
 )
 
+MANY_PARAMETERS = Case(
+    "many_parameters",
+    "Generalised Lotka-Volterra, a quarter of a million and a million parameters",
+    'The equations above; "ten" is d x_i(T) / d p for the first ten i.  Errors are relative to '
+    "exact derivatives of steps at 1e-13.",
+    (
+        Contestant("daeosens", "lotka_volterra.ours"),
+        Contestant("C on PETSc's steps, by hand", "lotka_volterra.petsc_blocks"),
+        Contestant("diffrax Tsit5", "lotka_volterra.diffrax_tsit5", peer=True),
+        Contestant("NumPy, by hand", "lotka_volterra.numpy_by_hand"),
+        Contestant("JAX, by hand", "lotka_volterra.jax_by_hand", peer=True),
+    ),
+    tuple({"N": n, "tolerance": tolerance} for n in (500, 1000) for tolerance in (1e-4, 1e-7)),
+    ({"N": 500, "tolerance": 1e-3},),
+    Contestant("reference", "lotka_volterra.large_reference"),
+    all_cores=True,
+)
+
 GRAY_SCOTT = Case(
     "gray_scott",
     "Gray-Scott",
@@ -101,7 +128,8 @@ GRAY_SCOTT = Case(
     '"forward" is the run alone, which keeps nothing for a gradient; "gradient" is the run and the '
     "gradient of |final|^2 / 2 in the initial state.  Its two parts, timed apart: "
     '"forward sweep", the run with all that it keeps for the gradient, and "adjoint sweep", the '
-    "rest.  Implicit steps solve to 1e-10 by BiCGStab without preconditioner.  daeosens asks for "
+    'rest.  "gradient, rates too" is that in the initial state and the four rates.  '
+    "Implicit steps solve to 1e-10 by BiCGStab without preconditioner.  daeosens asks for "
     "large pages of memory; `GLIBC_TUNABLES=glibc.malloc.hugetlb=1` gives them to all.  Errors are "
     "differences from daeosens: all take the same steps.",
     (
@@ -145,7 +173,10 @@ STIFF = Case(
     (
         Contestant("daeosens", "stiff.ours"),
         Contestant("diffrax Kvaerno5", "stiff.diffrax_kvaerno5", peer=True),
+        Contestant("diffrax Kvaerno5, Chord", "stiff.diffrax_chord", peer=True),
         Contestant("CasADi CVODES", "stiff.casadi_cvodes", peer=True),
+        Contestant("CasADi CVODES, compiled", "stiff.casadi_compiled", peer=True),
+        Contestant("C on CVODES", "stiff.cvodes_c"),
         Contestant("CasADi IDAS", "stiff.casadi_idas", peer=True),
     ),
     tuple(
@@ -190,6 +221,7 @@ CASES: dict[str, Case | Script] = {
     each.name: each
     for each in (
         LOTKA_VOLTERRA,
+        MANY_PARAMETERS,
         STIFF,
         GRAY_SCOTT,
         MEMORY,
@@ -248,6 +280,21 @@ CASES: dict[str, Case | Script] = {
             "second_order",
             "Hessian products",
             "Milliseconds of the sweeps, and a product over an adjoint and a tangent.",
+        ),
+        Script(
+            "hessians",
+            "Whole Hessians",
+            "Milliseconds of processor time of the whole Hessian of |x(10)|^2 / 2 in the 2 n "
+            "starting values and rates of generalised Lotka-Volterra, by steps and in blocks; "
+            "callbacks that take many points, `hessian_product` given.",
+            ("--full",),
+            "second_order",
+        ),
+        Script(
+            "block_adjoint",
+            "Sweeps in blocks",
+            "Milliseconds of processor time of the gradient of one cost, and of the derivatives of "
+            "all n states, by steps and in blocks; callbacks that take many points, `rk5dp`.",
         ),
     )
 }

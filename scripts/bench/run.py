@@ -73,7 +73,7 @@ def run_script(script: Script, turns: int) -> list[dict[str, Any]]:
     """Run a program that prints its own table, return its rows."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "rows.json"
-        program = str(HERE / f"{script.name}.py")
+        program = str(HERE / f"{script.program or script.name}.py")
         command = [sys.executable, program, "--output", str(output), "--repeat", str(turns)]
         command += script.arguments
         subprocess.run(command, check=True, env=os.environ | threads(all_cores=False))

@@ -3,7 +3,8 @@
 u' = D1 L u - u v^2 + gamma (1 - u), v' = D2 L v + u v^2 - (gamma + kappa) v.  Tasks: "forward", the
 final state; "gradient", that of |final|^2 / 2 in the initial state; both [points, points, 2].  Its
 two parts: "forward sweep", the run that keeps what the gradient needs, and "adjoint sweep", the
-rest.
+rest.  "gradient, rates too": that in the four rates D1, D2, gamma and kappa [4], from the
+same sweep as that in the initial state.
 """
 
 from __future__ import annotations

@@ -30,6 +30,21 @@ def ours(grid: Grid) -> Problem:
     return trace_stencil(reaction, grid, jacobian="products")
 
 
+def with_rates(grid: Grid) -> Problem:
+    """Describe the equations with the four rates as parameters."""
+
+    def rates(_t: Any, u: Any, p: Any) -> Any:
+        a, b = u.center
+        of_a, of_b = u.laplacian()
+        growth = a * b * b
+        return [
+            p.d1 * of_a - growth + p.gamma * (1.0 - a),
+            p.d2 * of_b + growth - (p.gamma + p.kappa) * b,
+        ]
+
+    return trace_stencil(rates, grid, ["d1", "d2", "gamma", "kappa"], jacobian="products")
+
+
 def tasks(setting: dict[str, Any], keep: dict[str, Any], engine: Engine = "auto") -> dict[str, Any]:
     """Return all tasks; ``keep`` are arguments of the run's ``solve``, ``engine`` sweeps."""
     points, method, dt = setting["points"], setting["method"], setting["dt"]
@@ -57,7 +72,17 @@ def tasks(setting: dict[str, Any], keep: dict[str, Any], engine: Engine = "auto"
     def back(trajectory: Trajectory) -> Any:
         return adjoint(trajectory, cost, engine).u0_vec.getArray().reshape(shape)
 
-    return {"forward": forward, **parts(run, final, back)}
+    unknown = with_rates(grid)
+
+    def gradient_in_rates() -> Any:
+        trajectory = solve(unknown, start, (D1, D2, GAMMA, KAPPA), stepping, **keep)
+        return adjoint(trajectory, cost, engine).p
+
+    return {
+        "forward": forward,
+        **parts(run, final, back),
+        "gradient, rates too": gradient_in_rates,
+    }
 
 
 def prepare(setting: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import casadi as ca
@@ -14,8 +15,10 @@ import numpy as np
 from stiff import SYSTEMS, direction, second_order
 
 
-def tasks(setting: dict[str, Any], solver: str) -> dict[str, Callable[[], Any]]:
-    """Return all tasks by CVODES or IDAS."""
+def tasks(
+    setting: dict[str, Any], solver: str, more: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Callable[[], Any]]:
+    """Return all tasks by CVODES or IDAS, with further options of the integrator."""
     system, tolerance = SYSTEMS[setting["problem"]], setting["tolerance"]
     n, m = len(system.start), len(system.parameters)
     u, p = ca.SX.sym("u", n), ca.SX.sym("p", m)
@@ -24,6 +27,7 @@ def tasks(setting: dict[str, Any], solver: str) -> dict[str, Callable[[], Any]]:
         "reltol": tolerance,
         "abstol": tolerance * system.scale,
         "max_num_steps": 1000000,
+        **more,
     }
     if solver == "cvodes" and not system.stiff:
         options |= {"linear_multistep_method": "adams", "nonlinear_solver_iteration": "functional"}

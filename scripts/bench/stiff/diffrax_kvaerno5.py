@@ -9,12 +9,15 @@ from typing import Any
 import diffrax
 import jax
 import jax.numpy as jnp
+import optimistix
 
 from stiff import SYSTEMS, System, direction, second_order
 
 jax.config.update("jax_enable_x64", val=True)
 
 
+FEW = 30
+"""Parameters for which forward mode is the faster one."""
 REVERSE, FORWARD = diffrax.RecursiveCheckpointAdjoint(), diffrax.ForwardMode()
 
 
@@ -29,12 +32,19 @@ def rates(system: System, u: Any, p: Any) -> Any:
 
 
 @cache
-def compiled(name: str, *, tight: bool) -> tuple[Callable[..., Any], ...]:
-    """Return all tasks as functions of p and the tolerance."""
+def compiled(name: str, *, tight: bool, expert: bool = False) -> tuple[Callable[..., Any], ...]:
+    """Return all tasks as functions of p and the tolerance.
+
+    ``expert``: Newton's method with one matrix a step until the controller's tolerances are met,
+    where the default changes to smaller steps soon, and forward mode for few parameters.
+    """
     system = SYSTEMS[name]
     start, scaled = jnp.array(system.start), jnp.array(system.parameters)
     explicit = diffrax.Dopri8() if tight else diffrax.Tsit5()
-    solver = diffrax.Kvaerno5() if system.stiff else explicit
+    newton = diffrax.with_stepsize_controller_tols(optimistix.Chord)() if expert else None
+    implicit = diffrax.Kvaerno5(root_finder=newton) if newton else diffrax.Kvaerno5()
+    solver = implicit if system.stiff else explicit
+    few = expert and len(system.parameters) <= FEW
     term = diffrax.ODETerm(lambda _t, u, p: rates(system, u, p))
 
     def final(factors: Any, tolerance: Any, derivatives: Any = REVERSE) -> Any:
@@ -61,14 +71,19 @@ def compiled(name: str, *, tight: bool) -> tuple[Callable[..., Any], ...]:
         moved = jnp.array(direction(system))
         return jax.jvp(lambda q: final(q, tolerance, FORWARD)[0], (factors,), (moved,))[1]
 
-    return jax.jit(jax.jacrev(final)), jax.jit(jax.grad(first)), jax.jit(jax.jacfwd(along))
+    if few:
+        full = jax.jacfwd(lambda q, tolerance: final(q, tolerance, FORWARD))
+        scalar = jax.jacfwd(lambda q, tolerance: final(q, tolerance, FORWARD)[0])
+    else:
+        full, scalar = jax.jacrev(final), jax.grad(first)
+    return jax.jit(full), jax.jit(scalar), jax.jit(jax.jacfwd(along))
 
 
-def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+def tasks(setting: dict[str, Any], *, expert: bool = False) -> dict[str, Callable[[], Any]]:
     """Return all tasks."""
     system, tolerance = SYSTEMS[setting["problem"]], setting["tolerance"]
     full, scalar, hessian = compiled(
-        setting["problem"], tight=not system.stiff and tolerance < 1e-7
+        setting["problem"], tight=not system.stiff and tolerance < 1e-7, expert=expert
     )
     factors = jnp.ones(len(system.parameters))
     found = {
@@ -78,3 +93,8 @@ def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     if second_order(system):
         found["hessian"] = lambda: hessian(factors, tolerance).block_until_ready()
     return found
+
+
+def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """Return all tasks with diffrax's defaults."""
+    return tasks(setting)
