@@ -12,12 +12,9 @@ from daeosens.costs.cost import Cost, value_at_points
 from daeosens.costs.objective import Objective, require_objective
 from daeosens.derivatives.engines.choice import Engine, check_engine, wants_compiled
 from daeosens.derivatives.engines.request import of_costs
-from daeosens.derivatives.kinks import warn_of_jumps
+from daeosens.derivatives.looks.look import look
 from daeosens.derivatives.observations_inside import lowered_on
-from daeosens.derivatives.resolution import warn_of_unresolved
-from daeosens.derivatives.running_costs import warn_of_running_costs
 from daeosens.derivatives.solver_error import solver_error
-from daeosens.derivatives.start_check import warn_of_start
 from daeosens.derivatives.sweeps.backward import sweep_back, swept_in_c
 from daeosens.errors import InputError
 from daeosens.methods.remainders import remainders
@@ -196,11 +193,8 @@ def adjoint(
         if values is None:
             values = [evaluate_cost(trajectory, cost) for cost in costs]
     error = solver_error(trajectory, left.total)
-    warn_of_jumps(trajectory, costs)
-    warn_of_running_costs(trajectory, costs)
+    look(trajectory, costs)
     lam, mu = sweep.rows()
-    warn_of_unresolved(trajectory, costs)
-    warn_of_start(trajectory)
     gradients = [
         Gradient(value, by_u0, by_p, sweep.name, shared(problem, by_p), error, problem.differences)
         for value, by_u0, by_p in zip(values, lam, mu, strict=True)

@@ -11,6 +11,7 @@ from petsc4py import PETSc
 
 from daeosens.derivatives.engines.compiled.tangent import Direction
 from daeosens.errors import InputError
+from daeosens.problem.problem import PossiblyNamed, Problem
 
 Vector: TypeAlias = "npt.ArrayLike | PETSc.Vec"
 Rows: TypeAlias = "Sequence[Sequence[float]] | Sequence[npt.NDArray[Any]] | Sequence[PETSc.Vec]"
@@ -40,6 +41,14 @@ def pairs_of(du0: Any, dp: Any) -> tuple[list[Direction], bool]:
     several = _has_rows(du0) or _has_rows(dp)
     count = len(by_u or by_p) if several else 1
     return list(zip(by_u or [None] * count, by_p or [None] * count, strict=True)), several
+
+
+def admit_direction(
+    problem: Problem, du0: npt.ArrayLike | PETSc.Vec | None, dp: PossiblyNamed
+) -> tuple[PETSc.Vec, PETSc.Vec | None]:
+    """Return the user's direction as vectors [n] and [m]: copies, checked."""
+    du = problem.create_state() if du0 is None else problem.admit_state(du0, "du0")
+    return du, None if dp is None else problem.admit_parameter_direction(dp)
 
 
 def _has_rows(values: Any) -> bool:

@@ -11,7 +11,7 @@ from petsc4py import PETSc
 from daeosens.costs.objective import Objective, require_objective
 from daeosens.derivatives.adjoint import Gradient, Rows, evaluate_cost, shared
 from daeosens.derivatives.directions import Rows as Directions
-from daeosens.derivatives.directions import Vector, pairs_of
+from daeosens.derivatives.directions import Vector, admit_direction, pairs_of
 from daeosens.derivatives.engines.choice import (
     Sweep,
     choose_sweep,
@@ -20,13 +20,10 @@ from daeosens.derivatives.engines.compiled.tangent import (
     Direction,
     check_directions,
 )
-from daeosens.derivatives.kinks import warn_of_kinks
+from daeosens.derivatives.looks.look import look
 from daeosens.derivatives.observations_inside import lowered_on
-from daeosens.derivatives.resolution import warn_of_unresolved
 from daeosens.derivatives.solver_error import solver_error
-from daeosens.derivatives.start_check import warn_of_start
 from daeosens.derivatives.sweeps.second_order import FirstOrderMemory, SecondOrderSweep
-from daeosens.derivatives.tangent import admit_direction
 from daeosens.methods.remainders import remainders
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array
@@ -205,13 +202,11 @@ def hessian_sweep(
     cost = lowered_on(trajectory, objective)
     memory = Memory() if memory is None else memory
     if memory.value is None:  # the first product with this Hessian
-        warn_of_kinks(trajectory, cost)
-        warn_of_unresolved(trajectory, [cost])
-        warn_of_start(trajectory)
+        look(trajectory, [cost], second=True)
         memory.value = evaluate_cost(trajectory, cost)
     problem = trajectory.problem
     chosen = choose_sweep(trajectory, engine, len(directions), running=bool(cost.densities))
-    admitted = [admit_direction(trajectory, *direction) for direction in directions]
+    admitted = [admit_direction(problem, *direction) for direction in directions]
     complete = [(du, problem.create_parameters() if dp is None else dp) for du, dp in admitted]
     with remainders() as left:
         sweep = SecondOrderSweep(trajectory, cost, complete, chosen, memory.first)

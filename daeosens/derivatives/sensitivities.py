@@ -18,9 +18,8 @@ from daeosens.derivatives.engines.choice import (
 )
 from daeosens.derivatives.engines.compiled.tangent import push_directions
 from daeosens.derivatives.engines.request import AdjointRequest
-from daeosens.derivatives.kinks import warn_of_jumps
+from daeosens.derivatives.looks.look import look
 from daeosens.derivatives.solver_error import solver_error
-from daeosens.derivatives.start_check import warn_of_start
 from daeosens.derivatives.sweeps.backward import SweptBack, sweep_back, swept_in_c
 from daeosens.derivatives.sweeps.forward import sweep_forward
 from daeosens.errors import InputError
@@ -124,8 +123,7 @@ def sensitivities(
     array([[0.367879]])
     """
     check_trajectory(trajectory)
-    warn_of_jumps(trajectory)
-    warn_of_start(trajectory)
+    look(trajectory)
     wanted = tuple(with_respect_to)
     agree(
         trajectory.problem.comm,

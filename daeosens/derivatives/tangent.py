@@ -8,12 +8,11 @@ from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
-import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities, change
 from daeosens.costs.objective import Objective, require_objective
-from daeosens.derivatives.directions import Rows, Vector, pairs_of
+from daeosens.derivatives.directions import Rows, Vector, admit_direction, pairs_of
 from daeosens.derivatives.engines.choice import (
     Sweep,
     choose_sweep,
@@ -22,10 +21,9 @@ from daeosens.derivatives.engines.compiled.tangent import (
     Direction,
     check_directions,
 )
-from daeosens.derivatives.kinks import warn_of_jumps
+from daeosens.derivatives.looks.look import look
 from daeosens.derivatives.observations_inside import lowered_on
 from daeosens.derivatives.solver_error import solver_error
-from daeosens.derivatives.start_check import warn_of_start
 from daeosens.derivatives.sweeps.forward import sweep_forward
 from daeosens.methods.remainders import remainders
 from daeosens.methods.step import StepMap
@@ -202,11 +200,10 @@ def tangent_sweep(
     Collective.  Result and errors as for ``tangent``.
     """
     check_trajectory(trajectory)
-    warn_of_jumps(trajectory)
-    warn_of_start(trajectory)
+    look(trajectory)
     agree(trajectory.problem.comm, "tangent", directions=directions, engine=engine)
     check_directions(directions)
-    admitted = [admit_direction(trajectory, *direction) for direction in directions]
+    admitted = [admit_direction(trajectory.problem, *direction) for direction in directions]
     chosen = choose_sweep(trajectory, engine, len(directions))
     with remainders() as left:
         along = sweep_forward(trajectory, admitted, chosen)
@@ -223,22 +220,6 @@ def tangent_sweep(
         )
         for carried, (_, dp) in zip(along, admitted, strict=True)
     ]
-
-
-def admit_direction(
-    trajectory: Trajectory,
-    du0: npt.ArrayLike | PETSc.Vec | None,
-    dp: PossiblyNamed,
-) -> tuple[PETSc.Vec, PETSc.Vec | None]:
-    """Return the user's direction as vectors [n] and [m]: copies, checked."""
-    problem = trajectory.problem
-    du = problem.create_state() if du0 is None else problem.admit_state(du0, "du0")
-    return du, None if dp is None else parameter_direction(trajectory, dp)
-
-
-def parameter_direction(trajectory: Trajectory, dp: PossiblyNamed) -> PETSc.Vec:
-    """Return the user's parameter direction as a vector [m]: a copy, checked."""
-    return trajectory.problem.admit_parameter_direction(dp)
 
 
 def march(

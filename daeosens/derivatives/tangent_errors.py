@@ -8,9 +8,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from petsc4py import PETSc
 
+from daeosens.derivatives.directions import admit_direction
 from daeosens.derivatives.engines.arrays.step_blocks import dense_mass, kept_stages
+from daeosens.derivatives.engines.choice import choose_sweep
 from daeosens.derivatives.engines.compiled.tangent import Direction, admit_rows, push_directions
-from daeosens.derivatives.tangent import Tangent, tangent_sweep
+from daeosens.derivatives.sweeps.forward import ForwardDirection, sweep_forward
 from daeosens.methods.esdirk.step import ALMOST_NONE, DirkStep
 from daeosens.methods.events.consistent_reset import consistent_map
 from daeosens.methods.step import ErrorMap, Step
@@ -70,11 +72,13 @@ def tangents_and_errors(run: Trajectory, directions: Sequence[Direction]) -> tup
             errors = _in_c(run, *rows) or _in_arrays(run, *rows)
             if errors is not None:
                 return errors
-    along = tangent_sweep(run, directions)
-    values = np.array([tangent.u for tangent in along]).swapaxes(0, 1)
+    admitted = [admit_direction(problem, *direction) for direction in directions]
+    along = sweep_forward(run, admitted, choose_sweep(run, "auto", len(admitted)))
+    states = [[read(state) for state in direction.states] for direction in along]
+    values = np.array(states).swapaxes(0, 1)
     if method.tableau is not None:
-        return values, _by_steps(run, along, values)
-    moved = np.array([tangent.times for tangent in along]).T
+        return values, _by_steps(run, along, [dp for _, dp in admitted], values)
+    moved = np.array([direction.times for direction in along]).T
     return values, _from_three_states(run, values, moved)
 
 
@@ -243,7 +247,12 @@ def _stages(run: Trajectory, first: int, end: int) -> tuple[Array, Array] | None
     return t, u
 
 
-def _by_steps(run: Trajectory, along: Sequence[Tangent], values: Array) -> Array:
+def _by_steps(
+    run: Trajectory,
+    along: Sequence[ForwardDirection],
+    by_p: Sequence[PETSc.Vec | None],
+    values: Array,
+) -> Array:
     """Return the errors by the maps of single steps, through events too."""
     problem, method = run.problem, run.stepping.resolved_method
     maps: dict[str, ErrorMap] = {}
@@ -260,9 +269,9 @@ def _by_steps(run: Trajectory, along: Sequence[Tangent], values: Array) -> Array
         if mode not in maps:
             equations = problem.modes.get(mode, problem)
             maps[mode] = method.error_map(equations, run.stepping.options)
-        for d, tangent in enumerate(along):
-            du, dp = tangent.states[n].copy(), tangent.parameters[n]
-            maps[mode](step, du, dp if tangent.dp is not None or run.crossings else None)
+        for d, (direction, moves) in enumerate(zip(along, by_p, strict=True)):
+            du, dp = direction.states[n].copy(), direction.parameters[n]
+            maps[mode](step, du, dp if moves is not None or run.crossings else None)
             errors[n, d] = read(du)
             du.destroy()
     return errors

@@ -17,6 +17,7 @@ from daeosens.derivatives.discretization_error import halved, repeated
 from daeosens.derivatives.engines.arrays.hessian import DIRECTIONS
 from daeosens.derivatives.engines.choice import Engine, Sweep, check_engine, choose_sweep
 from daeosens.derivatives.hessian import HessianProduct, Memory, hessian_sweep
+from daeosens.derivatives.looks.look import note_that_start_follows
 from daeosens.derivatives.preflight import evaluate_second_derivatives
 from daeosens.derivatives.residual_jacobian import (
     gauss_newton_product,
@@ -26,7 +27,6 @@ from daeosens.derivatives.residual_jacobian import (
     squares_of,
 )
 from daeosens.derivatives.solve import Checkpoint, check_checkpoint, solve
-from daeosens.derivatives.start_check import note_that_start_follows
 from daeosens.derivatives.tangent import Tangent, tangent_sweep
 from daeosens.errors import InputError, SolveError, require
 from daeosens.functional.distributed_controls import InitialState

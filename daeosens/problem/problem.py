@@ -353,6 +353,12 @@ class Problem:
         """What stages keep about it, by the ``ProblemCache`` that owns it; a copy has its own."""
         return {}
 
+    @property
+    def branches_known(self) -> bool:
+        """Whether branches of the equations are known, in one of their modes at least."""
+        modes = self.modes.values() if self.modes else (self,)
+        return any(mode.branches is not None for mode in modes)
+
     def _any_p(self) -> Any:
         return self.parameter if self.field_parameter else np.ones(self.n_parameters)
 

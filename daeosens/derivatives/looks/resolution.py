@@ -18,47 +18,27 @@ from collections.abc import Sequence
 import numpy as np
 
 from daeosens.costs.cost import At, Cost, Scalar, Start
-from daeosens.derivatives.kinks import equations_jump
-from daeosens.derivatives.looks import Looks
+from daeosens.derivatives.looks.seen import Seen
 from daeosens.derivatives.tangent_errors import accumulated_errors, consistent_directions
 from daeosens.errors import DiscretizationWarning, SolveError, warn
 from daeosens.petsc.vectors import Array, read, write
-from daeosens.problem.problem_cache import ProblemCache
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 WRONG, MANY = 1e-3, 100.0
 """Estimated relative error of a derivative that is told, at least, and in units of rtol."""
 
-_LOOKS = Looks()
-
-_UNRESOLVED: ProblemCache[list[float]] = ProblemCache(list)
-"""The error of derivatives at the last look, where it was too large."""
-
 LEAST = 0.01
 """Part of the larger one of two derivatives that the other one is taken for, if it is smaller."""
 
 
-def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost]) -> None:
-    """Warn where the steps do not resolve the derivatives of costs.
+def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> None:
+    """Warn where adaptive steps do not resolve the derivatives of costs.
 
-    It looks at adaptive runs without events on one rank, at the first of a problem, then ever more
-    rarely unless it has warned.  A look takes as long as two gradients of a model in NumPy.
-
-    Parameters
-    ----------
-    trajectory : Trajectory
-        From ``solve``.
-    costs : sequence of Cost
-        Lowered.
+    Of runs without events on one rank, by methods with embedded weights.
     """
     stepping, problem = trajectory.stepping, trajectory.problem
     method = stepping.resolved_method
-    if not stepping.adaptive or stepping.control != "states":  # what the user has chosen
-        return
-    unresolved = _UNRESOLVED.of(problem)
-    if not _LOOKS.due(problem) and not unresolved:
-        return
-    if equations_jump(problem):  # which is told, and shows here as well
+    if seen.equations_jump:  # which is told, and shows here as well
         return
     if (
         method.tableau is None
@@ -74,9 +54,8 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost]) -> None:
     if method.explicit:  # that of a method of one order less
         error **= method.order / (method.order - 1)
     rtol, _ = stepping.tolerances
-    unresolved.clear()
-    if error > max(WRONG, MANY * rtol):
-        unresolved.append(error)
+    seen.unresolved = error > max(WRONG, MANY * rtol)
+    if seen.unresolved:
         size = f"{100.0 * error:.2g} %" if error < 1.0 else "as much as their size"
         warn(
             f"the steps follow the states, and derivatives are wrong by about {size}: somewhere in "

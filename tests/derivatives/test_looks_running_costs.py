@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from daeosens import ODE, Event, Running, Stepping, Terminal, adjoint, solve, trace
-from daeosens.derivatives.running_costs import estimate
+from daeosens.derivatives.looks.running_costs import estimate
 from daeosens.errors import DiscretizationWarning
 
 END = 5.0

@@ -5,36 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from daeosens.costs.cost import Cost, Densities
-from daeosens.derivatives.looks import Looks
+from daeosens.derivatives.looks.seen import Seen
 from daeosens.errors import DiscretizationWarning, warn
 from daeosens.timestepping.trajectory.trajectory import Trajectory, steps_of
-
-_LOOKS = Looks()
 
 MANY = 100
 """Multiples of rtol that the estimated error of a running cost may be, as a part of its size."""
 
 
-def warn_of_running_costs(trajectory: Trajectory, costs: Sequence[Cost]) -> None:
+def warn_of_running_costs(trajectory: Trajectory, costs: Sequence[Cost], _seen: Seen) -> None:
     """Warn where the running costs of adaptive steps are less accurate than these.
 
     The step control sees the state.  The quadrature of a running cost is that of the method, and
-    the embedded one beside it tells its error.  It looks at the first run of a problem, then ever
-    more rarely: a look costs the stages of all steps.  Collective.
-
-    Parameters
-    ----------
-    trajectory : Trajectory
-        From ``solve``.
-    costs : sequence of Cost
-        Lowered.
+    the embedded one beside it tells its error.  Collective.
     """
-    stepping, problem = trajectory.stepping, trajectory.problem
-    if not (stepping.adaptive and any(cost.densities for cost in costs)):
-        return
-    if not _LOOKS.due(problem):
-        return
-    rtol, _ = stepping.tolerances
+    rtol, _ = trajectory.stepping.tolerances
     for cost in costs:
         if not cost.densities:
             continue

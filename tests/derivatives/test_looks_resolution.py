@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from daeosens import ODE, LeastSquares, Running, Stepping, Terminal, adjoint, solve, trace
-from daeosens.derivatives.resolution import relative_errors
+from daeosens.derivatives.looks.resolution import relative_errors
 from daeosens.errors import DiscretizationWarning
 
 LAST = Terminal(lambda t, u, p: u[0])

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from daeosens.derivatives.looks import Looks
+from daeosens.costs.cost import Cost
+from daeosens.derivatives.looks.seen import Seen
 from daeosens.errors import StartWarning, warn
 from daeosens.petsc.vectors import read, write
-from daeosens.problem.problem import Problem
-from daeosens.problem.problem_cache import ProblemCache
 from daeosens.timestepping.consistency_check import known_algebraic_rows
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
-_LOOKS = Looks()
 
-_FOLLOWING: ProblemCache[list[bool]] = ProblemCache(list)
-
-
-def note_that_start_follows(problem: Problem) -> None:
-    """Note that the start's own derivative in the parameters is added to gradients."""
-    _FOLLOWING.of(problem).append(True)
-
-
-def warn_of_start(trajectory: Trajectory) -> None:
+def warn_of_start(trajectory: Trajectory, _costs: Sequence[Cost], seen: Seen) -> None:
     """Warn where algebraic equations at the start depend on parameters, and steps carry that.
 
     A start that satisfies them at p does not at p + dp; of that a theta method below 1 makes errors
     of size 1 in the algebraic variables of all later states, and ``.p`` is the derivative of a
-    program that nobody may run.  At the first use of a problem, the 8th, the 64th.  Collective.
+    program that nobody may run.  Collective.
     """
     problem = trajectory.problem.modes.get(trajectory.first_mode, trajectory.problem)
-    if problem.form == "rhs" or not trajectory.stepping.resolved_method.carried:
-        return
     algebraic = known_algebraic_rows(problem)
-    if algebraic is None or not problem.n_parameters or _FOLLOWING.of(trajectory.problem):
-        return
-    if not _LOOKS.due(trajectory.problem):
+    if algebraic is None or not problem.n_parameters or seen.start_follows:
         return
     point = float(trajectory.times[0]), trajectory.stored[0], problem.create_state(), trajectory.p
     along, change = problem.create_parameters(), problem.create_state()

@@ -1,0 +1,281 @@
+"""Where branches of a function change sides inside the steps of a run, and what jumps there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daeosens.derivatives.looks.seen import Seen
+from daeosens.petsc.vectors import Array, read, write
+from daeosens.problem.branches import Decisions
+from daeosens.problem.problem import Problem
+from daeosens.timestepping.trajectory.trajectory import Trajectory
+
+ON_THE_KINK = 1e-12
+"""What a branch compares is zero where it is this small beside its largest value in the run."""
+
+OFTEN = 8
+"""A comparison that changes its sign more often is looked at ever more rarely."""
+
+NOTHING = 1e-12
+"""Part of a run that steps between two roundings of one time are shorter than."""
+
+SIDE = 1e-5
+"""Distance from a kink, as a part of the step, at which slopes on its sides are taken."""
+
+NEARER = 8.0
+"""Slopes are taken a second time so many times nearer: what a kink makes of them is as large there,
+that of a function which is only bent is not."""
+
+LASTS = 0.7
+"""Part of a difference that lasts nearer to a kink; of one like |x|^a only 8^-a does."""
+
+SHARP = 0.2
+"""Part of a difference of slopes that lasts where they have no bounded slope themselves.
+
+Of |x|^1.5 it is 0.35, of smooth functions 0.125."""
+
+BEND = 0.1
+"""Such differences are told from this part of those that count as a kink."""
+
+JUMP = 1e-3
+"""Slopes that differ by a larger part of themselves, or of the change in a step, are a kink's."""
+
+
+@dataclass(frozen=True)
+class Piecewise:
+    """A function of (t, u) in step n of a run, and what decides in it."""
+
+    decide: Callable[[int, float, Array], Decisions]
+    value: Callable[[int, float, Array], Array]
+
+
+@dataclass(frozen=True)
+class BranchChange:
+    """Where a slope jumps or is sharp, by how much in a step, and whether the function jumps."""
+
+    time: float
+    kink: float
+    jump: bool
+    sharp: bool
+
+
+def equations_of(trajectory: Trajectory, in_time: bool = False) -> Piecewise | None:
+    """Return f, or F at the rate of each step; None where nothing is known of its branches."""
+    if not trajectory.problem.branches_known:
+        return None
+    modes, parameters = trajectory.problem.modes, trajectory.parameters
+    create = trajectory.problem.create_state
+    state, out, moved = create(), create(), create()
+
+    def equations(n: int) -> Problem:
+        mode = trajectory.records[n].mode if trajectory.records else trajectory.first_mode
+        return modes.get(mode, trajectory.problem)
+
+    def rate_of(n: int) -> Array:
+        h = float(trajectory.step_sizes[n]) or 1.0
+        return (read(trajectory.stored[n + 1]) - read(trajectory.stored[n])) / h
+
+    def decide(n: int, t: float, u: Array) -> Decisions:
+        problem, p = equations(n), np.asarray(parameters(n))
+        if problem.branches is None:
+            return Decisions.none()
+        rates = [rate_of(n)] * (problem.form == "residual")
+        return problem.branches(t, u, p, *rates, in_time=in_time)
+
+    def value(n: int, t: float, u: Array) -> Array:
+        problem = equations(n)
+        write(state, u)
+        if problem.form == "residual":
+            write(moved, rate_of(n))
+            problem.residual(t, state, moved, parameters(n), out)
+        else:
+            problem.rhs(t, state, parameters(n), out)
+        return read(out).copy()
+
+    return Piecewise(decide, value)
+
+
+def density_of(trajectory: Trajectory, scalar: Any, in_time: bool = False) -> Piecewise:
+    """Return a running cost."""
+    state, parameters = trajectory.problem.create_state(), trajectory.parameters
+
+    def value(n: int, t: float, u: Array) -> Array:
+        write(state, u)
+        return np.array([scalar.value(t, state, parameters(n))])
+
+    def decide(n: int, t: float, u: Array) -> Decisions:
+        return scalar.branches(t, u, np.asarray(parameters(n)), in_time=in_time)
+
+    return Piecewise(decide, value)
+
+
+def branch_changes(
+    trajectory: Trajectory,
+    function: Piecewise | None,
+    seen: Seen,
+    elsewhere: Set[int] = frozenset(),
+) -> Iterator[BranchChange]:
+    """Yield where a function or its slope jumps inside of steps, but for those ``elsewhere``."""
+    if function is None:
+        return
+    left_out = set(elsewhere) | {crossing.step for crossing in trajectory.crossings}
+    short = NOTHING * float(trajectory.times[-1] - trajectory.times[0])
+    left_out |= set(np.flatnonzero(trajectory.step_sizes <= short).tolist())
+    for n, place in _crossings(trajectory, function, left_out):
+        seen.branches_change = True
+        sides = _sides(lambda x, n=n: function.value(*point_on_chord(trajectory, n, x)), place)
+        if any(sides):
+            time = float(trajectory.times[n] + place * trajectory.step_sizes[n])
+            yield BranchChange(time, *sides)
+
+
+def _crossings(
+    trajectory: Trajectory, function: Piecewise, left_out: set[int]
+) -> Iterator[tuple[int, float]]:
+    """Yield the steps inside of which a branch changes, with the place in the step in [0, 1]."""
+    changes: dict[int, int] = {}
+    ends, largest = _decisions(trajectory, function)
+    for n, (before, after) in enumerate(ends):
+        if n in left_out:
+            continue
+        # after a branch that changed, others are compared: that one stands among the common ones
+        count = min(before.values.size, after.values.size)
+        small = ON_THE_KINK * largest[:count]
+        x, y = before.values[:count], after.values[:count]
+        change = (x * y < 0.0) & (np.abs(x) > small) & (np.abs(y) > small)
+        for k in np.flatnonzero(np.where(before.whole[:count], x != y, change)).tolist():
+            changes[k] = changes.get(k, 0) + 1
+            if changes[k] > OFTEN and changes[k] & (changes[k] - 1):
+                continue
+
+            def changed(place: float, n: int = n, k: int = k, x: float = float(x[k])) -> bool:
+                here = function.decide(*point_on_chord(trajectory, n, place))
+                if k >= here.values.size:
+                    return True
+                number = float(here.values[k])
+                return number != x if here.whole[k] else (number > 0.0) != (x > 0.0)
+
+            yield n, _bisected(changed)
+
+
+def _decisions(
+    trajectory: Trajectory, function: Piecewise
+) -> tuple[list[tuple[Decisions, Decisions]], Array]:
+    """Return what decides at both ends of each step, and the largest values of the run.
+
+    Nothing of what has no branches.
+    """
+    steps = range(trajectory.n_steps)
+    if not steps:
+        return [], np.empty(0)
+    first = [function.decide(*point_on_chord(trajectory, 0, 0.0))]
+    # after an event, or on the other side of a breakpoint, other equations decide
+    renewed = {crossing.step + 1 for crossing in trajectory.crossings}
+    if trajectory.problem.breakpoints:
+        renewed |= set(steps)
+    if not first[0].values.size and not renewed:
+        return [], np.empty(0)
+    last: list[Decisions] = []
+    for n in steps:
+        last.append(function.decide(*point_on_chord(trajectory, n, 1.0)))
+        if n + 1 < trajectory.n_steps:
+            begins = (
+                function.decide(*point_on_chord(trajectory, n + 1, 0.0))
+                if n + 1 in renewed
+                else None
+            )
+            first.append(begins or last[-1])
+    largest = np.zeros(max(end.values.size for end in (*first, *last)))
+    for end in (first[0], *last):
+        size = end.values.size
+        largest[:size] = np.fmax(largest[:size], np.abs(end.values))
+    return list(zip(first, last, strict=True)), largest
+
+
+def jumps_at_states(trajectory: Trajectory, function: Piecewise) -> Iterator[float]:
+    """Yield the times of states at which a branch changes and the function jumps.
+
+    An event, or a step that happens to end there, has it evaluated on either side by chance.
+    Breakpoints are evaluated on the side of the step.
+    """
+    ends, largest = _decisions(trajectory, function)
+    decided = [ends[0][0], *(end for _, end in ends)] if ends else []
+    common = min((end.values.size for end in decided), default=0)
+    differences = [k for k in range(common) if not decided[0].whole[k]]
+    if not differences:
+        return
+    table, largest = np.array([end.values[differences] for end in decided]), largest[differences]
+    signs = np.where(np.abs(table) <= ON_THE_KINK * largest, 0.0, np.sign(table))
+    on = np.flatnonzero((signs == 0.0).any(axis=1))
+    moved = trajectory.step_sizes > 0.0
+    for n in on.tolist():
+        t = float(trajectory.times[n])
+        before = n - 1
+        while before >= 0 and not moved[before]:
+            before -= 1
+        after = n
+        while after < trajectory.n_steps and not moved[after]:
+            after += 1
+        if before < 0 or after >= trajectory.n_steps:
+            continue
+        if not np.any(signs[before] * signs[after + 1] < 0.0):
+            continue
+        if any(abs(t - jump) <= 1e-9 * abs(t) for jump in trajectory.problem.breakpoints):
+            continue
+        if not np.array_equal(read(trajectory.stored[before + 1]), read(trajectory.stored[after])):
+            continue  # a reset, which jumps itself
+        ends = [(before, 1 - 2 * SIDE), (before, 1 - SIDE), (after, SIDE), (after, 2 * SIDE)]
+        at = [function.value(*point_on_chord(trajectory, *end)) for end in ends]
+        bent = np.abs(at[1] - at[0]) + np.abs(at[3] - at[2])
+        rounding = 1e-9 * max(np.max(np.abs(state)) for state in at)
+        if np.any(np.abs(at[2] - at[1]) > 10.0 * bent + rounding):
+            yield t
+
+
+def _bisected(changed: Callable[[float], bool]) -> float:
+    """Return where on the chord of a step what decides has changed."""
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        if changed(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _sides(function: Callable[[float], Array], place: float) -> tuple[float, bool, bool]:
+    """Return by how much the slope in [0, 1] jumps at a place, and whether the function does.
+
+    The last one tells whether the slope of the slope has no bound there, as that of |x|^1.5.
+    """
+    if not 3 * SIDE < place < 1 - 3 * SIDE:
+        return 0.0, False, False
+    kinks, jumps, bends = [], [], []
+    changed = np.abs(function(1.0) - function(0.0))
+    for side in (SIDE, SIDE / NEARER):
+        at = [function(place + k * side) for k in (-2, -1, 1, 2)]
+        left, right = (at[1] - at[0]) / side, (at[3] - at[2]) / side
+        rounding = 1e-13 * max(np.max(np.abs(state)) for state in at) / side
+        size = JUMP * (np.abs(left) + np.abs(right) + changed) + rounding
+        bends.append(np.where(np.abs(right - left) > BEND * size, np.abs(right - left), 0.0))
+        kinks.append(np.where(np.abs(right - left) > size, np.abs(right - left), 0.0))
+        jumps.append(
+            np.where(np.abs(at[2] - at[1]) > 1e4 * side * size, np.abs(at[2] - at[1]), 0.0)
+        )
+    kink = np.where(kinks[1] > LASTS * kinks[0], kinks[1], 0.0)
+    jump = bool(np.any((jumps[1] > LASTS * jumps[0]) & (jumps[1] > 0.0)))
+    sharp = bool(np.any((bends[1] > SHARP * bends[0]) & (bends[1] > 0.0)))
+    return float(np.max(kink)), jump, sharp
+
+
+def point_on_chord(trajectory: Trajectory, n: int, place: float) -> tuple[int, float, Array]:
+    """Return the number of a step, and time and state on its chord."""
+    before, after = read(trajectory.stored[n]), read(trajectory.stored[n + 1])
+    start, h = float(trajectory.times[n]), float(trajectory.step_sizes[n])
+    t = trajectory.problem.inside(start + place * h, start, h) if h else start
+    return n, t, (1.0 - place) * before + place * after

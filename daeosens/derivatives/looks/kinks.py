@@ -1,0 +1,165 @@
+"""Kinks and jumps of equations and running costs between two states; derivatives miss them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from daeosens.costs.cost import Cost
+from daeosens.derivatives.looks.branch_changes import (
+    branch_changes,
+    density_of,
+    equations_of,
+    jumps_at_states,
+    point_on_chord,
+)
+from daeosens.derivatives.looks.kinks_at_points import warn_on_kinks
+from daeosens.derivatives.looks.seen import Seen
+from daeosens.errors import KinkWarning, warn
+from daeosens.timestepping.trajectory.trajectory import Trajectory
+
+LOST = 0.02
+"""Part of a gradient that the quadrature of kinks may lose without a word."""
+
+
+def warn_of_jumps(trajectory: Trajectory, _costs: Sequence[Cost], seen: Seen) -> None:
+    """Warn where f jumps inside a step: gradients lack a term there."""
+    for change in branch_changes(trajectory, equations_of(trajectory), seen):
+        if change.jump:
+            seen.equations_jump = True  # no error of steps is known there
+            _warn(
+                f"the equations jump near t = {change.time:.6g}, where a branch changes "
+                "sides between two steps: derivatives lack what the time of that change "
+                "contributes where it moves\n"
+                "  try: an event there that changes the mode, daeosens.hybrid; "
+                "breakpoints= for a jump at a time that is known; a smooth function"
+            )
+            return
+    _warn_of_passed_jumps(trajectory, seen)
+
+
+def warn_of_kinks(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> None:
+    """Warn where f, a running cost or their derivatives jump inside a step.
+
+    A product with the Hessian differentiates the steps that were taken, each on its branch of f.
+    Where f_u jumps between two states, the exact second derivative has a term from the moving time
+    of the crossing that no step contains; an event there brings it in.  Not collective: problems
+    whose branches are known are on one rank.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        From ``solve``.
+    costs : sequence of Cost
+        Those whose Hessians are multiplied.
+    seen : Seen
+        What is known of runs of the problem.
+    """
+    _warn_of_passed_jumps(trajectory, seen)
+    for change in branch_changes(trajectory, equations_of(trajectory), seen):
+        what, then = "a kink or jump", "lack what the moving time of that change contributes"
+        if not change.kink and not change.jump:
+            what, then = "no bounded second derivative", "may be far off"
+        _warn(
+            f"the equations have {what} near t = {change.time:.6g}, where a branch, abs, maximum "
+            f"or the like changes sides between two steps: products with the Hessian {then}\n"
+            "  try: an event there, events=[daeosens.Event(lambda t, u, p: <what changes its "
+            "sign>)], or a smooth function in its place"
+        )
+        return
+    for scalar in _densities(trajectory, costs):
+        for change in branch_changes(trajectory, density_of(trajectory, scalar), seen):
+            _warn(
+                f"the running cost has a kink or jump near t = {change.time:.6g}, where a branch, "
+                "abs, maximum or the like changes sides between two steps: products with the "
+                "Hessian lack what the moving time of that change contributes\n"
+                "  try: an event of the problem there, events=[daeosens.Event(lambda t, u, p: "
+                "<what changes its sign>)], or a smooth cost"
+            )
+            return
+    warn_on_kinks(trajectory, costs, second=True)
+
+
+def warn_of_running_kinks(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> None:
+    """Warn where a running cost jumps inside a step, or where its kinks are too much for it."""
+    for cost in costs:
+        _warn_of_densities(trajectory, cost, seen)
+
+
+def _warn_of_densities(trajectory: Trajectory, cost: Cost, seen: Seen) -> None:
+    for scalar in _densities(trajectory, [cost]):
+        density = density_of(trajectory, scalar, in_time=True)
+        lost, last = 0.0, 0.0
+        for change in branch_changes(trajectory, density, seen):
+            if change.jump:
+                _warn(
+                    f"the running cost jumps near t = {change.time:.6g}, where a branch changes "
+                    "sides between two steps: its integral is off by as much as that step counts, "
+                    "and derivatives lack what the time of that change contributes where it moves\n"
+                    "  try: breakpoints= for a time that is known; else an unknown of its own for "
+                    "the integral, whose rate depends on the mode, daeosens.hybrid"
+                )
+                return
+            lost, last = lost + 0.5 * change.kink, change.time
+        for time in jumps_at_states(trajectory, density):
+            _warn(
+                f"the running cost jumps at t = {time:.6g}, where a step ends: there it is taken "
+                "from either side by chance, and its integral is off by as much as an end of a "
+                "step counts\n"
+                "  try: breakpoints= for a time that is known; else an unknown of its own for the "
+                "integral, whose rate depends on the mode, daeosens.hybrid"
+            )
+            return
+        if not lost:
+            continue
+        steps = range(trajectory.n_steps)
+        values = [density.value(*point_on_chord(trajectory, n, 0.0)) for n in steps]
+        part = lost / (float(np.sum(np.abs(np.diff(values, axis=0)))) + lost)
+        if part > LOST:
+            _warn(
+                f"the running cost has a kink inside a step near t = {last:.6g}, where a branch, "
+                f"abs, maximum or the like changes sides: its gradient may be off by "
+                f"{100 * part:.0f} %, because the quadrature of the step is for smooth functions\n"
+                "  try: an event of the problem there, events=[daeosens.Event(lambda t, u, p: "
+                "<what changes its sign>)]; breakpoints= for a time that is known, or smaller "
+                "vectors"
+            )
+
+
+def _warn_of_passed_jumps(trajectory: Trajectory, seen: Seen) -> None:
+    """Warn where f jumps in t alone inside a step that moves with the time of an event.
+
+    Where steps stay where they are such a jump does too, and derivatives lack nothing.  Times that
+    follow an event pass it, and as much of the run is on its other side.
+    """
+    problem = trajectory.problem
+    moving = [record.timed for record in trajectory.records]
+    if not any(moving) or not problem.branches_known or problem.comm.size > 1:
+        return
+    fixed = {n for n, moves in enumerate(moving) if not moves}
+    changes = branch_changes(trajectory, equations_of(trajectory, in_time=True), seen, fixed)
+    for change in changes:
+        if change.jump:
+            seen.equations_jump = True
+            _warn(
+                f"the equations jump near t = {change.time:.6g} inside a step that follows an "
+                "event and moves with its time: gradients lack what passes from one side of that "
+                "jump to the other\n"
+                "  try: breakpoints= at the times at which the equations jump: a table read by "
+                "int(t), a switch"
+            )
+            return
+
+
+def _densities(trajectory: Trajectory, costs: Sequence[Cost]) -> list[Any]:
+    """Return the densities whose branches are known."""
+    if trajectory.problem.comm.size > 1:
+        return []
+    scalars = [scalar for cost in costs for _, scalar in cost.densities]
+    return [scalar for scalar in scalars if getattr(scalar, "branches", None) is not None]
+
+
+def _warn(message: str) -> None:
+    warn(message, KinkWarning)

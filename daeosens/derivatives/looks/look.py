@@ -1,0 +1,166 @@
+"""Which look is taken at a run, and when: the one place where cost and cadence are decided.
+
+Runs of one problem resemble each other: a look at the first of them says most of what there is to
+say.  Later ones are looked at ever more rarely, the 8th, the 64th, ..., so that the cost of all
+looks together stays small beside that of the derivatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from daeosens.costs.cost import Cost
+from daeosens.derivatives.looks.kinks import warn_of_jumps, warn_of_kinks, warn_of_running_kinks
+from daeosens.derivatives.looks.kinks_at_points import warn_on_kinks
+from daeosens.derivatives.looks.resolution import warn_of_unresolved
+from daeosens.derivatives.looks.running_costs import warn_of_running_costs
+from daeosens.derivatives.looks.seen import Seen
+from daeosens.derivatives.looks.start import warn_of_start
+from daeosens.problem.problem import Problem
+from daeosens.problem.problem_cache import ProblemCache
+from daeosens.timestepping.trajectory.trajectory import Trajectory
+
+_SEEN = ProblemCache(Seen)
+
+_USES_OF_FUNCTIONS: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+"""How often gradients were taken of costs of a function."""
+
+
+@dataclass(frozen=True)
+class _Look:
+    """A look at the runs of a problem.
+
+    Attributes
+    ----------
+    take : callable
+        ``take(trajectory, costs, seen)`` warns of what it sees, and notes it in ``seen``.
+    concerns : callable
+        Whether a run could have what it looks for.  Asked at every derivative, so it is quick.
+    again : callable
+        ``again(seen, use)``: whether a use that is not the 1st, 8th, 64th, ... is worth a look too.
+    """
+
+    take: Callable[[Trajectory, Sequence[Cost], Seen], None]
+    concerns: Callable[[Trajectory, Sequence[Cost]], bool]
+    again: Callable[[Seen, int], bool] = lambda _seen, _use: False
+
+
+# an evaluation of the equations at each state; where branches change sides, later runs may meet
+# others: the 2nd, the 4th, ... are looked at as well
+_JUMPS = _Look(
+    warn_of_jumps,
+    lambda trajectory, _costs: trajectory.problem.branches_known,
+    lambda seen, use: seen.branches_change and _is_power_of_two(use),
+)
+
+# the stages of all steps
+_RUNNING_COSTS = _Look(
+    warn_of_running_costs,
+    lambda trajectory, costs: (
+        trajectory.stepping.adaptive and any(cost.densities for cost in costs)
+    ),
+)
+
+# as long as two gradients of a model in NumPy; where derivatives were wrong, every later run too
+_RESOLUTION = _Look(
+    warn_of_unresolved,
+    lambda trajectory, costs: (
+        bool(costs) and trajectory.stepping.adaptive and trajectory.stepping.control == "states"
+    ),
+    lambda seen, _use: seen.unresolved,
+)
+
+# one derivative of the equations in p
+_START = _Look(
+    warn_of_start,
+    lambda trajectory, _costs: (
+        trajectory.problem.form != "rhs" and trajectory.stepping.resolved_method.carried > 0.0
+    ),
+)
+
+
+def look(trajectory: Trajectory, costs: Sequence[Cost] = (), *, second: bool = False) -> None:
+    """Look at a run whose derivatives are taken, if it is time to, and warn of what is seen.
+
+    Collective.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        From ``solve``.
+    costs : sequence of Cost
+        Lowered costs that are differentiated; none for tangents.
+    second : bool
+        Whether second derivatives are taken; then kinks are looked for at each call.
+    """
+    seen = _SEEN.of(trajectory.problem)
+    if second:
+        warn_of_kinks(trajectory, costs, seen)
+        looks = (_RESOLUTION, _START)
+    else:
+        looks = (_JUMPS, _RUNNING_COSTS, _RESOLUTION, _START)
+    for item in looks:
+        if item.concerns(trajectory, costs):
+            seen.uses[item] = use = seen.uses.get(item, 0) + 1
+            if is_due(use) or item.again(seen, use):
+                item.take(trajectory, costs, seen)
+    if costs and not second:
+        _look_at_costs(trajectory, costs, seen)
+
+
+def note_that_start_follows(problem: Problem) -> None:
+    """Note that the start's own derivative in the parameters is added to gradients."""
+    _SEEN.of(problem).start_follows = True
+
+
+def _look_at_costs(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> None:
+    """Look for kinks of the costs whose functions were not looked at for some time.
+
+    An evaluation at each state of a running cost, one at each point of others.
+    """
+    if trajectory.problem.comm.size > 1:
+        return
+    due: dict[int, bool] = {}
+    # the gradient of a small traced model takes 30 microseconds: no copies where no look is due
+    for cost in costs:
+        for part in (cost.points, cost.densities):
+            for entry in part:
+                branches = getattr(entry[-1], "branches", None)
+                if branches is not None and id(branches.function) not in due:
+                    due[id(branches.function)] = _is_cost_due(branches.function)
+    if any(due.values()):
+
+        def is_due_now(scalar: Any) -> bool:
+            branches = getattr(scalar, "branches", None)
+            return branches is not None and due[id(branches.function)]
+
+        left = [
+            Cost(
+                tuple(entry for entry in cost.points if is_due_now(entry[-1])),
+                tuple(entry for entry in cost.densities if is_due_now(entry[-1])),
+            )
+            for cost in costs
+        ]
+        warn_of_running_kinks(trajectory, left, seen)
+        warn_on_kinks(trajectory, left, second=False)
+
+
+def _is_cost_due(function: object) -> bool:
+    """Count a gradient of a cost of a function, and return whether it is looked at."""
+    try:
+        use = _USES_OF_FUNCTIONS[function] = _USES_OF_FUNCTIONS.get(function, 0) + 1
+    except TypeError:  # what cannot be referred to weakly
+        return True
+    return is_due(use)
+
+
+def is_due(use: int) -> bool:
+    """Whether a number is a power of eight."""
+    return _is_power_of_two(use) and use.bit_length() % 3 == 1
+
+
+def _is_power_of_two(use: int) -> bool:
+    return not use & (use - 1)

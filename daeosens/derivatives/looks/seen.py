@@ -1,0 +1,30 @@
+"""What looks at the runs of one problem have seen so far, and how often each was considered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(eq=False)
+class Seen:
+    """What is known of the runs of a problem.
+
+    Attributes
+    ----------
+    uses : dict of look to int
+        How often the runs were of concern to a look.
+    branches_change : bool
+        Whether some branch has changed sides between two states.
+    equations_jump : bool
+        Whether the equations have jumped there: then no error of steps is known.
+    unresolved : bool
+        Whether the steps of the last run that was looked at did not resolve derivatives.
+    start_follows : bool
+        Whether the start's own derivative in the parameters is added to gradients.
+    """
+
+    uses: dict[object, int] = field(default_factory=dict[object, int])
+    branches_change: bool = False
+    equations_jump: bool = False
+    unresolved: bool = False
+    start_follows: bool = False
