@@ -11,9 +11,8 @@ from petsc4py import PETSc
 from daeosens.costs.cost import Cost, value_at_points
 from daeosens.costs.objective import Objective, require_objective
 from daeosens.derivatives.engines.choice import Engine, check_engine, wants_compiled
-from daeosens.derivatives.engines.request import of_costs
+from daeosens.derivatives.engines.request import lowered_on, of_costs
 from daeosens.derivatives.looks.look import look
-from daeosens.derivatives.observations_inside import lowered_on
 from daeosens.derivatives.solver_error import solver_error
 from daeosens.derivatives.sweeps.backward import sweep_back, swept_in_c
 from daeosens.errors import InputError

@@ -14,18 +14,14 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Cost, Direction, Instant, Point, Scalar, Squares, When
-from daeosens.costs.objective import Objective
 from daeosens.methods.step import Adjoint, SecondOrder, Step, StepMap
 from daeosens.petsc.vectors import Array, scatter
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.trajectory.trajectory import Trajectory, steps_of
 
 
-def lowered_on(trajectory: Trajectory, objective: Objective) -> Cost:
-    """Return a cost on PETSc vectors; with ``Stepping(cut=False)`` at times inside of steps too."""
-    cost = objective.lower(trajectory.problem, float(trajectory.times[-1]))
-    if trajectory.stepping.cut or not cost.points:
-        return cost
+def observed_inside(trajectory: Trajectory, cost: Cost) -> Cost:
+    """Return a lowered cost whose scalars at times inside of steps are those of states."""
     numbers = [_step_around(trajectory, when) for when, _, _ in cost.points]
     places = [
         (n, _time(when)) for n, (when, _, _) in zip(numbers, cost.points, strict=True) if n >= 0

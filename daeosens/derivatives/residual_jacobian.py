@@ -14,10 +14,9 @@ from daeosens.costs.cost import At, Cost, Direction, Observation, Point, Squares
 from daeosens.costs.objective import Objective, require_objective
 from daeosens.derivatives.adjoint import shared
 from daeosens.derivatives.engines.choice import Sweep, choose_sweep
-from daeosens.derivatives.engines.request import AdjointRequest
+from daeosens.derivatives.engines.request import AdjointRequest, lowered_on
 from daeosens.derivatives.engines.transposes import refuse_one_way_solver
 from daeosens.derivatives.hessian import HessianProduct
-from daeosens.derivatives.observations_inside import lowered_on
 from daeosens.derivatives.sweeps.backward import sweep_back
 from daeosens.derivatives.tangent import Tangent, tangent
 from daeosens.errors import UnsupportedError

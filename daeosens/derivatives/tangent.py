@@ -21,8 +21,8 @@ from daeosens.derivatives.engines.compiled.tangent import (
     Direction,
     check_directions,
 )
+from daeosens.derivatives.engines.request import lowered_on
 from daeosens.derivatives.looks.look import look
-from daeosens.derivatives.observations_inside import lowered_on
 from daeosens.derivatives.solver_error import solver_error
 from daeosens.derivatives.sweeps.forward import sweep_forward
 from daeosens.methods.remainders import remainders

@@ -16,7 +16,7 @@ from daeosens.errors import SolveError
 from daeosens.methods.dae.structure import MakeSolver, Parts, Split, block_of
 from daeosens.methods.linear_solver import refuse_without_transpose
 from daeosens.petsc.vectors import dot, largest
-from daeosens.problem.point_matrix import PointMatrix
+from daeosens.problem.matrices import PointMatrix
 from daeosens.problem.problem import Problem
 
 ITERATIONS = 50

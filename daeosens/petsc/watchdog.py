@@ -15,7 +15,9 @@ from mpi4py import MPI
 
 T = TypeVar("T")
 
-_seconds = 0.0
+PATIENCE: list[float] = []
+"""The seconds of the watchdog, if there is one: who is called often looks here before a beat."""
+
 _next_beat = 0.0
 
 
@@ -37,29 +39,28 @@ def watched(action: Callable[[], T], seconds: float) -> T:
     >>> watched(lambda: 3, 60.0)
     3
     """
-    global _seconds  # noqa: PLW0603 (there is one such timer in a process)
     if seconds <= 0.0:
         return action()
     rank = f"rank {MPI.COMM_WORLD.rank} of {MPI.COMM_WORLD.size}"
     # the outermost frame that the traceback shows is the only thing it can say of the rank
     frames: dict[str, Callable[[Callable[[], T]], T]] = {}
     exec(compile("def nothing_heard_for_too_long(action): return action()", rank, "exec"), frames)
-    _seconds = seconds
+    PATIENCE[:] = [seconds]
     try:
         _arm()
         return frames["nothing_heard_for_too_long"](action)
     finally:
-        _seconds = 0.0
+        PATIENCE.clear()
         faulthandler.cancel_dump_traceback_later()
 
 
 def beat() -> None:
     """Tell the watchdog, if there is one, that something happens."""
-    if _seconds > 0.0 and time.monotonic() > _next_beat:
+    if PATIENCE and time.monotonic() > _next_beat:
         _arm()
 
 
 def _arm() -> None:
-    global _next_beat  # noqa: PLW0603
-    _next_beat = time.monotonic() + 0.05 * _seconds
-    faulthandler.dump_traceback_later(_seconds, exit=True, file=2)
+    global _next_beat  # noqa: PLW0603 (there is one such timer in a process)
+    _next_beat = time.monotonic() + 0.05 * PATIENCE[0]
+    faulthandler.dump_traceback_later(PATIENCE[0], exit=True, file=2)

@@ -24,10 +24,10 @@ from daeosens.petsc._kernels import finite_numbers
 from daeosens.petsc.ranks import abort, leave_together
 from daeosens.petsc.vectors import Array
 from daeosens.problem.callback_source import (
+    LAST_CALLED,
     place_of_error,
     place_of_return,
     reference_to,
-    remember,
     written_to,
 )
 from daeosens.problem.derivative_arrays import DerivativeArray, as_array, primal
@@ -164,7 +164,7 @@ def guarded(callback: Callable[..., Any], name: str, comm: PETSc.Comm) -> Callab
     reference = reference_to(callback)
 
     def call(*arguments: Any) -> Any:
-        remember(name, reference)
+        LAST_CALLED[name] = reference
         try:
             return callback(*arguments)
         except Exception as error:

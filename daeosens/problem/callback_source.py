@@ -15,8 +15,8 @@ from weakref import ref
 
 from daeosens.problem.derivative_arrays import is_users, line_of, users_trace
 
-_CALLED: dict[str, Callable[[], Any]] = {}
-"""The callback of each name that was called last, if it is still there."""
+LAST_CALLED: dict[str, Callable[[], Any]] = {}
+"""The callback of each name that was called last, if it is still there: guards write it here."""
 
 
 def reference_to(callback: Any) -> Callable[[], Any]:
@@ -25,11 +25,6 @@ def reference_to(callback: Any) -> Callable[[], Any]:
         return ref(callback)
     except TypeError:  # built-in functions, say
         return lambda: None
-
-
-def remember(name: str, callback: Callable[[], Any]) -> None:
-    """Note which callback of a name is at work."""
-    _CALLED[name] = callback
 
 
 def place_of_error(trace: TracebackType | None) -> str:
@@ -50,7 +45,7 @@ def place_of_error(trace: TracebackType | None) -> str:
 
 def place_of_return(name: str) -> str:
     """Return the line in which the callback of a name, called last, returns; "" if not known."""
-    callback = _CALLED.get(name, _CALLED.get(name.rpartition(" ")[0], lambda: None))()
+    callback = LAST_CALLED.get(name, LAST_CALLED.get(name.rpartition(" ")[0], lambda: None))()
     function = inspect.unwrap(callback) if inspect.isfunction(callback) else None
     if function is None or not is_users(function.__code__.co_filename, function.__globals__):
         return ""

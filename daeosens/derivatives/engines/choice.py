@@ -68,6 +68,9 @@ def wants_compiled(trajectory: Trajectory, engine: str, rows: int) -> bool:
     if engine != "auto":
         return engine == "compiled"
     problem, method = trajectory.problem, trajectory.stepping.resolved_method
+    modes = problem.modes.values() if problem.modes else (problem,)
+    if problem.stencil is None and not any(mode.native for mode in modes):
+        return False
     blocks = problem.batch is not None and problem.batch.at_once and not method.in_blocks
     return not blocks or problem.size <= FEW_UNKNOWNS or rows <= FEW_ROWS
 

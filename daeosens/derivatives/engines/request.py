@@ -10,7 +10,9 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Cost, Densities, Observation, points_by_step
-from daeosens.petsc.vectors import Array
+from daeosens.costs.objective import Objective
+from daeosens.derivatives.observations_inside import observed_inside
+from daeosens.petsc.vectors import Array, write
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 Observed: TypeAlias = "Mapping[int, Sequence[Observation]]"
@@ -51,6 +53,14 @@ class AdjointRequest:
         return any(first <= number < last for number in self.observed)
 
 
+def lowered_on(trajectory: Trajectory, objective: Objective) -> Cost:
+    """Return a cost on PETSc vectors; with ``Stepping(cut=False)`` at times inside of steps too."""
+    cost = objective.lower(trajectory.problem, float(trajectory.times[-1]))
+    if trajectory.stepping.cut or not cost.points:
+        return cost
+    return observed_inside(trajectory, cost)
+
+
 def of_costs(trajectory: Trajectory, costs: Sequence[Cost]) -> AdjointRequest:
     """Return what is to be swept for the gradients of costs.
 
@@ -70,6 +80,16 @@ class SweepError(Exception):
 
 Rows: TypeAlias = "tuple[list[PETSc.Vec], list[PETSc.Vec]]"
 """The adjoints lam [n] and mu [m] of each row."""
+
+
+def new_rows(trajectory: Trajectory, request: AdjointRequest) -> Rows:
+    """Return the rows at the state where a sweep begins."""
+    problem, count = trajectory.problem, range(request.rows)
+    lam = [problem.create_state() for _ in count]
+    if request.start is not None:
+        for vec, row in zip(lam, request.start, strict=True):
+            write(vec, row)
+    return lam, [problem.create_parameters() for _ in count]
 
 
 class SecondRows(NamedTuple):

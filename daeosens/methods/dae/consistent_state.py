@@ -22,7 +22,7 @@ from daeosens.methods.dae.structure import MakeSolver, Parts, block_of, later_si
 from daeosens.methods.linear_solver import refuse_without_transpose
 from daeosens.methods.step import Adjoint, SecondOrder, Step
 from daeosens.petsc.vectors import dot, largest, read, write
-from daeosens.problem.point_matrix import PointMatrix
+from daeosens.problem.matrices import PointMatrix
 from daeosens.problem.problem import Problem
 
 ITERATIONS = 100

@@ -17,7 +17,7 @@ from daeosens.methods.factored_matrix import FactoredMatrix, MakeSolver
 from daeosens.methods.rk.time_and_size import StageTangent
 from daeosens.methods.step import Step
 from daeosens.problem.implicit_matrix import SystemMatrix
-from daeosens.problem.point_matrix import PointMatrix
+from daeosens.problem.matrices import PointMatrix
 from daeosens.problem.problem import Problem
 
 

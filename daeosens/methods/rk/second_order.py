@@ -13,7 +13,7 @@ from daeosens.methods.rk.stages import ExplicitStages, pull_back, weigh
 from daeosens.methods.rk.tableau import Tableau
 from daeosens.methods.rk.time_and_size import StageTangent, StageTimeAndSize
 from daeosens.methods.step import Adjoint, SecondOrder, Step
-from daeosens.problem.point_matrix import PointMatrix
+from daeosens.problem.matrices import PointMatrix
 from daeosens.problem.problem import Problem
 
 

@@ -20,7 +20,7 @@ from daeosens.methods.rk.stages import ExplicitStages, Kept, pull_back, weigh
 from daeosens.methods.rk.tableau import Tableau
 from daeosens.methods.step import Adjoint, SecondOrder, Step
 from daeosens.petsc.vectors import dot
-from daeosens.problem.point_matrix import PointMatrix
+from daeosens.problem.matrices import PointMatrix
 from daeosens.problem.problem import Problem
 
 

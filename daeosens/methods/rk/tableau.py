@@ -30,13 +30,9 @@ class Tableau:
         assert self.b_embedded is not None
         return Tableau(self.a, self.b - self.b_embedded, self.c)
 
-    @property
+    @cached_property
     def of_step(self) -> Tableau:
         """Return the tableau without the last stage of a first-same-as-last method."""
-        return self._of_step
-
-    @cached_property
-    def _of_step(self) -> Tableau:
         s = len(self.b)
         while self.b[s - 1] == 0.0:
             s -= 1

@@ -13,7 +13,7 @@ from daeosens.methods.step import Step
 from daeosens.methods.theta.time_and_size import Point
 from daeosens.petsc.vectors import dot
 from daeosens.problem.implicit_matrix import Elsewhere, SystemMatrix
-from daeosens.problem.point_matrix import PointMatrix
+from daeosens.problem.matrices import PointMatrix
 from daeosens.problem.problem import Problem
 
 

@@ -11,7 +11,7 @@ from petsc4py import PETSc
 from daeosens.errors import InputError
 from daeosens.petsc.vectors import Array
 from daeosens.problem.automatic_derivatives import Differentiated
-from daeosens.problem.batched.pointwise import SinglePoint
+from daeosens.problem.batched.pointwise import SinglePoint, one_by_one
 from daeosens.problem.callback_guard import check_output, check_tuple, guarded
 from daeosens.problem.derivative_arrays import DerivativeArray, primal
 from daeosens.problem.matrices import Products
@@ -159,17 +159,6 @@ def _change(function: Callable[..., Any], point: Any, name: str, shape: tuple[in
     plain = tuple(primal(argument) for argument in point)
     derivative = Differentiated(function, name, "hessian_product=callback")(point, plain, (1,))
     return check_output(derivative.slopes[..., 0], name, shape, point[0][0])
-
-
-def one_by_one(
-    single: SinglePoint, t: Array, u: Array, p: Array, w: Array, du: Array, dp: Array
-) -> tuple[Array, Array]:
-    """Return what ``ManyHessians`` does by calling back for each point and direction."""
-    by_u, by_p = np.empty(du.shape), np.zeros(dp.shape)
-    for k, point in enumerate(zip(t.tolist(), u, strict=True)):
-        by_u[:, k], row = single.hessian(*point, p, w[k], du[:, k], dp)
-        by_p += row
-    return by_u, by_p
 
 
 def some_of(count: int) -> list[int]:

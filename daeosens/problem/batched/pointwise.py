@@ -1,8 +1,9 @@
-"""The callbacks of a right-hand side at one point, as the sweeps in blocks need them."""
+"""The callbacks of a right-hand side at one point after the other, for the sweeps in blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,6 +16,7 @@ from daeosens.problem.automatic_derivatives import (
     ignores,
     seeded,
 )
+from daeosens.problem.batched.linearization import Linearization, by_matrices
 from daeosens.problem.callback_guard import check_output, guarded
 from daeosens.problem.matrices import Products
 
@@ -123,6 +125,70 @@ class SinglePoint:
         ]
         by_u, by_p = zip(*products, strict=True)
         return np.array(by_u), np.array(by_p)
+
+
+class OneByOne:
+    """Evaluations at many points by calling back for each of them."""
+
+    at_once = False
+    rows_at_once = None
+    rhs_in_c = None
+
+    def __init__(self, single: SinglePoint) -> None:
+        self._single = single
+
+    def rhs(self, t: Array, u: Array, p: Array) -> Array:
+        """Return f at every point [K, n]."""
+        return np.array([self._single.rate(*point, p) for point in zip(t.tolist(), u, strict=True)])
+
+    def jacobian(self, t: Array, u: Array, p: Array) -> Array:
+        """Return f_u at every point [K, n, n]."""
+        points = zip(t.tolist(), u, strict=True)
+        return np.array([self._single.jacobian(*point, p) for point in points])
+
+    def pull_parameters(self, t: Array, u: Array, p: Array, w: Array) -> Array:
+        """Return the sum over the points of f_p^T w [M, m]."""
+        result = np.zeros((len(w), self._single.sizes[1]))
+        if self._single.reads_p:
+            for k, point in enumerate(zip(t.tolist(), u, strict=True)):
+                result += self._single.pull(*point, p, w[:, k])
+        return result
+
+    def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
+        """Return f_u and f_p at the points, for M rows."""
+        single, n = self._single, u.shape[1]
+        if not single.in_one:
+            pull = partial(self.pull_parameters, t, u, p)
+            return by_matrices(self.jacobian(t, u, p), pull, rows)
+        points = zip(t.tolist(), u, strict=True)
+        both = np.array([single.both(*point, p) for point in points]).reshape(len(t), n, -1)
+        by_p = both[:, :, n:].reshape(u.size, -1)
+        return by_matrices(both[:, :, :n], lambda w: w.reshape(len(w), -1) @ by_p, rows)
+
+    def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
+        """Return f_p dp at every point [D, K, n]."""
+        result = np.zeros((len(dp), *u.shape))
+        if self._single.reads_p:
+            for k, point in enumerate(zip(t.tolist(), u, strict=True)):
+                result[:, k] = self._single.push(*point, p, dp)
+        return result
+
+    def hessian_product(
+        self, t: Array, u: Array, p: Array, w: Array, du: Array, dp: Array
+    ) -> tuple[Array, Array]:
+        """Return the derivatives of f_u^T w [D, K, n] and, summed over the points, f_p^T w."""
+        return one_by_one(self._single, t, u, p, w, du, dp)
+
+
+def one_by_one(
+    single: SinglePoint, t: Array, u: Array, p: Array, w: Array, du: Array, dp: Array
+) -> tuple[Array, Array]:
+    """Return what ``ManyHessians`` does by calling back for each point and direction."""
+    by_u, by_p = np.empty(du.shape), np.zeros(dp.shape)
+    for k, point in enumerate(zip(t.tolist(), u, strict=True)):
+        by_u[:, k], row = single.hessian(*point, p, w[k], du[:, k], dp)
+        by_p += row
+    return by_u, by_p
 
 
 def full(values: Any) -> Any:

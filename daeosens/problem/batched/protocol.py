@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Protocol
 
-import numpy as np
-
 from daeosens.petsc.vectors import Array
-from daeosens.problem.batched.hessians import one_by_one
-from daeosens.problem.batched.linearization import Linearization, by_matrices
-from daeosens.problem.batched.pointwise import ArrayProducts, SinglePoint
+from daeosens.problem.batched.linearization import Linearization
+from daeosens.problem.batched.pointwise import ArrayProducts, OneByOne, SinglePoint
 from daeosens.problem.batched.vectorized import TakesMany
 from daeosens.problem.matrices import Products
 
@@ -113,56 +109,3 @@ def make_batch(
         return None
     single = SinglePoint(rhs, jacobian, jacobian_p, products, sizes)
     return TakesMany(single, hessian_product) if batched else OneByOne(single)
-
-
-class OneByOne:
-    """Evaluations at many points by calling back for each of them."""
-
-    at_once = False
-    rows_at_once = None
-    rhs_in_c = None
-
-    def __init__(self, single: SinglePoint) -> None:
-        self._single = single
-
-    def rhs(self, t: Array, u: Array, p: Array) -> Array:
-        """Return f at every point [K, n]."""
-        return np.array([self._single.rate(*point, p) for point in zip(t.tolist(), u, strict=True)])
-
-    def jacobian(self, t: Array, u: Array, p: Array) -> Array:
-        """Return f_u at every point [K, n, n]."""
-        points = zip(t.tolist(), u, strict=True)
-        return np.array([self._single.jacobian(*point, p) for point in points])
-
-    def pull_parameters(self, t: Array, u: Array, p: Array, w: Array) -> Array:
-        """Return the sum over the points of f_p^T w [M, m]."""
-        result = np.zeros((len(w), self._single.sizes[1]))
-        if self._single.reads_p:
-            for k, point in enumerate(zip(t.tolist(), u, strict=True)):
-                result += self._single.pull(*point, p, w[:, k])
-        return result
-
-    def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
-        """Return f_u and f_p at the points, for M rows."""
-        single, n = self._single, u.shape[1]
-        if not single.in_one:
-            pull = partial(self.pull_parameters, t, u, p)
-            return by_matrices(self.jacobian(t, u, p), pull, rows)
-        points = zip(t.tolist(), u, strict=True)
-        both = np.array([single.both(*point, p) for point in points]).reshape(len(t), n, -1)
-        by_p = both[:, :, n:].reshape(u.size, -1)
-        return by_matrices(both[:, :, :n], lambda w: w.reshape(len(w), -1) @ by_p, rows)
-
-    def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
-        """Return f_p dp at every point [D, K, n]."""
-        result = np.zeros((len(dp), *u.shape))
-        if self._single.reads_p:
-            for k, point in enumerate(zip(t.tolist(), u, strict=True)):
-                result[:, k] = self._single.push(*point, p, dp)
-        return result
-
-    def hessian_product(
-        self, t: Array, u: Array, p: Array, w: Array, du: Array, dp: Array
-    ) -> tuple[Array, Array]:
-        """Return the derivatives of f_u^T w [D, K, n] and, summed over the points, f_p^T w."""
-        return one_by_one(self._single, t, u, p, w, du, dp)

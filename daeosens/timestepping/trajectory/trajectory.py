@@ -527,4 +527,6 @@ def check_trajectory(trajectory: object) -> None:
     InputError
         Names its type.
     """
-    require(trajectory, Trajectory, "trajectory", "solve(problem, u0, p, stepping), which makes it")
+    if not isinstance(trajectory, Trajectory):
+        expected = "solve(problem, u0, p, stepping), which makes it"
+        require(trajectory, Trajectory, "trajectory", expected)

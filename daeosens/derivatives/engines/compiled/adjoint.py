@@ -16,8 +16,8 @@ from petsc4py import PETSc
 from daeosens.costs.compiled import first_order, running_costs
 from daeosens.derivatives.engines.arrays.step_blocks import dense_mass
 from daeosens.derivatives.engines.limits import FEW_ROWS, TINY
-from daeosens.derivatives.engines.request import AdjointRequest, Rows, SweepError
-from daeosens.derivatives.engines.vectors.adjoint import VectorSweep, new_rows
+from daeosens.derivatives.engines.request import AdjointRequest, Rows, SweepError, new_rows
+from daeosens.derivatives.engines.vectors.adjoint import VectorSweep
 from daeosens.derivatives.windows import window_of
 from daeosens.methods.method import Method
 from daeosens.methods.rk.grid_step import GridStepAdjoint
@@ -397,4 +397,4 @@ def _functions(problem: Problem, method: Method) -> dict[str, tuple[int, int]]:
 
 def _in_stages(method: Method) -> bool:
     """Return whether a step solves for one stage after the other."""
-    return method.tableau is not None and not method.explicit
+    return not method.explicit and method.tableau is not None

@@ -10,9 +10,9 @@ from functools import cached_property
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.derivatives.engines.request import AdjointRequest, Rows
+from daeosens.derivatives.engines.request import AdjointRequest, Rows, new_rows
 from daeosens.methods.step import StepMap
-from daeosens.petsc.vectors import Array, read, write
+from daeosens.petsc.vectors import Array, read
 from daeosens.timestepping.trajectory.trajectory import Trajectory, steps_of
 
 
@@ -82,16 +82,6 @@ class VectorSweep:
     def matrices(self) -> tuple[Array, Array]:
         """Return the rows as arrays [M, n_local] and [M, m_local]."""
         return _array(self.lam), _array(self.mu)
-
-
-def new_rows(trajectory: Trajectory, request: AdjointRequest) -> Rows:
-    """Return the rows at the state where a sweep begins."""
-    problem, count = trajectory.problem, range(request.rows)
-    lam = [problem.create_state() for _ in count]
-    if request.start is not None:
-        for vec, row in zip(lam, request.start, strict=True):
-            write(vec, row)
-    return lam, [problem.create_parameters() for _ in count]
 
 
 def _array(rows: list[PETSc.Vec]) -> Array:

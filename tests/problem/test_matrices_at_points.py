@@ -5,8 +5,7 @@ import pytest
 from matrix_kinds import PRODUCTS, ROWS, A, entries, scaled, vec
 from scipy import sparse
 
-from daeosens.problem.matrices import from_numpy
-from daeosens.problem.point_matrix import PointMatrix
+from daeosens.problem.matrices import PointMatrix, from_numpy
 
 
 @pytest.mark.parametrize(
