@@ -109,9 +109,9 @@ def study(config: Config, results: Results) -> bool:
     steer, reduced = functional(config)
     results.say(ds.optimize.result.HEADING)
     chosen = vars(config.optimizer)
-    found = ds.minimize(reduced, progress=lambda iterate, _x: results.say(iterate), **chosen)
-    results.say(found)
-    p = np.array(list(reduced.control.values_at(reduced.problem, found.x).values()))
+    optimum = ds.minimize(reduced, progress=lambda iterate, _x: results.say(iterate), **chosen)
+    results.say(optimum)
+    p = np.array(list(reduced.control.values_at(reduced.problem, optimum.x).values()))
     speeds, headings = np.split(p, 2)
     published = PUBLISHED if config.basis == "constant" and config.intervals == 10 else ()
     results.say("\nspeed      heading    published heading")
@@ -121,16 +121,16 @@ def study(config: Config, results: Results) -> bool:
     for refinement in config.refinements:
         finer = functional(config, refinement)[1]
         again = ds.minimize(finer, **chosen)
-        steps, change = finer.trajectory(again.x).n_steps, abs((again.x - found.x).array).max()
+        steps, change = finer.trajectory(again.x).n_steps, abs((again.x - optimum.x).array).max()
         results.say(f"{steps:5d}  {again.iterations:10d}  {again.value:.14f}  {change:.1e}")
-    run = reduced.trajectory(found.x)
-    results.record("value", found.value)
-    results.record("iterations", found.iterations)
+    run = reduced.trajectory(optimum.x)
+    results.record("value", optimum.value)
+    results.record("iterations", optimum.iterations)
     for name, array in (("times", run.times), ("states", run.u), ("speeds", speeds)):
         results.write(name, array)
     results.write("headings", headings)
     results.once(lambda: draw(results, steer, run, p))
-    return found.converged
+    return optimum.converged
 
 
 def draw(

@@ -149,12 +149,12 @@ def study(config: Config, results: Results) -> bool:
     results.say("\nlargest errors, relative\nend [s]  bounces  steps  derivatives  second ones")
     for later in (end, *config.longer):
         first, second = closed_form(config, later)
-        found = [functional(config, output, later) for output in OUTPUTS.values()]
-        gradients = np.array([each.gradient(config.values).array for each in found])
-        hessians = np.array([each.hessian(config.values) for each in found])
+        functionals = [functional(config, output, later) for output in OUTPUTS.values()]
+        gradients = np.array([reduced.gradient(config.values).array for reduced in functionals])
+        hessians = np.array([reduced.hessian(config.values) for reduced in functionals])
         pairs = ((gradients, first), (hessians, second))
         errors += [abs(ours - exact).max() / abs(exact).max() for ours, exact in pairs]
-        run = found[0].trajectory(config.values)
+        run = functionals[0].trajectory(config.values)
         counts = f"{later:<7g}  {len(run.crossings):7d}  {run.effort.steps:5d}"
         results.say(f"{counts}  {errors[-2]:11.1e}  {errors[-1]:11.1e}")
         results.write(f"hessian/{later:g}", hessians)
@@ -194,7 +194,8 @@ def draw(config: Config, results: Results) -> None:
     steps = run(BALL, config.height, config.stepping.dt)
     held = run(ball(*(crossing.t for crossing in main.crossings)), config.height)
     slopes = [
-        ds.derivatives.at_fixed_times(ds.tangent(each, du0=[1.0, 0.0])) for each in (main, held)
+        ds.derivatives.at_fixed_times(ds.tangent(trajectory, du0=[1.0, 0.0]))
+        for trajectory in (main, held)
     ]
 
     def series(name, trajectory, values, style="plain"):

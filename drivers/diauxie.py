@@ -132,15 +132,15 @@ def study(config: Config, results: Results) -> bool:
     for name, value in config.truth.items():
         results.say(f"  {name:14s}{value * gradient[name]:12.6f}")
     reduced, data = functional(config, model)
-    found = ds.minimize(
+    optimum = ds.minimize(
         reduced,
         method="bntr",
         gradient_tolerance=1e-6,
         restart=results.restart("minimisation.h5"),
     )
-    results.say(f"\n{found}")
+    results.say(f"\n{optimum}")
     assert isinstance(reduced.control, ds.Parameters)
-    estimates = reduced.control.values_at(model, found.x)
+    estimates = reduced.control.values_at(model, optimum.x)
     for name in FREE:
         results.say(f"  {name:14s}{estimates[name]:10.5f}   (truth {config.truth[name]:g})")
     results.record("estimates", {name: estimates[name] for name in FREE})
@@ -150,7 +150,7 @@ def study(config: Config, results: Results) -> bool:
         results.write(name, values)
     results.write("measurements", data)
     results.once(lambda: draw(results, run, flows))
-    return evidence.passed and found.converged
+    return evidence.passed and optimum.converged
 
 
 def draw(results: Results, run: ds.timestepping.Trajectory, flows: np.ndarray) -> None:

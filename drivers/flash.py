@@ -127,9 +127,9 @@ class Config:
     def start_of(self) -> list[float]:
         """Return the states at the start: liquid, whose volume is next to nothing."""
         n = len(self.substances)
-        each = self.amount / n
-        energy = sum(each * self.molar_energy(k, self.start, 0.0) for k in range(n))
-        states = [each] * n + [0.0] * n
+        amount = self.amount / n
+        energy = sum(amount * self.molar_energy(k, self.start, 0.0) for k in range(n))
+        states = [amount] * n + [0.0] * n
         return [*states, energy] if self.specification == "UV" else states
 
     def molar_energy(self, k: int, temperature: Any, vapour: float) -> Any:
@@ -263,15 +263,15 @@ def study(config: Config, results: Results) -> bool:
     results.say(f"\n{light} at the end: {run.u[-1, place]:.6g} mol; its derivatives by")
     for name in config.parameters:
         results.say(f"  {name:24s}{gradient[name]:14.6g}")
-    found = ds.minimize(
+    optimum = ds.minimize(
         reduced,
         method="bntr",
         gradient_tolerance=1e-6,
         restart=results.restart("minimisation.h5"),
     )
-    results.say(f"\n{found}")
+    results.say(f"\n{optimum}")
     assert isinstance(reduced.control, ds.Parameters)
-    estimates = reduced.control.values_at(model, found.x)
+    estimates = reduced.control.values_at(model, optimum.x)
     for name in config.between:
         results.say(f"  {name:24s}{estimates[name]:10.5f}   (truth {config.parameters[name]:g})")
     results.record("estimates", {name: estimates[name] for name in config.between})
@@ -280,7 +280,7 @@ def study(config: Config, results: Results) -> bool:
     for name, values in {"times": run.times, "states": run.u, "measurements": data}.items():
         results.write(name, values)
     results.once(lambda: draw(config, results, run))
-    return evidence.passed and found.converged
+    return evidence.passed and optimum.converged
 
 
 def draw(config: Config, results: Results, run: Trajectory) -> None:

@@ -85,7 +85,7 @@ def recover(config: Config, stepping: ds.Stepping, results: Results) -> bool:
         return False
     goal = config.reduction * reduced.value(reduced.start())
     results.say(ds.optimize.result.HEADING)
-    found = ds.minimize(
+    optimum = ds.minimize(
         reduced,
         gradient_tolerance=0.0,
         max_iterations=config.max_iterations,
@@ -94,17 +94,17 @@ def recover(config: Config, stepping: ds.Stepping, results: Results) -> bool:
         progress=lambda iterate, _x: results.say(iterate),
     )
     true, guess = spots(grid), reduced.start()
-    error = (found.x - true).norm() / (guess - true).norm()
-    reduction = found.value / found.history.value[0]
-    results.say(found)
+    error = (optimum.x - true).norm() / (guess - true).norm()
+    reduction = optimum.value / optimum.history.value[0]
+    results.say(optimum)
     results.say(f"  reduction      misfit {reduction:.2e}, error of the state {error:.2e}")
-    for name, state in zip(STATES, (true, guess, found.x), strict=True):
+    for name, state in zip(STATES, (true, guess, optimum.x), strict=True):
         results.write(f"{method}/{name}/initial", state)
         results.write(f"{method}/{name}/final", reduced.trajectory(state).final)
-    results.write(f"{method}/misfit", found.history.value)
-    results.write(f"{method}/gradient_norm", found.history.gradient_norm)
-    facts = {"iterations": found.iterations, "evaluations": found.evaluations, "error": error}
-    facts |= {"reduction": reduction, "taylor_order": taylor.order, "seconds": found.seconds}
+    results.write(f"{method}/misfit", optimum.history.value)
+    results.write(f"{method}/gradient_norm", optimum.history.gradient_norm)
+    facts = {"iterations": optimum.iterations, "evaluations": optimum.evaluations, "error": error}
+    facts |= {"reduction": reduction, "taylor_order": taylor.order, "seconds": optimum.seconds}
     results.record(method, facts)
     snapshots = [
         Snapshot(time, {name: f"{method}/{name}/{which}" for name in STATES})
@@ -113,7 +113,7 @@ def recover(config: Config, stepping: ds.Stepping, results: Results) -> bool:
     points = UniformGrid(grid.spacing, grid.origin)
     xdmf = results.path(f"{method}.xdmf")
     results.once(lambda: write_xdmf(xdmf, results.hdf5, points, snapshots, ("u", "v")))
-    return found.value <= goal
+    return optimum.value <= goal
 
 
 def draw(config: Config, results: Results) -> None:

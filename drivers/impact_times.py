@@ -97,20 +97,21 @@ def study(config: Config, results: Results) -> bool:
         return False
     reduced = functional(config)
     results.say(ds.optimize.result.HEADING)
-    found = ds.minimize(
+    optimum = ds.minimize(
         reduced,
         method="brgn",
         gradient_tolerance=1e-6,
         restart=results.restart("minimisation.h5"),
         progress=lambda iterate, _x: results.say(iterate),
     )
-    results.say(found)
-    known = ds.inverse.covariance(reduced, found.x)
-    linear = ds.inverse.covariance(reduced, found.x, hessian="gauss_newton")
+    results.say(optimum)
+    known = ds.inverse.covariance(reduced, optimum.x)
+    linear = ds.inverse.covariance(reduced, optimum.x, hessian="gauss_newton")
     profiles = ds.inverse.profile(reduced, known, config.estimate[:2], points=3, tolerance=1e-2)
-    freedom = reduced.residual(found.x).size - len(known.names)
+    freedom = reduced.residual(optimum.x).size - len(known.names)
     results.say(
-        f"\n{known}\n\n{profiles}\n\nchi-square {2 * found.value:.3g}, {freedom} degrees of freedom"
+        f"\n{known}\n\n{profiles}\n\nchi-square {2 * optimum.value:.3g}, "
+        f"{freedom} degrees of freedom"
     )
     results.say(
         "\nparameter      truth   estimate   error / standard error   the latter, Gauss-Newton"
@@ -122,11 +123,11 @@ def study(config: Config, results: Results) -> bool:
     results.record("parameters", dict(zip(known.names, known.estimate, strict=True)))
     results.record("standard_errors", dict(zip(known.names, known.standard_errors, strict=True)))
     results.record("profile_intervals", {entry.name: entry.interval for entry in profiles.entries})
-    results.record("value", found.value)
+    results.record("value", optimum.value)
     results.write("covariance", known.matrix)
-    results.write("residuals", reduced.residual(found.x))
+    results.write("residuals", reduced.residual(optimum.x))
     draw(config, results, reduced, known)
-    return found.converged
+    return optimum.converged
 
 
 def draw(

@@ -107,7 +107,7 @@ def study(config: Config, results: Results) -> bool:
     results.say(evidence)
     if not evidence.passed:
         return False
-    found = ds.fit(
+    fitted = ds.fit(
         *model(config),
         noise=NOISE,
         priors=PRIORS,
@@ -116,40 +116,40 @@ def study(config: Config, results: Results) -> bool:
         folder=results.restart_folder("starts"),
         **vars(config.optimizer),
     )
-    results.say(found)
-    profiles = found.profile(NAMES[:4], points=config.profiles, tolerance=1e-2)
+    results.say(fitted)
+    profiles = fitted.profile(NAMES[:4], points=config.profiles, tolerance=1e-2)
     results.say(profiles)
     results.say(
         "\nparameter        fitted  std error   Bayesian mean, sd   symmetric interval misses"
     )
     for name, (mean, deviation) in zip(NAMES, BAYESIAN, strict=False):
         results.say(
-            f"{name:12s} {found.estimate[name]:10.5g} {found.covariance.error(name):10.3g}"
+            f"{name:12s} {fitted.estimate[name]:10.5g} {fitted.covariance.error(name):10.3g}"
             f"   {mean:<8g}{deviation:>8g}   {100 * profiles[name].symmetric_mismatch:17.0f} %"
         )
-    bands = found.prediction(np.arange(found.data.times[0], config.forecast + 0.05, 0.1))
-    results.record("parameters", found.estimate)
+    bands = fitted.prediction(np.arange(fitted.data.times[0], config.forecast + 0.05, 0.1))
+    results.record("parameters", fitted.estimate)
     results.record(
-        "standard_errors", dict(zip(NAMES, found.covariance.standard_errors, strict=True))
+        "standard_errors", dict(zip(NAMES, fitted.covariance.standard_errors, strict=True))
     )
     results.record("profile_intervals", {entry.name: entry.interval for entry in profiles.entries})
-    results.record("sigma", found.sigma)
-    results.record("value", found.objective)
-    results.record("iterations", found.iterations)
+    results.record("sigma", fitted.sigma)
+    results.record("value", fitted.objective)
+    results.record("iterations", fitted.iterations)
     for name, array in (
         ("times", bands.times),
         ("states", bands.value),
-        ("covariance", found.covariance.matrix),
-        ("residuals", found.residuals),
+        ("covariance", fitted.covariance.matrix),
+        ("residuals", fitted.residuals),
     ):
         results.write(name, array)
-    results.once(lambda: draw(results, found, profiles, bands))
-    return found.converged
+    results.once(lambda: draw(results, fitted, profiles, bands))
+    return fitted.converged
 
 
 def draw(
     results: Results,
-    found: ds.inverse.Fit,
+    fitted: ds.inverse.Fit,
     profiles: ds.inverse.Profiles,
     bands: ds.inverse.Prediction,
 ) -> None:
@@ -160,16 +160,16 @@ def draw(
     fits.bands_figure(
         results.path("fit.png"),
         bands,
-        found.data.times,
-        found.data.values,
+        fitted.data.times,
+        fitted.data.values,
         time_label="year",
         value_labels=["hares [thousands]", "lynxes [thousands]"],
     )
     fits.profiles_figure(results.path("profiles.png"), profiles, units, columns=2)
     names = [name.replace("_", " ") for name in NAMES]
-    fits.correlation_figure(results.path("correlation.png"), names, found.correlation)
-    if found.starts is not None:
-        fits.waterfall_figure(results.path("waterfall.png"), found.starts)
+    fits.correlation_figure(results.path("correlation.png"), names, fitted.correlation)
+    if fitted.starts is not None:
+        fits.waterfall_figure(results.path("waterfall.png"), fitted.starts)
 
 
 if __name__ == "__main__":

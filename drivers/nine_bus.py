@@ -264,9 +264,9 @@ class Network:
         moved = [machines_at(*(values + 1e-30j * slopes[..., k])) for k in range(n)]
         state, state_p = np.empty(45), np.empty((45, n))
         state[:27], state[REAL], state[IMAGINARY] = unknowns.T.ravel(), v.real, v.imag
-        state_p[:27] = np.column_stack([each[0].imag.T.ravel() for each in moved]) / 1e-30
+        state_p[:27] = np.column_stack([machines[0].imag.T.ravel() for machines in moved]) / 1e-30
         state_p[REAL], state_p[IMAGINARY] = v_p.real, v_p.imag
-        references_p = np.column_stack([each[1].imag for each in moved]) / 1e-30
+        references_p = np.column_stack([machines[1].imag for machines in moved]) / 1e-30
         return Start(state, s.real[:3], references, state_p, s_p.real[:3], references_p)
 
     def _settled(self, start: Start) -> Start:
@@ -464,20 +464,20 @@ def study(config: Config, results: Results) -> bool:
     results.say("\n".join(gradient_table(config, network)))
     results.say(ds.optimize.result.HEADING)
     chosen = vars(config.optimizer)
-    found = ds.minimize(reduced, progress=lambda iterate, _x: results.say(iterate), **chosen)
-    results.say(found)
-    run = reduced.trajectory(found.x)
+    optimum = ds.minimize(reduced, progress=lambda iterate, _x: results.say(iterate), **chosen)
+    results.say(optimum)
+    run = reduced.trajectory(optimum.x)
     runs = {"before": before, "dispatched anew": run}
-    for label, each in runs.items():
-        hertz = each.u[:, SPEED] / (2.0 * np.pi)
+    for label, trajectory in runs.items():
+        hertz = trajectory.u[:, SPEED] / (2.0 * np.pi)
         results.say(f"{label}: {hertz.min():.3f} to {hertz.max():.3f} Hz")
-    results.record("value", found.value)
-    results.record("powers", dict(zip(names(config), found.x.array.tolist(), strict=False)))
+    results.record("value", optimum.value)
+    results.record("powers", dict(zip(names(config), optimum.x.array.tolist(), strict=False)))
     results.record("events", {crossing.name: crossing.t for crossing in before.crossings})
     results.write("times_dispatched", run.times)
     results.write("states_dispatched", run.u)
     results.once(lambda: draw(results, config, runs))
-    return found.converged
+    return optimum.converged
 
 
 def draw(results: Results, config: Config, runs: Mapping[str, ds.timestepping.Trajectory]) -> None:

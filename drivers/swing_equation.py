@@ -171,9 +171,9 @@ def study(config: Config, results: Results) -> bool:
     say_derivatives(config, results)
     chosen, reduced = vars(config.optimizer), functional(config, "power")
     results.say(f"\n{ds.optimize.result.HEADING}")
-    found = ds.minimize(reduced, progress=lambda iterate, _x: results.say(iterate), **chosen)
-    results.say(found)
-    power = float(found.x[0])
+    optimum = ds.minimize(reduced, progress=lambda iterate, _x: results.say(iterate), **chosen)
+    results.say(optimum)
+    power = float(optimum.x[0])
     results.say(f"  power          {config.power:g} -> {power:.6g}")
     results.say("\nsteps  iterations  optimum         power")
     for refinement in config.refinements:
@@ -184,24 +184,24 @@ def study(config: Config, results: Results) -> bool:
         results.say(line)
     powers = (config.power, power)
     latest = {}
-    for goal, each in ((goal, each) for goal in ("limit", "step") for each in powers):
-        latest[goal, each], iterates = latest_clearing(config, each, goal)
-        results.say(f"\nP = {each:.6g}: cleared at [s]   left ({goal})")
+    for goal, load in ((goal, load) for goal in ("limit", "step") for load in powers):
+        latest[goal, load], iterates = latest_clearing(config, load, goal)
+        results.say(f"\nP = {load:.6g}: cleared at [s]   left ({goal})")
         results.say("\n".join(f"{time:.12f}            {left:.1e}" for time, left in iterates))
-    facts = {"power": power, "value": found.value, "iterations": found.iterations}
+    facts = {"power": power, "value": optimum.value, "iterations": optimum.iterations}
     facts |= {f"latest_{goal}": latest[goal, power] for goal in ("limit", "step")}
     for name, fact in facts.items():
         results.record(name, fact)
-    results.write("values", found.history.value)
+    results.write("values", optimum.history.value)
     smooth = functional(config, "power", refinement=4)
     runs = {}
-    for name, each in zip(("before", "after"), powers, strict=True):
-        run = smooth.trajectory([each])
-        runs[each] = (run.times, run.u)
+    for name, load in zip(("before", "after"), powers, strict=True):
+        run = smooth.trajectory([load])
+        runs[load] = (run.times, run.u)
         results.write(f"{name}/times", run.times)
         results.write(f"{name}/states", run.u)
-    results.once(lambda: draw(config, results, runs, [latest["limit", each] for each in powers]))
-    return found.converged
+    results.once(lambda: draw(config, results, runs, [latest["limit", load] for load in powers]))
+    return optimum.converged
 
 
 def say_derivatives(config: Config, results: Results) -> None:
@@ -264,7 +264,10 @@ def tangents(config: Config, power: float, name: str, x: np.ndarray, mark: float
 
     reduced = functional(replace(config, power=power), name)
     values, derivatives = np.transpose(
-        [[value, slope[0]] for value, slope in (reduced.value_and_gradient([each]) for each in x)]
+        [
+            [value, slope[0]]
+            for value, slope in (reduced.value_and_gradient([value_of_x]) for value_of_x in x)
+        ]
     )
     some, label = slice(1, None, 3), "J(P)" if name == "power" else f"P = {power:.5g}"
     return Tangents(label, x, values, x[some], values[some], derivatives[some], mark)

@@ -129,7 +129,10 @@ def study(config: Config, results: Results) -> bool:
         results.say(f"{stepping.method:8s}  {orders[stepping.method]:.2f} (expected {expected})")
     results.record("orders", orders)
     results.once(lambda: draw(config, results, errors))
-    right = [orders[each.method] > each.resolved_method.order - 0.25 for each in config.stepping]
+    right = [
+        orders[stepping.method] > stepping.resolved_method.order - 0.25
+        for stepping in config.stepping
+    ]
     return evidence.passed and all(right)
 
 
@@ -187,8 +190,8 @@ def draw(config: Config, results: Results, errors: dict[str, np.ndarray]) -> Non
         moments=[crossing.t for crossing in run.crossings],
     )
     steps = {
-        each.method: [each.first_step / 2**k for k in range(config.refinements + 1)]
-        for each in config.stepping
+        stepping.method: [stepping.first_step / 2**k for k in range(config.refinements + 1)]
+        for stepping in config.stepping
     }
     figures.work_precision_figure(
         results.path("convergence.png"),

@@ -232,20 +232,22 @@ def study(config: Config, results: Results) -> bool:
 
     results.say(f"\n{ds.optimize.result.HEADING}  switches")
     restart = results.restart("minimisation.h5")
-    found = ds.minimize(reduced, restart=restart, progress=progress, **vars(config.optimizer))
-    results.say(found)
-    low, high = (float(each) for each in gather(found.x))
+    optimum = ds.minimize(reduced, restart=restart, progress=progress, **vars(config.optimizer))
+    results.say(optimum)
+    low, high = (float(threshold) for threshold in gather(optimum.x))
     results.say(f"  thresholds     {config.low:g}, {config.high:g} -> {low:.6g}, {high:.6g}")
-    run = reduced.trajectory(found.x)
+    run = reduced.trajectory(optimum.x)
     results.say(f"\n{run}")
-    facts = {"low": low, "high": high, "value": found.value, "iterations": found.iterations}
+    facts = {"low": low, "high": high, "value": optimum.value, "iterations": optimum.iterations}
     facts |= {"switches": [crossing.t for crossing in run.crossings], "counts": counts}
     for name, fact in facts.items():
         results.record(name, fact)
     results.write("times", run.times)
     results.write("sensor", [house.sensor.dot(state) for state in run.states])
     results.write("sensitivity", sensitivity(house, run))
-    moments = [(NAME[each.name], each.t, each.before) for each in run.crossings[-2:]]
+    moments = [
+        (NAME[crossing.name], crossing.t, crossing.before) for crossing in run.crossings[-2:]
+    ]
     moments = moments or [("end", float(run.times[-1]), run.final)]
     for name, _, state in moments:
         results.write(name, state)
@@ -255,7 +257,7 @@ def study(config: Config, results: Results) -> bool:
     switches = [crossing.t for crossing in run.crossings]
     shown = {name: f"{name}, t = {t:.3g} h" for name, t, _ in moments}
     results.once(lambda: draw(config, results, house.grid.spacing, switches, shown, (low, high)))
-    return found.converged
+    return optimum.converged
 
 
 def say_derivatives(config: Config, house: Room, results: Results) -> None:

@@ -58,10 +58,10 @@ def test_a_run_takes_a_sample_of_many_cases_and_all_of_few(collect):
 
 
 def test_runs_on_several_ranks_take_other_cases(collect):
-    one, two, three = collect(), collect(ranks=2), collect(ranks=3)
+    alone, two, three = collect(), collect(ranks=2), collect(ranks=3)
     assert counts(two) == [4, 1, 1]
     assert counts(three) == [2, 1, 1]
-    together = {test: one[test] | two[test] | three[test] for test in one}
+    together = {test: alone[test] | two[test] | three[test] for test in alone}
     assert counts(together) == [6 + 4 + 2, 2 + 1 + 1, 1]
 
 

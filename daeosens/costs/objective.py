@@ -166,12 +166,12 @@ class Terminal:
     def lower(self, problem: Problem, final_time: float) -> Cost:
         """Return one scalar at the final time."""
         scalar = callback_of(
-            self, problem, "terminal", self.value, self._given, branches=self.branches
+            self, problem, "terminal", self.value, self._derivatives, branches=self.branches
         )
         return Cost(points=((final_time, 1.0, scalar),))
 
     @cached_property
-    def _given(self) -> Derivatives:
+    def _derivatives(self) -> Derivatives:
         return Derivatives(
             self.gradient_u, self.gradient_p, self.value_t, self.hessian_product, self.hessian_t
         )

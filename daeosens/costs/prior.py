@@ -92,7 +92,7 @@ class Prior:
         """Return (name, mean, sigma) of each number meant, of those known."""
         names = self.numbers(known)
         means, sigmas = (
-            _each(finite_array(values, f"prior {word}"), names, f"prior {word}").tolist()
+            _for_all(finite_array(values, f"prior {word}"), names, f"prior {word}").tolist()
             for word, values in (("mean", self.mean), ("sigma", self.sigma))
         )
         return list(zip(names, means, sigmas, strict=True))
@@ -125,8 +125,8 @@ class Prior:
                     expected=", ".join(known),
                     remedy=nearest(name, known),
                 )
-        mean = _each(finite_array(self.mean, "prior mean"), names, "prior mean")
-        sigma = _each(sigma, names, "prior sigma")
+        mean = _for_all(finite_array(self.mean, "prior mean"), names, "prior mean")
+        sigma = _for_all(sigma, names, "prior sigma")
         return NumbersPriorResidual(
             names,
             [known.index(name) for name in names],
@@ -143,7 +143,7 @@ class Prior:
     __mul__ = __rmul__ = multiple
 
 
-def _each(values: Array, numbers: Sequence[str], name: str) -> Array:
+def _for_all(values: Array, numbers: Sequence[str], name: str) -> Array:
     """Return the values, one for each number, by rows of a block; a single one stands for all."""
     count = len(numbers)
     admitted: list[tuple[int, ...]] = [(count,)]

@@ -170,7 +170,7 @@ def load(path: Path, identity: Mapping[str, str], comm: PETSc.Comm) -> Saved | N
         On every rank: not a restart file, or one of another problem; a folder that is not there, or
         that cannot be written to.
     """
-    saved = _on_first_rank(comm, lambda: _found(path))
+    saved = _on_first_rank(comm, lambda: _saved_in(path))
     if saved is None:
         return None
     names = {*identity, *saved.identity}
@@ -267,7 +267,7 @@ def _refuse_other_writer(path: Path) -> None:
     )
 
 
-def _found(path: Path) -> Saved | None:
+def _saved_in(path: Path) -> Saved | None:
     folder = path.absolute().parent
     if not os.access(folder, os.W_OK):
         problem = "cannot be written to" if folder.is_dir() else "is not there"

@@ -169,12 +169,12 @@ def delayed(
     of_lags, of_past = ODE(lags, d, names).batch, ODE(past, n, names).batch
     assert of_lags is not None
     assert of_past is not None
-    found = Delays(
+    delay_functions = Delays(
         tuple(name for name, _ in delays), rates, of_lags, of_past, rate, lag, history_at
     )
 
     def start_rate(t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
-        write(out, rate(found.start(t, read(u), p), p))
+        write(out, rate(delay_functions.start(t, read(u), p), p))
 
     never = refused("rhs", NOT_DELAYED)
     return replace(
@@ -193,7 +193,7 @@ def delayed(
         batch=None,
         branches=None,
         sources={},
-        delays=found,
+        delays=delay_functions,
     )
 
 
@@ -214,10 +214,10 @@ def refuse_signature(rhs: Callable[..., Any]) -> None:
         parameters = inspect.signature(rhs).parameters.values()
     except (TypeError, ValueError):  # what is written in C
         return
-    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return
-    positional = [each for each in parameters if each.kind in (0, 1)]
-    needed = sum(each.default is each.empty for each in positional)
+    positional = [parameter for parameter in parameters if parameter.kind in (0, 1)]
+    needed = sum(parameter.default is parameter.empty for parameter in positional)
     if needed <= 4 <= len(positional):
         return
     if needed == 5:

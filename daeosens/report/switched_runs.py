@@ -131,7 +131,9 @@ def switching_figure(
                     f"values of shape {np.shape(course.values)}",
                     expected="as many times as values",
                 )
-    names = [name for row in rows for name in (*(each.name for each in row.courses), *row.levels)]
+    names = [
+        name for row in rows for name in (*(course.name for course in row.courses), *row.levels)
+    ]
     colors = {
         name: COLORS[k % len(COLORS)] for k, name in enumerate(dict.fromkeys(filter(None, names)))
     }

@@ -287,7 +287,7 @@ class _Steps:
             if known or length == 0.0:
                 ends = known[k].tolist() if known and length else [1.0]
                 for part, to in itertools.pairwise([0.0, *ends]):
-                    self._one((to - part) * length, part, to, piece)
+                    self._take((to - part) * length, part, to, piece)
             elif self._stepping.adaptive:
                 size = self._adaptive(size, piece)
             else:
@@ -295,7 +295,7 @@ class _Steps:
                 longest = min(self._stepping.dt, shortest)
                 parts = max(1, int(np.ceil(length / longest - EQUAL)))
                 for i in range(parts):
-                    self._one(length / parts, i / parts, (i + 1) / parts, piece)
+                    self._take(length / parts, i / parts, (i + 1) / parts, piece)
 
     def _adaptive(self, size: float, piece: tuple[Any, ...]) -> float:
         """Take the steps of a piece by their errors; return the size for the next one."""
@@ -320,7 +320,7 @@ class _Steps:
             self._refuse_many(len(self.sizes) + 1)
             to = 1.0 if h == left else (done + h) / length
             try:
-                error = self._one(h, done / length, to, piece, (rtol, atol))
+                error = self._take(h, done / length, to, piece, (rtol, atol))
             except NotFiniteError:
                 if 0.25 * h <= 4.0 * self._rounding:
                     raise
@@ -335,7 +335,7 @@ class _Steps:
             done = length if h == left else done + h
         return size
 
-    def _one(
+    def _take(
         self,
         h: float,
         part: float,

@@ -67,10 +67,10 @@ def _wrapper(generated: Generated) -> str:
         "  double returned_ = 0.0;",
     ]
     if generated.held is not None:
-        given = ", ".join(("t", "u", "p", *([DATA] if DATA in inputs else [])))
+        inputs_of_constants = ", ".join(("t", "u", "p", *([DATA] if DATA in inputs else [])))
         lines += [
             f"  double {HELD}[{generated.held.symbols.numel()}];",
-            f"  {_found(generated.held)}({given}, {HELD});",
+            f"  {_name_of_finder(generated.held)}({inputs_of_constants}, {HELD});",
         ]
     call = [f"arg_[{k}] = {'&t' if name == 't' else name};" for k, name in enumerate(inputs)]
     call += [f"res_[{k}] = {name};" for k, name in enumerate(filled)]
@@ -91,7 +91,7 @@ def _wrapper(generated: Generated) -> str:
     return "\n".join([*lines, "}"])
 
 
-def _found(held: Held) -> str:
+def _name_of_finder(held: Held) -> str:
     return f"find_{held.name}"
 
 
@@ -102,17 +102,17 @@ def _finder(held: Held) -> str:
         max(getattr(function, f"sz_{kind}")() for function in functions)
         for kind in ("arg", "res", "iw", "w")
     )
-    given = ["t", "u", "p", *([DATA] if held.start.n_in() > 3 else [])]
-    arguments = ", ".join(f"const double *{name}" for name in given[1:])
-    n, size = len(given), held.start.numel_out(0)
+    names = ["t", "u", "p", *([DATA] if held.start.n_in() > 3 else [])]
+    arguments = ", ".join(f"const double *{name}" for name in names[1:])
+    n, size = len(names), held.start.numel_out(0)
     return "\n".join(
         [
-            f"static void {_found(held)}(double t, {arguments}, double *{HELD}) {{",
+            f"static void {_name_of_finder(held)}(double t, {arguments}, double *{HELD}) {{",
             f"  double w_[{w + 1}], point[{size + 1}], next[{size + 1}], change = 0.0;",
             f"  casadi_int iw_[{iw + 1}];",
             f"  const double *arg_[{arg + 1}];",
             f"  double *res_[{res + 1}];",
-            *(f"  arg_[{k}] = {'&t' if name == 't' else name};" for k, name in enumerate(given)),
+            *(f"  arg_[{k}] = {'&t' if name == 't' else name};" for k, name in enumerate(names)),
             "  res_[0] = point;",
             f"  {held.start.name()}(arg_, res_, iw_, w_, 0);",
             f"  for (int k = 0; k < {ITERATIONS}; ++k) {{",

@@ -73,7 +73,7 @@ class Held:
     step: Any
     values: Any
 
-    def found(self, *inputs: Any) -> Any:
+    def constants(self, *inputs: Any) -> Any:
         """Return the constants at numbers (t, u, p), evaluated by CasADi."""
         point = self.start(*inputs)
         for k in range(ITERATIONS):

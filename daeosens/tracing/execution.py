@@ -138,7 +138,7 @@ def _interpreted(generated: Generated) -> Callable[..., Any]:
             )
         inputs = [np.asarray(argument) for argument in arguments]
         if generated.held is not None:
-            inputs.append(generated.held.found(*(inputs[k] for k in of_held)))
+            inputs.append(generated.held.constants(*(inputs[k] for k in of_held)))
         outputs = function.call(inputs)
         arrays = [np.array(output, dtype=float) for output in outputs]
         results: list[Any] = [array[:, 0] for array in arrays]

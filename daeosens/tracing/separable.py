@@ -61,15 +61,15 @@ class SeparableRhs:
         u(t - tau) is its Taylor polynomial around the delay at which it was taken, so that two
         derivatives in the delay are exact.
         """
-        given = self.symbols
+        symbols = self.symbols
         late: list[Any] = []
         for k, place in enumerate(self.delays):
-            longer = given["p"][place] - given["held"][place]
-            z0, z1, z2 = (given[f"z{j}"][k * self.n : (k + 1) * self.n] for j in range(3))
+            longer = symbols["p"][place] - symbols["held"][place]
+            z0, z1, z2 = (symbols[f"z{j}"][k * self.n : (k + 1) * self.n] for j in range(3))
             late.append(z0 - z1 * longer + 0.5 * z2 * longer**2)
         graph = self.graph
         f = casadi.Function("f", [graph.t, graph.u, graph.p], [graph.value])
-        return casadi.densify(f(given["t"], casadi.vertcat(given["u"], *late), given["p"]))
+        return casadi.densify(f(symbols["t"], casadi.vertcat(symbols["u"], *late), symbols["p"]))
 
     @cached_property
     def used(self) -> npt.NDArray[np.bool_]:
@@ -86,7 +86,7 @@ class SeparableRhs:
         result = np.zeros((len(self.names),) * 2, dtype=bool)
         if columns.size:
             entries = casadi.jacobian(_entries(by_p), p).sparsity()
-            rows, seconds = (np.array(each, dtype=int) for each in entries.get_triplet())
+            rows, seconds = (np.array(triplet, dtype=int) for triplet in entries.get_triplet())
             result[columns[rows], seconds] = True
         return result | result.T
 
@@ -177,21 +177,21 @@ class PointValues:
 
     @cached_property
     def _second(self) -> Any:
-        given, w = self.rhs.symbols, casadi.SX.sym("w", self.rhs.n)
-        by_p = casadi.jtimes(self.rhs.value, given["p"], w, True)
-        whole = casadi.jacobian(by_p, given["p"])
+        symbols, w = self.rhs.symbols, casadi.SX.sym("w", self.rhs.n)
+        by_p = casadi.jtimes(self.rhs.value, symbols["p"], w, True)
+        whole = casadi.jacobian(by_p, symbols["p"])
         rows, columns = [*self.linear, *self.others], [*self.others]
         block = casadi.densify(whole[rows, columns]) if columns else casadi.SX(len(rows), 0)
-        inputs = [*given.values(), w]
+        inputs = [*symbols.values(), w]
         function = casadi.Function("second", inputs, [block])
-        names = [*given]
+        names = [*symbols]
         kept = [names.index("held"), names.index("p")]
         return function.map("second_sum", "serial", self.count, kept, [0])
 
     def _mapped(self, name: str, outputs: list[Any]) -> Any:
-        given = self.rhs.symbols
-        function = casadi.Function(name, list(given.values()), outputs)
-        names = [*given]
+        symbols = self.rhs.symbols
+        function = casadi.Function(name, list(symbols.values()), outputs)
+        names = [*symbols]
         kept = [names.index("held"), names.index("p")]
         return function.map(f"{name}_all", "serial", self.count, kept, [])
 
@@ -212,7 +212,7 @@ class PointValues:
     @staticmethod
     def prepared(points: Sequence[Array]) -> Any:
         """Return points as the functions take them fastest."""
-        return [casadi.DM(each) for each in points]
+        return [casadi.DM(array) for array in points]
 
 
 def separable(graph: Graph, names: tuple[str, ...]) -> SeparableRhs:

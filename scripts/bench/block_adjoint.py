@@ -115,7 +115,9 @@ def main() -> None:
     arguments = parser.parse_args()
     head = ("vectors", "arrays", "ratio")
     print(f"{'':>27}{'one cost':>27}{'all outputs':>27}")
-    print(f"{'n':>5}{'taken':>8}{'forward':>14}" + "".join(f"{each:>9}" for each in (*head, *head)))
+    print(
+        f"{'n':>5}{'taken':>8}{'forward':>14}" + "".join(f"{title:>9}" for title in (*head, *head))
+    )
     rows: list[Row] = []
     for n in arguments.sizes:
         row = measure(n, arguments.repeat)

@@ -218,8 +218,8 @@ MEMORY = Case(
 )
 
 CASES: dict[str, Case | Script] = {
-    each.name: each
-    for each in (
+    case.name: case
+    for case in (
         LOTKA_VOLTERRA,
         MANY_PARAMETERS,
         STIFF,

@@ -69,8 +69,8 @@ class Model:
             rhs_t="autonomous",
         )
         value, by_state = (
-            Native(ctypes.cast(getattr(models, each), ctypes.c_void_p).value or 0, keeps=models)
-            for each in ("first", gradient)
+            Native(ctypes.cast(getattr(models, name), ctypes.c_void_p).value or 0, keeps=models)
+            for name in ("first", gradient)
         )
         self.cost = Terminal(value, by_state, "independent")
 
@@ -116,12 +116,12 @@ class Model:
 
 def least(calls: Sequence[Callable[[], Any]], repeat: int) -> list[float]:
     """Return the least seconds of each call, measured in turn."""
-    found = [min(_seconds(call, 1) for _ in range(10)) for call in calls]
-    counts = [max(1, int(ENOUGH / each)) for each in found]
+    seconds = [min(_seconds(call, 1) for _ in range(10)) for call in calls]
+    counts = [max(1, int(ENOUGH / duration)) for duration in seconds]
     for _ in range(40 * repeat):
         for k, (call, count) in enumerate(zip(calls, counts, strict=True)):
-            found[k] = min(found[k], _seconds(call, count))
-    return found
+            seconds[k] = min(seconds[k], _seconds(call, count))
+    return seconds
 
 
 def _seconds(call: Callable[[], Any], count: int) -> float:
@@ -144,16 +144,16 @@ def steps_of(model: Model, stepping: Stepping, repeat: int) -> Row:
         ),
     )
     calls: list[Callable[[], Any]] = []
-    for each in (long, short):
-        calls.append(lambda each=each: solve(model.problem, model.start, model.p, each).n_steps)
-        calls.append(model.program(each, gradients=False))
+    for span in (long, short):
+        calls.append(lambda span=span: solve(model.problem, model.start, model.p, span).n_steps)
+        calls.append(model.program(span, gradients=False))
     counts = [call() for call in calls]
     if counts[::2] != counts[1::2]:
         raise RuntimeError(f"{model.name}, {stepping.method}: other steps in C: {counts}")
     times = least(calls, repeat)
     more = counts[0] - counts[2]
-    each = [1e6 * (times[k] - times[k + 2]) / more for k in range(2)]
-    return Row("step", model.name, stepping.method, counts[0], *each)
+    span = [1e6 * (times[k] - times[k + 2]) / more for k in range(2)]
+    return Row("step", model.name, stepping.method, counts[0], *span)
 
 
 def calls_of(model: Model, repeat: int) -> list[Row]:
@@ -184,7 +184,7 @@ def calls_of(model: Model, repeat: int) -> list[Row]:
         in_c,
         value_and_gradient,
     ]
-    times = [1e6 * each for each in least(calls, repeat)]
+    times = [1e6 * duration for duration in least(calls, repeat)]
     tasks = (("run", 0, 1), ("run and gradient", 2, 3), ("Reduced", 4, 3))
     return [Row(task, model.name, "rk4", 10, times[a], times[b]) for task, a, b in tasks]
 

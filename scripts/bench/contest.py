@@ -162,14 +162,14 @@ def hold(
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
 
-        def started(one: Contestant) -> Process:
-            python = peers if one.peer else sys.executable
-            words = Path(folder) / f"{one.module}.txt"
-            given = one, python, limits.patience, words, environment or {}
-            return stack.enter_context(Process(*given))
+        def started(contestant: Contestant) -> Process:
+            python = peers if contestant.peer else sys.executable
+            words = Path(folder) / f"{contestant.module}.txt"
+            arguments = contestant, python, limits.patience, words, environment or {}
+            return stack.enter_context(Process(*arguments))
 
         exact = started(reference) if reference else None
-        processes = [started(one) for one in contestants]
+        processes = [started(contestant) for contestant in contestants]
         for setting in settings:
             known: dict[str, Any] = {}
             if exact is not None:
@@ -179,10 +179,10 @@ def hold(
                     rows.append(Row(dict(setting), exact.contestant.name, "", note=exact.note))
                     report(rows[-1])
                     continue
-            found = _measure(dict(setting), processes, limits, known, tasks, Path(folder))
-            for row in found:
+            measured = _measure(dict(setting), processes, limits, known, tasks, Path(folder))
+            for row in measured:
                 report(row)
-            rows += found
+            rows += measured
     return rows
 
 
@@ -207,12 +207,12 @@ def _measure(
             row = Row(setting, name, task)
             rows.append(row)
             first = process.ask(ask="first", task=task)
-            found, row.megabytes = _result(process, task, folder) if first else (None, None)
-            if found is None:
+            computed, row.megabytes = _result(process, task, folder) if first else (None, None)
+            if computed is None:
                 row.note = process.note
             else:
                 row.first = answer["seconds"] + first["seconds"]
-                row.error = _distance(found, known.setdefault(task, found))
+                row.error = _distance(computed, known.setdefault(task, computed))
                 running.append((process, row, []))
     for _ in range(limits.turns):
         for process, row, seconds in running:
@@ -234,7 +234,7 @@ def _result(process: Process, task: str, folder: Path) -> tuple[Any, float | Non
     return (np.load(path) if answer else None), answer.get("megabytes")
 
 
-def _distance(found: Any, exact: Any) -> float | None:
-    if found.shape != exact.shape:
-        raise ValueError(f"results of shapes {found.shape} and {exact.shape}")
-    return float(np.linalg.norm(found - exact) / (np.linalg.norm(exact) or 1.0))
+def _distance(computed: Any, exact: Any) -> float | None:
+    if computed.shape != exact.shape:
+        raise ValueError(f"results of shapes {computed.shape} and {exact.shape}")
+    return float(np.linalg.norm(computed - exact) / (np.linalg.norm(exact) or 1.0))

@@ -172,10 +172,10 @@ def measure(seed: int, repeat: int) -> Row:
     first: dict[str, float] = {}
     for engine in (*ENGINES, "auto"):
         try:
-            first[engine], found = timed(compute, engine, 1)
+            first[engine], outcome = timed(compute, engine, 1)
         except UnsupportedError:
             continue
-        chosen = (found[0] if isinstance(found, list) else found).engine
+        chosen = (outcome[0] if isinstance(outcome, list) else outcome).engine
     took = {engine: seconds for engine, seconds in first.items() if seconds > LONG}
     short = {engine: seconds for engine, seconds in first.items() if seconds <= LONG}
     for _ in range(repeat):
@@ -197,10 +197,10 @@ def measure(seed: int, repeat: int) -> Row:
 
 def timed(compute: Callable[[Any], Any], engine: str, calls: int) -> tuple[float, Any]:
     """Return the processor time of a call [s], and its result."""
-    begin, found = time.process_time(), None
+    begin, outcome = time.process_time(), None
     for _ in range(calls):
-        found = compute(engine)
-    return (time.process_time() - begin) / calls, found
+        outcome = compute(engine)
+    return (time.process_time() - begin) / calls, outcome
 
 
 def main() -> None:

@@ -151,16 +151,16 @@ def measure(system: System, method: str, tolerances: dict[str, float], repeat: i
             sweep[k].append(1e6 * (time.process_time() - middle))
             forward[k].append(1e6 * (middle - begin))
             trajectories.append(trajectory)
-    single, double, far, _ = (each.n_steps for each in trajectories)
+    single, double, far, _ = (trajectory.n_steps for trajectory in trajectories)
     count = len(trajectories[3].crossings)
 
     def compared(times: list[list[float]]) -> tuple[float, float, float]:
         """Return the time of a step, and what watching a step and an event cost in steps."""
-        one, two, watched, happened = (np.array(each[1:]) for each in times)
-        step = (two - one) / (double - single)
+        short, long, watched, happened = (np.array(samples[1:]) for samples in times)
+        step = (long - short) / (double - single)
         return (
             float(np.median(step)),
-            float(np.median((watched - one) / far / step)),
+            float(np.median((watched - short) / far / step)),
             float(np.median((happened - watched) / count / step)),
         )
 

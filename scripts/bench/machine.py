@@ -60,13 +60,13 @@ def installed() -> dict[str, str]:
 
 def versions(*interpreters: str) -> dict[str, str]:
     """Return the versions of packages over all interpreters, the first one's where both have it."""
-    found: dict[str, str] = {}
+    by_package: dict[str, str] = {}
     for interpreter in interpreters:
         lines = subprocess.run(
             [interpreter, str(Path(__file__))], capture_output=True, text=True, check=True
         ).stdout.splitlines()
-        found = dict(line.split(" ") for line in lines) | found
-    return found
+        by_package = dict(line.split(" ") for line in lines) | by_package
+    return by_package
 
 
 if __name__ == "__main__":

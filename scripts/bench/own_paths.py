@@ -273,13 +273,13 @@ SWITCHES = [
 def doing_without(switch: Switch) -> Generator[None]:
     """Replace the own code."""
     patches = [patch(name, value) for name, value in switch.replaced]
-    for each in patches:
-        each.start()
+    for replacement in patches:
+        replacement.start()
     try:
         yield
     finally:
-        for each in patches:
-            each.stop()
+        for replacement in patches:
+            replacement.stop()
 
 
 def measure(switch: Switch, repeat: int) -> list[Row]:

@@ -59,9 +59,9 @@ def _contest(case: Case, entries: list[dict[str, Any]], folder: Path) -> list[st
         if draw(figure, rows, folder / image):
             words = f"{case.title}: {figure.task}, {figure.y} against {figure.x}"
             parts.append(f"![{words}]({image})\n")
-    found = notes(rows)
-    if found:
-        parts.append("Not measured:\n\n" + "".join(f"- {note}\n" for note in found))
+    remarks = notes(rows)
+    if remarks:
+        parts.append("Not measured:\n\n" + "".join(f"- {note}\n" for note in remarks))
     return parts
 
 

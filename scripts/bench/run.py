@@ -36,7 +36,7 @@ QUICK = Limits(turns=1, budget=0.1)
 
 def chosen(case: Case, where: Sequence[str], *, quick: bool) -> tuple[Mapping[str, Any], ...]:
     """Return the settings that have all the values of ``where`` ("N=10"), as tables write them."""
-    pairs = [each.partition("=") for each in where]
+    pairs = [condition.partition("=") for condition in where]
     return tuple(
         setting
         for setting in (case.quick if quick else case.settings)

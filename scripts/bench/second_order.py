@@ -215,15 +215,17 @@ def compare_engines(n: int, method: str, repeat: int) -> FullHessian:
     cost = half_square(problem)
     units = [(row, None) for row in np.eye(n)] + [(None, row) for row in np.eye(n)]
     times: dict[str, list[float]] = {"vectors": [], "arrays": []}
-    found: dict[str, Any] = {}
+    hessians: dict[str, Any] = {}
     for _ in range(repeat):
         for engine, log in times.items():
             begin = time.process_time()
             products = hessian_sweep(run, cost, units, engine=engine)  # type: ignore[arg-type]
             log.append(1e3 * (time.process_time() - begin))
-            found[engine] = np.array([np.append(product.u0, product.p) for product in products])
+            hessians[engine] = np.array([np.append(product.u0, product.p) for product in products])
     steps, block = (statistics.median(log) for log in times.values())
-    difference = abs(found["arrays"] - found["vectors"]).max() / abs(found["vectors"]).max()
+    difference = (
+        abs(hessians["arrays"] - hessians["vectors"]).max() / abs(hessians["vectors"]).max()
+    )
     return FullHessian(n, method, run.n_steps, steps, block, float(difference))
 
 

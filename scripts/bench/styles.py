@@ -76,7 +76,7 @@ def main() -> None:
             milliseconds(lambda run=run, cost=cost: ds.adjoint(run, cost)),
             milliseconds(lambda run=run: ds.sensitivities(run)),
         )
-        print(f"{name:<14}" + "".join(f"{each:>9.3g}" for each in times))
+        print(f"{name:<14}" + "".join(f"{milliseconds:>9.3g}" for milliseconds in times))
 
 
 if __name__ == "__main__":

@@ -69,15 +69,15 @@ def contest_table(rows: Sequence[Row], quantity: str) -> str:
     names = list(dict.fromkeys(row.contestant for row in rows))
     cells: dict[tuple[str, str], dict[str, str]] = {}
     for row in rows:
-        found = cells.setdefault((words(row.setting), row.task), {})
+        line = cells.setdefault((words(row.setting), row.task), {})
         if row.milliseconds is None:
             continue
         text = number(getattr(row, quantity), ".3g")
         if quantity == "milliseconds":
             text += f" ({number(row.ratio, '.2g')}x) {number(row.error, '.0e')}"
-        found[row.contestant] = text
+        line[row.contestant] = text
     lines = (
-        [*key, *(found.get(name, "") for name in names)] for key, found in cells.items() if found
+        [*key, *(texts.get(name, "") for name in names)] for key, texts in cells.items() if texts
     )
     return markdown(["setting", "task", *names], lines)
 
@@ -99,12 +99,12 @@ def accuracy_table(rows: Sequence[Row], panel: str) -> str:
     measured: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
     for row in rows:
         if row.error and row.milliseconds:
-            found = measured.setdefault((number(row.setting[panel]), row.task), {})
-            found.setdefault(row.contestant, []).append((row.error, row.milliseconds))
+            by_contestant = measured.setdefault((number(row.setting[panel]), row.task), {})
+            by_contestant.setdefault(row.contestant, []).append((row.error, row.milliseconds))
     lines: list[list[str]] = []
-    for key, found in measured.items():
+    for key, by_contestant in measured.items():
         for error in ACCURACIES:
-            times = [time_to(error, found.get(name, ())) for name in names]
+            times = [time_to(error, by_contestant.get(name, ())) for name in names]
             ratios = [a / times[0] if a and times[0] else None for a in times]
             cells = (
                 f"{number(a, '.3g')} ({number(b, '.2g')}x)" if b else number(a, ".3g")
@@ -119,9 +119,9 @@ def time_to(error: float, points: Sequence[tuple[float, float]]) -> float | None
 
     ``points`` (error, time) are those of falling tolerances, joined by lines in logarithms.
     """
-    times = [time for found, time in points if found <= error]
-    for one, other in pairwise(points):
-        (least, there), (most, elsewhere) = sorted((one, other))
+    times = [time for reached, time in points if reached <= error]
+    for point, following in pairwise(points):
+        (least, there), (most, elsewhere) = sorted((point, following))
         if least < error < most:
             part = log(error / least) / log(most / least)
             times.append(there * (elsewhere / there) ** part)
@@ -148,7 +148,7 @@ def _summary(rows: Sequence[Row], settings: list[dict[str, Any]]) -> str:
         if all(setting.get(name) == value for setting in settings)
     }
     like = [row.setting for row in rows if shared.items() <= row.setting.items()]
-    if shared and all(each in settings for each in like):
+    if shared and all(setting in settings for setting in like):
         return words(shared)
     return "; ".join(dict.fromkeys(map(words, settings)))
 

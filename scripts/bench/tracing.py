@@ -58,7 +58,7 @@ def measure(name: str, rhs: Callable[..., Any], size: int, repeat: int) -> Row:
                 start = time.perf_counter()
                 model = ds.trace(rhs, size, shapes)
                 times.append(time.perf_counter() - start)
-            library = sum(each.stat().st_size for each in Path(folder).rglob("*.so")) / 1000
+            library = sum(file.stat().st_size for file in Path(folder).rglob("*.so")) / 1000
     return Row(name, model.n_parameters, min(first), min(again), library)
 
 

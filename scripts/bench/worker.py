@@ -93,9 +93,9 @@ class Worker:
     def result(self, task: str, path: str) -> dict[str, Any]:
         """Save what a task returns, and tell the most memory it took beyond the idle process."""
         forget_peak()
-        found = np.asarray(ready(self._task(task))())
+        result = np.asarray(ready(self._task(task))())
         peak = memory("VmHWM") - self._idle
-        np.save(path, found)
+        np.save(path, result)
         return {"megabytes": peak}
 
     def _task(self, name: str) -> Task:

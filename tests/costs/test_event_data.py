@@ -83,7 +83,7 @@ def reduced(method, objective=MISFIT):
 
 def test_value_is_that_of_the_crossings():
     run = solve(BALL, START, TRUTH, stepping("rk4"))
-    bounces = [each for each in run.crossings if each.name == "bounce"]
+    bounces = [crossing for crossing in run.crossings if crossing.name == "bounce"]
     assert len(bounces) >= 3
     r = (np.array([bounce.t for bounce in bounces[:3]]) - TIMES) / [0.02, 0.03, 0.05]
     assert evaluate(run, IMPACTS) == pytest.approx(0.5 * r @ r, rel=1e-13)
@@ -155,7 +155,7 @@ def test_hessian_with_derivatives_that_are_given():
     def observe(t, u, p):
         return np.array([u[1] * t**2 * p[2], u[0] + np.sin(t) * p[1]])
 
-    given = {
+    derivatives = {
         "observe_t": lambda t, u, p: np.array([2 * t * u[1] * p[2], np.cos(t) * p[1]]),
         "observe_u": lambda t, u, p: np.array([[0 * t, t**2 * p[2]], [1 + 0 * t, 0 * t]]),
         "observe_p": lambda t, u, p: np.array(
@@ -166,7 +166,7 @@ def test_hessian_with_derivatives_that_are_given():
     data = [[0.3, 0.2], [1.0, -0.4]]
     products = [
         hessian_product(run, EventData("bounce", data, 0.3, observe, **keywords), dp=[1, 2, -1, 3])
-        for keywords in ({}, given)
+        for keywords in ({}, derivatives)
     ]
     np.testing.assert_allclose(products[0].p, products[1].p, rtol=1e-11)
     np.testing.assert_allclose(products[0].u0, products[1].u0, rtol=1e-11)
@@ -238,10 +238,10 @@ def test_gravity_and_restitution_are_those_of_the_closed_form():
         slopes = np.array([impacts(p + 1e-30j * unit).imag / 1e-30 for unit in np.eye(2)]).T
         p = p - np.linalg.lstsq(slopes, impacts(p) - data, rcond=None)[0]
     functional = plain(data, sigma, [9.0, 0.8])
-    found = minimize(functional, method="brgn", gradient_tolerance=1e-9)
-    assert found.converged
-    np.testing.assert_allclose(found.x.array, p, rtol=1e-10)
-    known = covariance(functional, found.x, hessian="gauss_newton")
+    optimum = minimize(functional, method="brgn", gradient_tolerance=1e-9)
+    assert optimum.converged
+    np.testing.assert_allclose(optimum.x.array, p, rtol=1e-10)
+    known = covariance(functional, optimum.x, hessian="gauss_newton")
     expected = sigma**2 * np.linalg.inv(slopes.T @ slopes)
     np.testing.assert_allclose(known.matrix, expected, rtol=1e-4)
 
@@ -252,9 +252,9 @@ def test_trial_point_with_too_few_impacts_is_a_failed_solve_that_is_survived():
     functional = plain(noisy(0.0), 1e-3, [14.0, 0.85], t_end=2.95)
     with pytest.raises(SolveError, match='event "hit" happened 4 times, number 4 is wanted'):
         functional.value([9.0, 0.85])
-    found = minimize(functional, method="brgn", gradient_tolerance=1e-6)
-    assert found.failed_solves > 0
-    np.testing.assert_allclose(found.x.array, [9.81, 0.85], rtol=1e-6)
+    optimum = minimize(functional, method="brgn", gradient_tolerance=1e-6)
+    assert optimum.failed_solves > 0
+    np.testing.assert_allclose(optimum.x.array, [9.81, 0.85], rtol=1e-6)
 
 
 def test_start_with_too_few_impacts_is_named():
@@ -394,8 +394,8 @@ def test_times_of_switches_on_any_number_of_ranks():
         assert duality(run, misfit) < 1e-12
         answers.append([[gradient.value], gradient.p, gradient.gather()[0]])
         for product in (gauss_newton_product, hessian_product):
-            found = product(run, misfit, dp=[0.3, -0.2, 0.5])
-            answers[-1] += [found.p, found.gather()[0]]
+            multiplied = product(run, misfit, dp=[0.3, -0.2, 0.5])
+            answers[-1] += [multiplied.p, multiplied.gather()[0]]
         with pytest.raises(UnsupportedError, match="states observed at events of a PETSc-style"):
             EventData("hot", [1.0], 1.0, lambda t, u, p: u).lower(problem, 3.0)
     for ours, alone in zip(*answers, strict=True):

@@ -119,11 +119,11 @@ def test_derivatives_are_those_of_the_program(method):
     ours = np.concatenate([gradient.u0, gradient.p])
     np.testing.assert_allclose(ours, reference, rtol=1e-12, atol=1e-13)
     assert abs(gradient.value - value_of(run, x)) < 1e-13
-    one, other = rng.standard_normal((2, 8))
-    product = hessian_product(run, COST, one[:2], one[2:])
+    direction, other = rng.standard_normal((2, 8))
+    product = hessian_product(run, COST, direction[:2], direction[2:])
     h, weights = 1e-3, {1: 0.75, 2: -0.15, 3: 1 / 60}
     bend = sum(
-        sign * weight * slope(x + sign * j * h * one, other)
+        sign * weight * slope(x + sign * j * h * direction, other)
         for j, weight in weights.items()
         for sign in (1, -1)
     )
@@ -149,10 +149,10 @@ def test_hessians_are_symmetric_and_rows_share_a_sweep():
     run = at(make(), np.concatenate([U0, P0]), Stepping((0.0, 3.0), "rk4", dt=0.1))
     units = np.eye(8)
     products = hessian_product(run, COST, units[:, :2], units[:, 2:])
-    matrix = np.array([np.concatenate([each.u0, each.p]) for each in products])
+    matrix = np.array([np.concatenate([row.u0, row.p]) for row in products])
     np.testing.assert_allclose(matrix, matrix.T, atol=1e-12)
-    one = hessian_product(run, COST, units[3, :2], units[3, 2:])
-    np.testing.assert_allclose(one.p, products[3].p, atol=1e-13)
+    alone = hessian_product(run, COST, units[3, :2], units[3, 2:])
+    np.testing.assert_allclose(alone.p, products[3].p, atol=1e-13)
 
 
 @pytest.mark.parametrize("sizes", [{"dt": 0.1}, {"rtol": 1e-8}])
@@ -172,8 +172,8 @@ def test_full_matrices_by_tangents_and_adjoints():
     for time in (None, 1.1):
         rows = sensitivities(run, time)
         columns = tangent(run, units[:, :2], units[:, 2:])
-        found = [each.final if time is None else each.at(time) for each in columns]
-        matrix = np.array([vec.array for vec in found]).T
+        ends = [column.final if time is None else column.at(time) for column in columns]
+        matrix = np.array([vec.array for vec in ends]).T
         np.testing.assert_allclose(np.hstack([rows.u0, rows.p]), matrix, atol=1e-13)
     assert rows.sweep == "adjoint"
     assert sensitivities(run, with_respect_to=["u0"]).sweep == "tangent"
@@ -212,7 +212,7 @@ def test_closed_forms_in_the_rate_and_the_delay():
     mixed = -2 * r * first + 3 * r**2 * second**2
     bends = [[first**2 - r * second**3, mixed], [mixed, r**2 - 4 * r**3 * second]]
     products = hessian_product(run, last, dp=np.eye(2))
-    np.testing.assert_allclose([each.p for each in products], bends, rtol=1e-11)
+    np.testing.assert_allclose([product.p for product in products], bends, rtol=1e-11)
 
 
 # tests/references/delay_equations.py: x(20) by a, n and tau
@@ -253,7 +253,7 @@ def test_a_traced_equation_gives_the_same():
     dx = np.random.default_rng(3).standard_normal(8)
     run, reference = at(model, x, stepping), at(make(), x, stepping)
     np.testing.assert_allclose(run.u, reference.u, rtol=1e-13)
-    ours, theirs = (hessian_product(each, COST, dx[:2], dx[2:]) for each in (run, reference))
+    ours, theirs = (hessian_product(taken, COST, dx[:2], dx[2:]) for taken in (run, reference))
     np.testing.assert_allclose(ours.p, theirs.p, atol=1e-11)
     np.testing.assert_allclose(ours.gradient.p, theirs.gradient.p, atol=1e-12)
     value = model.terminal(lambda t, u, p: p.a * u[0] ** 2)

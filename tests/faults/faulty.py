@@ -156,19 +156,19 @@ def work(style: str, trouble: Trouble, pause: float = 0.0) -> Any:
         trouble.at("progress")
         time.sleep(pause)
 
-    found = minimize(reduced(style, trouble), method="lmvm", progress=progress)
+    optimum = minimize(reduced(style, trouble), method="lmvm", progress=progress)
     for _ in range(50):
         trouble.at("outside")
     everything = PETSc.Vec().createMPI(6, comm=PETSc.COMM_WORLD)
     everything.sum()  # the other ranks wait here
-    return found
+    return optimum
 
 
 def study(config: Config, results: Results) -> bool:
     """Minimise and write."""
     results.say("begin")
-    found = work(config.style, Trouble(config.place, config.fault, config.calls), config.pause)
-    results.record("value", found.value)
+    optimum = work(config.style, Trouble(config.place, config.fault, config.calls), config.pause)
+    results.record("value", optimum.value)
     if config.file_size >= 0:
         resource.setrlimit(resource.RLIMIT_FSIZE, (config.file_size, config.file_size))
     vec = PETSc.Vec().createMPI(config.numbers, comm=PETSc.COMM_WORLD)
@@ -177,7 +177,7 @@ def study(config: Config, results: Results) -> bool:
         results.write(f"array{number}", np.arange(float(config.numbers)))
         results.say(f"written {number}")
         time.sleep(config.pause)
-    return bool(found.converged)
+    return bool(optimum.converged)
 
 
 if __name__ == "__main__":

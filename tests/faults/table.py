@@ -84,13 +84,13 @@ class Job:
     output: Path
 
     def members(self) -> list[int]:
-        found: list[int] = []
+        numbers: list[int] = []
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 alive = " Z " not in (folder / "stat").read_text().rpartition(")")[2][:3]
                 if alive and self.word.encode() in (folder / "environ").read_bytes():
-                    found.append(int(folder.name))
-        return found
+                    numbers.append(int(folder.name))
+        return numbers
 
     def printed(self) -> str:
         return self.output.read_text(errors="replace")
@@ -303,11 +303,11 @@ def restart_file_is_damaged(folder: Path, damage: str, seed: int) -> None:
         content += bytes(chance.randrange(1, 512))
     path.write_bytes(content)
     try:
-        found = minimize(functional(), restart=path, **extra)
+        resumed = minimize(functional(), restart=path, **extra)
     except InputError as error:
         assert "run.h5" in str(error)  # noqa: PT017
     else:
-        assert np.array_equal(found.x.getArray(), whole.x.getArray())
+        assert np.array_equal(resumed.x.getArray(), whole.x.getArray())
 
 
 # ---- failed solves -------------------------------------------------------------------------------
@@ -362,9 +362,9 @@ def half_of_all_solves_fail(_folder: Path, name: str, method: str, how: str) -> 
         functional: Any = Residual(pieces, start)
     else:
         functional = Curved(broken, start, hessian=lambda x: 4.0 * np.eye(len(x)))
-    found = minimize(functional, method=method, max_iterations=60)
-    assert np.isfinite(found.value)
-    assert np.isfinite(found.x.getArray()).all()
+    optimum = minimize(functional, method=method, max_iterations=60)
+    assert np.isfinite(optimum.value)
+    assert np.isfinite(optimum.x.getArray()).all()
 
 
 # ---- the table -----------------------------------------------------------------------------------

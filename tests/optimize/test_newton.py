@@ -483,10 +483,10 @@ def test_gradient_that_does_not_exist_where_the_value_does_is_a_failed_point(met
         return value, gradient * np.nan if np.hypot(*x) > 1.5 else gradient
 
     functional = Curved(formula, [-1.0, 0.8], hessian=rosenbrock_hessian)
-    found = minimize(functional, method=method)
-    assert found.converged
-    assert found.failed_solves == sum(np.hypot(*point) > 1.5 for point in functional.points)
-    np.testing.assert_allclose(found.x.getArray(), 1.0, atol=1e-6)
+    optimum = minimize(functional, method=method)
+    assert optimum.converged
+    assert optimum.failed_solves == sum(np.hypot(*point) > 1.5 for point in functional.points)
+    np.testing.assert_allclose(optimum.x.getArray(), 1.0, atol=1e-6)
 
 
 LEAK = """

@@ -172,7 +172,8 @@ def test_petsc_records_and_replays_accepted_steps_alone(method, kept):
     problem, counted = in_python(ROOT)
     stepping = Stepping((0.0, ROOT.end), method, **LOOSE, options=PLAIN if method == "cn" else {})
     plain, recorded = (
-        solve(problem, ROOT.start, ROOT.p, stepping, petsc_trajectory=each) for each in (None, kept)
+        solve(problem, ROOT.start, ROOT.p, stepping, petsc_trajectory=recorded)
+        for recorded in (None, kept)
     )
     assert counted.count
     tried = counted.count

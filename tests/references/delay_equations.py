@@ -88,11 +88,11 @@ def solve(rhs, delays, history, start, end, longest):
                 z.append([Series(shifted(terms, t - tau - ends[k])) for terms in pieces[k]])
         terms, rates_of = [[value] for value in state], rhs(z)
         for k in range(ORDER):
-            rates = rates_of([Series(each) for each in terms])
-            for each, rate in zip(terms, rates, strict=True):
-                each.append(rate.terms[k] / (k + 1))
+            rates = rates_of([Series(term) for term in terms])
+            for term, rate in zip(terms, rates, strict=True):
+                term.append(rate.terms[k] / (k + 1))
         pieces.append(terms)
-        state = [mp.polyval(each[::-1], after - t) for each in terms]
+        state = [mp.polyval(term[::-1], after - t) for term in terms]
     return state
 
 

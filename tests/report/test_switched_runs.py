@@ -53,7 +53,7 @@ def test_names_of_the_legend_have_colours_of_their_own(tmp_path):
     ]
     text = switching_figure(tmp_path / "s.svg", rows, [], time_label="t").read_text()
     legend = text[text.index("legend") :]
-    colors = [each.lower() for each in re.findall(r"stroke: (#\w{6})", legend)]
+    colors = [color.lower() for color in re.findall(r"stroke: (#\w{6})", legend)]
     assert len(colors) == len(set(colors)) == 5
 
 

@@ -165,7 +165,7 @@ def test_bounds_of_what_bounds_itself_are_never_too_small(seed):
     bounds = bounded_by(rest, start)
     assert bounds is not None
     exact = [[Fraction(i == j) - Fraction(rest[i, j]) for j in range(n)] for i in range(n)]
-    right = [Fraction(each) for each in start]
+    right = [Fraction(coordinate) for coordinate in start]
     for i in range(n):  # by elimination: the matrix is dominated by its diagonal
         for j in range(n):
             if j != i:

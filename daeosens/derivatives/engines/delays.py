@@ -40,10 +40,10 @@ _MADE: WeakKeyDictionary[DelayedSteps, DelayedProgram] = WeakKeyDictionary()
 
 def program_of(trajectory: Trajectory) -> DelayedProgram:
     """Return the linearised program of a run; the same one each time."""
-    found = _MADE.get(trajectory.report)
-    if found is None:
-        found = _MADE[trajectory.report] = DelayedProgram(trajectory)
-    return found
+    program = _MADE.get(trajectory.report)
+    if program is None:
+        program = _MADE[trajectory.report] = DelayedProgram(trajectory)
+    return program
 
 
 @dataclass(frozen=True, eq=False)

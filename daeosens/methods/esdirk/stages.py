@@ -255,7 +255,7 @@ class _StageEquation:
         out.axpy(-1.0, self.known_rates)
 
     def jacobian(
-        self, snes: PETSc.SNES, state: PETSc.Vec, matrix: PETSc.Mat, _given: PETSc.Mat
+        self, snes: PETSc.SNES, state: PETSc.Vec, matrix: PETSc.Mat, _preconditioner: PETSc.Mat
     ) -> None:
         """Fill s M - f_u; keep that of the step's first stage while residuals fall quickly."""
         assert self._system is not None

@@ -228,7 +228,7 @@ class Stay:
 
     def forget(self, states: object) -> None:
         """Thin a list no longer."""
-        self._lists = [each for each in self._lists if each[0] is not states]
+        self._lists = [watched for watched in self._lists if watched[0] is not states]
 
     def note(self, states: list[Any], offset: int) -> None:
         """Drop what need not stay of a list that has grown by one; its last two states stay."""

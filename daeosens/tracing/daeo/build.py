@@ -93,8 +93,10 @@ def build_daeo(
         return parts.traced_event(tracer, admitted, "event", made)
 
     density = None if running is None else parts.running("running", ready)
-    given: dict[str, Any] = {each.name: getattr(problem, each.name) for each in fields(problem)}
-    switches = Switches(tracer, {each.name: ready[each.name] for each in switching}, inner.n_c)
+    attributes: dict[str, Any] = {
+        attribute.name: getattr(problem, attribute.name) for attribute in fields(problem)
+    }
+    switches = Switches(tracer, {event.name: ready[event.name] for event in switching}, inner.n_c)
     follower = Follower(Layout(n_x, n_y, inner.n_c), bounds, ready)
     of_y = names[n_x:-1] or [f"y[{k}]" for k in range(n_y)]
 
@@ -115,9 +117,9 @@ def build_daeo(
         )
         return of_h.enclose(1, np.stack([points, points], axis=2))[0][:, 0].mean(axis=1)
 
-    given["monitor"] = lambda: Tracker(follower, search(), switches, effort, of_y)
+    attributes["monitor"] = lambda: Tracker(follower, search(), switches, effort, of_y)
     return DAEOModel(
-        **given,
+        **attributes,
         shapes=tracer.shapes,
         traced_running=density,
         trace_terminal=trace_terminal,
@@ -159,26 +161,26 @@ def _admit_sizes(size: Any) -> tuple[int, int, tuple[str, ...]]:
 def _admit_box(box: npt.ArrayLike, n_y: int) -> Array:
     """Return the box [n_y, 2]."""
     try:
-        given = np.asarray(box, dtype=float)
+        bounds = np.asarray(box, dtype=float)
     except (TypeError, ValueError):
-        given = np.empty(0)
+        bounds = np.empty(0)
     example = ", ".join(["(-1.0, 1.0)"] * n_y)
-    if given.shape == (2,) and n_y == 1:
-        given = given.reshape(1, 2)
-    if given.shape != (n_y, 2):
+    if bounds.shape == (2,) and n_y == 1:
+        bounds = bounds.reshape(1, 2)
+    if bounds.shape != (n_y, 2):
         raise InputError(
-            f"box has shape {given.shape}",
+            f"box has shape {bounds.shape}",
             expected=f"a lower and an upper bound for each of {n_y} y",
             remedy=f"box=[{example}]",
         )
     for k in range(n_y):
-        low, high = float(given[k, 0]), float(given[k, 1])
+        low, high = float(bounds[k, 0]), float(bounds[k, 1])
         if not -np.inf < low < high < np.inf:
             raise InputError(
                 f"box[{k}] = ({low:g}, {high:g})",
                 expected="finite bounds, the lower one first: a search has to come to an end",
                 remedy=f"box=[{example}]",
             )
-    given = given.copy()
-    given.setflags(write=False)
-    return given
+    bounds = bounds.copy()
+    bounds.setflags(write=False)
+    return bounds

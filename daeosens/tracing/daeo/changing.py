@@ -73,7 +73,7 @@ def _turning(
     piece: Piece, n: int, c: int, end: Optimisers, follower: Follower, names: Sequence[str]
 ) -> list[int]:
     """Return the constraints that turn where one does, by what is optimal where a step ends."""
-    choices = turns(float(piece.found[piece.active, n].active), c, follower.layout.n_y)
+    choices = turns(float(piece.optimisers[piece.active, n].active), c, follower.layout.n_y)
     if len(choices) == 1:
         return choices[0]
     for turning in choices:

@@ -240,7 +240,7 @@ class ConstrainedSearch:
             "jac": lambda y: -both(y)[1][1:],
         }
         minimized: Any = minimize  # its types know no arrays of bounds
-        found: Any = minimized(
+        outcome: Any = minimized(
             lambda y: both(y)[0][0],
             start,
             jac=lambda y: both(y)[1][0],
@@ -249,7 +249,7 @@ class ConstrainedSearch:
             constraints=limits,
             options={"ftol": 1e-14, "maxiter": 60},
         )
-        y: Array = np.clip(np.asarray(found.x, dtype=float), low, high)
+        y: Array = np.clip(np.asarray(outcome.x, dtype=float), low, high)
         near = 1e-9 * (high - low)
         y = np.asarray(np.where(y - low <= near, low, np.where(high - y <= near, high, y)))
         values, _ = at.point(y)

@@ -78,11 +78,13 @@ class Discovery:
             at = end
             self.reached = float(piece.times[at])
             if self._late(self.reached):
-                known = piece.found[piece.there(at), at].y
+                known = piece.optimisers[piece.there(at), at].y
                 new = self.search(self.reached, piece.x[at], piece.p, known)
                 if new is not None:
                     path = piece.path(at - 1)
-                    return at, [self._life(path, each, 1.0, piece.p) for each in _each(new)]
+                    return at, [
+                        self._life(path, optimiser, 1.0, piece.p) for optimiser in _singly(new)
+                    ]
         return limit, []
 
     def _due(self, piece: Piece, at: int, limit: int) -> int:
@@ -120,7 +122,7 @@ class Discovery:
             limit, piece.first_doubt, int(piece.reached[piece.reached >= at].min(initial=limit))
         )
         while end > at and not self._proven(piece, at, end):
-            known = piece.found[piece.there(end), end].y
+            known = piece.optimisers[piece.there(end), end].y
             if self.search(float(times[end]), x[end], p, known) is None:
                 self._report.unproven.append((float(times[at]), float(times[end])))
                 break
@@ -147,7 +149,7 @@ class Discovery:
     def _search_inside(self, piece: Piece, n: int) -> list[Emerged]:
         """Return the optimisers that emerge within a step, which is proven or searched by parts."""
         path, emerged = piece.path(n), list[Emerged]()
-        known, last = piece.found[piece.there(n), n], 0.0
+        known, last = piece.optimisers[piece.there(n), n], 0.0
         done, part = 0.0, min(0.5, 1.5 * self._time_of_proof / path.length)
         while done < 1.0:
             part = min(max(part, SHORT), 1.0 - done)
@@ -164,7 +166,9 @@ class Discovery:
                 known, last = self._followed(path, known, (last, done), piece.p), done
                 new = self.search(path.time(done), path.place(done), piece.p, known.y)
                 if new is not None:
-                    emerged += [self._life(path, each, done, piece.p) for each in _each(new)]
+                    emerged += [
+                        self._life(path, optimiser, done, piece.p) for optimiser in _singly(new)
+                    ]
                     known = known.joined(new)
         return emerged
 
@@ -176,13 +180,13 @@ class Discovery:
         times = np.array([path.time(part) for part in parts])
         places = np.array([path.place(part) for part in parts])
         courses = self._follower.along(times, places, start, p)
-        return courses.found[courses.reached >= len(parts) - 1, -1]
+        return courses.optimisers[courses.reached >= len(parts) - 1, -1]
 
-    def _life(self, path: Path, found: Optimisers, part: float, p: Array) -> Emerged:
+    def _life(self, path: Path, optimiser: Optimisers, part: float, p: Array) -> Emerged:
         """Return what becomes of an optimiser that is found inside a step."""
-        _, born, first = self._follower.onward(path, found, p, part, 0.0)
-        _, died, last = self._follower.onward(path, found, p, part, 1.0)
-        return Emerged(born, first, part, found, np.inf if died == 1.0 else died, last)
+        _, born, first = self._follower.onward(path, optimiser, p, part, 0.0)
+        _, died, last = self._follower.onward(path, optimiser, p, part, 1.0)
+        return Emerged(born, first, part, optimiser, np.inf if died == 1.0 else died, last)
 
     def changes(self, t: float) -> None:
         """Take note of a time at which an active set changes: all has to be searched for later."""
@@ -197,7 +201,7 @@ class Discovery:
                 return remark
         return ""
 
-    def _found(self, t: float, x: Array, p: Array) -> Minimizers:
+    def _minimizers(self, t: float, x: Array, p: Array) -> Minimizers:
         """Search for all optimisers; what is wrong with h after the start ends the run."""
         try:
             return self._search.find(t, x, p, "all", budget=self._effort.boxes)
@@ -208,7 +212,7 @@ class Discovery:
 
     def search(self, t: float, x: Array, p: Array, known: Array | None = None) -> Optimisers | None:
         """Search for all optimisers; return those that are not among the known [K, n_y]."""
-        self._known = minimizers = self._found(t, x, p)
+        self._known = minimizers = self._minimizers(t, x, p)
         self._searched, self._left = t, self._left - self._search.boxes
         self._report.searches.append(t)
         self._report.search_boxes += self._search.boxes
@@ -222,10 +226,10 @@ class Discovery:
             places = places[apart.min(axis=1, initial=np.inf) > self.same]
         if not len(places):
             return None
-        found = self._follower.near(np.array(t), x, places, p)
-        return found[self._follower.sound(found)]
+        converged = self._follower.near(np.array(t), x, places, p)
+        return converged[self._follower.sound(converged)]
 
 
-def _each(optimisers: Optimisers) -> list[Optimisers]:
+def _singly(optimisers: Optimisers) -> list[Optimisers]:
     """Return each of some optimisers [K]."""
     return [optimisers[k] for k in range(len(optimisers.values))]

@@ -77,8 +77,8 @@ def _shares(products: Array, present: Flags) -> Array:
     while left.size and turn < TURNS:
         here = along[left]
         j = np.argmin(np.where(present[left], here, np.inf), axis=1)
-        each = np.arange(len(left))
-        least, square = here[each, j], np.einsum("kq,kq->k", shares[left], here)
+        rows = np.arange(len(left))
+        least, square = here[rows, j], np.einsum("kq,kq->k", shares[left], here)
         going = (least < 0.5 * square) & (square > SHORT)
         left, j, least, square = left[going], j[going], least[going], square[going]
         step = (square - least) / (square - 2.0 * least + 1.0)

@@ -236,7 +236,7 @@ class Courses:
 
     Attributes
     ----------
-    found : Optimisers
+    optimisers : Optimisers
         At all points [K, N+1].
     reached : array [K]
         The numbers of the last points they reach, with the part of the step after it that they
@@ -247,7 +247,7 @@ class Courses:
         Where their active sets change, by the numbers of optimiser and step.
     """
 
-    found: Optimisers
+    optimisers: Optimisers
     reached: Array
     ends: Optimisers
     changes: dict[tuple[int, int], list[Turn]]
@@ -288,25 +288,25 @@ class Follower:
         x = np.broadcast_to(x, (*shape, n_x)).reshape(-1, n_x)
         place = place.reshape(len(x), -1)
         out = self._call("followed", t, np.concatenate([x, place], axis=1), p)
-        found, left = Optimisers(out, self.layout), np.arange(len(t))
+        optimisers, left = Optimisers(out, self.layout), np.arange(len(t))
         for _ in range(ROUNDS - 1):
             with np.errstate(invalid="ignore"):
-                left = left[found.last_step[left] > CONVERGED * self.size]
+                left = left[optimisers.last_step[left] > CONVERGED * self.size]
             if not left.size:
                 break
-            states = np.concatenate([x[left], found.place[left]], axis=1)
+            states = np.concatenate([x[left], optimisers.place[left]], axis=1)
             out[left] = self._call("followed", t[left], states, p)
         return Optimisers(out.reshape(*shape, -1), self.layout)
 
-    def sound(self, found: Optimisers) -> Any:
+    def sound(self, optimisers: Optimisers) -> Any:
         """Return which are minima of what their active set leaves free."""
         with np.errstate(invalid="ignore"):
-            return (found.last_step <= CONVERGED * self.size) & (found.pivot > 0.0)
+            return (optimisers.last_step <= CONVERGED * self.size) & (optimisers.pivot > 0.0)
 
-    def optimal(self, found: Optimisers) -> Any:
+    def optimal(self, optimisers: Optimisers) -> Any:
         """Return which are minima over the box."""
         with np.errstate(invalid="ignore"):
-            return self.sound(found) & (found.distance >= 0.0).all(axis=-1)
+            return self.sound(optimisers) & (optimisers.distance >= 0.0).all(axis=-1)
 
     def rates(self, t: Array, states: Array, p: Array) -> Array:
         """Return x' [K, n_x] at states [K, n]."""
@@ -341,17 +341,17 @@ class Follower:
                 np.broadcast_to(t[begin + 1 :] - t[begin], shape),
                 np.broadcast_to(x[begin + 1 :] - x[begin], (*shape, self.layout.n_x)),
             )
-            found = self.near(t[begin + 1 :], x[begin + 1 :], guess, p)
+            nearby = self.near(t[begin + 1 :], x[begin + 1 :], guess, p)
             steps = Optimisers(
-                np.concatenate([base.values[:, None], found.values], axis=1), self.layout
+                np.concatenate([base.values[:, None], nearby.values], axis=1), self.layout
             )
-            good = self.optimal(found) | ((now == held)[:, None] & self.sound(found))
+            good = self.optimal(nearby) | ((now == held)[:, None] & self.sound(nearby))
             good &= self._smooth(t[begin:], x[begin:], steps)[0]
             # so many points of each are right, up to the first that is not
             length: list[int] = np.logical_and.accumulate(good, axis=1).sum(axis=1).tolist()
             for row, k in enumerate(now.tolist()):
                 n = length[row]
-                values[k, begin + 1 : begin + 1 + n] = found.values[row, :n]
+                values[k, begin + 1 : begin + 1 + n] = nearby.values[row, :n]
                 at[k] = begin + n
                 if n:
                     continue
@@ -368,8 +368,8 @@ class Follower:
                 else:
                     values[k, begin + 1], at[k] = end.values, begin + 1
         ends[going] = values[going, -1]
-        found, ended = (Optimisers(each, self.layout) for each in (values, ends))
-        return Courses(found, reached, ended, changes)
+        optimisers, ended = (Optimisers(numbers, self.layout) for numbers in (values, ends))
+        return Courses(optimisers, reached, ended, changes)
 
     def _smooth(self, t: Array, x: Array, steps: Optimisers) -> tuple[Any, Any]:
         """Return for each step whether the optimisers go as their derivatives say.
@@ -411,13 +411,13 @@ class Follower:
             times = np.array([path.time(done), path.time(there)])
             places = np.stack([path.place(done), path.place(there)])
             guess = start.moved(np.array(times[1] - times[0]), places[1] - places[0])
-            found = self.near(times[1:], places[1:], guess[None], p)
-            steps = Optimisers(np.stack([start.values, found.values[0]])[None], self.layout)
+            nearby = self.near(times[1:], places[1:], guess[None], p)
+            steps = Optimisers(np.stack([start.values, nearby.values[0]])[None], self.layout)
             smooth, perhaps = self._smooth(times, places, steps)
-            if valid(found)[0] and (
+            if valid(nearby)[0] and (
                 smooth[0, 0] or (perhaps[0, 0] and self._leads_back(times, places, steps, p))
             ):
-                done, start, way, growth = there, found[0], growth * way, 2.0
+                done, start, way, growth = there, nearby[0], growth * way, 2.0
             else:
                 way, growth = 0.5 * way, 1.0  # towards the fold where it vanishes, by halves
                 if abs(way) < NARROW:

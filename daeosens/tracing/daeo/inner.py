@@ -141,7 +141,7 @@ class Inner:
 
     def constants(self, name: str, optimisers: Sequence[Near], data: Any = None) -> Held:
         """Return what derivatives take for constants in some optimisers, found together."""
-        n, given = self.n_y, [self.t, self.u, self.p, *([] if data is None else [data])]
+        n, inputs = self.n_y, [self.t, self.u, self.p, *([] if data is None else [data])]
         point = casadi.SX.sym("point", n * len(optimisers))
         parts = [
             (self.t, self.x, point[n * k : n * (k + 1)], self.p, near.bits)
@@ -161,9 +161,9 @@ class Inner:
         return Held(
             name,
             casadi.vertcat(*(near.symbols for near in optimisers)),
-            function("start", given, casadi.vertcat(*(near.start for near in optimisers))),
-            function("step", [*given, point], steps, far),
-            function("values", [*given, point], casadi.vertcat(*values)),
+            function("start", inputs, casadi.vertcat(*(near.start for near in optimisers))),
+            function("step", [*inputs, point], steps, far),
+            function("values", [*inputs, point], casadi.vertcat(*values)),
         )
 
     def optimiser(self, near: Near, steps: int = 2) -> Any:

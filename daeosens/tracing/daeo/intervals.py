@@ -168,10 +168,10 @@ class IntervalFunction:
         )
         count = len(boxes)
         expected = ((count, 2), (count, n, 2), (count, n, n, 2))
-        arrays = [np.asarray(each, dtype=float) for each in result]
-        if [each.shape for each in arrays] != [*expected]:
+        arrays = [np.asarray(array, dtype=float) for array in result]
+        if [array.shape for array in arrays] != [*expected]:
             raise InputError(
-                f"extension returned the shapes {[each.shape for each in arrays]}",
+                f"extension returned the shapes {[array.shape for array in arrays]}",
                 expected=f"h, h_y and h_yy of the shapes {[*expected]}",
             )
         value, gradient, hessian = arrays
@@ -289,9 +289,9 @@ def _graphs(
     return scalars, [graph, gradient], [gradient, *lower]
 
 
-def _fill(rows: Array, given: npt.ArrayLike, name: str, shape: tuple[int, ...]) -> None:
+def _fill(rows: Array, values: npt.ArrayLike, name: str, shape: tuple[int, ...]) -> None:
     """Fill lower and upper ends [size, 2] with intervals, or with numbers."""
-    array = np.asarray(given, dtype=float)
+    array = np.asarray(values, dtype=float)
     if array.shape == shape:
         rows[...] = array.reshape(-1, 1)
     elif array.shape == (*shape, 2):

@@ -90,12 +90,12 @@ def _close(
     functions: IntervalFunction, piece: Piece, limit: int
 ) -> Iterator[tuple[int, list[int]]]:
     """Yield steps and the optimisers whose values may meet that of the lowest one in them."""
-    count = len(piece.found.values)
+    count = len(piece.optimisers.values)
     size = max(1, ROWS // count)
     for start in range(0, limit, size):
         steps = np.arange(start, min(start + size, limit))
         spans = _over_steps(piece, steps)
-        lower, upper = (each.reshape(count, -1) for each in bounds(functions, spans, piece.p))
+        lower, upper = (bound.reshape(count, -1) for bound in bounds(functions, spans, piece.p))
         there = piece.reached[:, None] >= steps + 1
         # of doubts only those that the ends of the step do not decide
         decided = piece.doubt[:, steps] & (piece.ahead[:, steps + 1] > 0.0)
@@ -107,14 +107,14 @@ def _close(
 
 def _over_steps(piece: Piece, steps: npt.NDArray[np.int_]) -> Spans:
     """Return all optimisers [K] over whole steps [N], one after the other."""
-    count, found = len(piece.found.values), piece.found
-    first, last = found[:, steps], found[:, steps + 1]
+    count, optimisers = len(piece.optimisers.values), piece.optimisers
+    first, last = optimisers[:, steps], optimisers[:, steps + 1]
     t, x, *slopes = piece.cubics(int(steps[0]), int(steps[-1]) + 1)
     shape = count, len(steps)
     times = np.broadcast_to(t[:, 1] - t[:, 0], shape)
     left, right = (
-        each.change(times, np.broadcast_to(slope, (*shape, slope.shape[1])))
-        for each, slope in zip((first, last), slopes, strict=True)
+        end.change(times, np.broadcast_to(slope, (*shape, slope.shape[1])))
+        for end, slope in zip((first, last), slopes, strict=True)
     )
     y = 0.5 * (first.y + last.y) + 0.125 * (left - right)
     return Spans(
@@ -146,7 +146,7 @@ def _close_parts(
 
 def _over_parts(piece: Piece, path: Path, k: int, n: int, parts: Array) -> Spans:
     """Return one optimiser over parts [M, 2] of a step, by the cubic through its ends."""
-    first, last = piece.found[k, n], piece.found[k, n + 1]
+    first, last = piece.optimisers[k, n], piece.optimisers[k, n + 1]
     dt = np.array(path.length)
     left, right = (o.change(dt, path.slope(s)) for o, s in ((first, 0.0), (last, 1.0)))
     s, way = parts.mean(axis=1)[:, None], last.y - first.y
@@ -162,8 +162,8 @@ def _free(first: Array, last: Array, n_y: int) -> npt.NDArray[np.bool_]:
     """Return which y [..., n_y] are not at the same bound throughout."""
     with np.errstate(invalid="ignore"):
         sides = [
-            np.nan_to_num(each)[..., None].astype(np.int64) >> 2 * np.arange(n_y) & 3
-            for each in (first, last)
+            np.nan_to_num(end)[..., None].astype(np.int64) >> 2 * np.arange(n_y) & 3
+            for end in (first, last)
         ]
     return (sides[0] == 0) | (sides[0] != sides[1])
 

@@ -89,17 +89,17 @@ class Enclosures:
         h, and each of g.
     box : array [n, 2]
         The whole box.
-    given : array [n_inputs, 2]
+    inputs : array [n_inputs, 2]
         t, x, (y) and p.
     """
 
     functions: Sequence[IntervalFunction]
     box: Array
-    given: Array
+    inputs: Array
 
     def _rows(self, boxes: Array) -> Array:
-        rows = np.empty((len(boxes), *self.given.shape))
-        rows[:] = self.given
+        rows = np.empty((len(boxes), *self.inputs.shape))
+        rows[:] = self.inputs
         start = 1 + self.functions[0].n_x
         rows[:, start : start + boxes.shape[1]] = boxes
         return rows
@@ -107,9 +107,9 @@ class Enclosures:
     def first(self, boxes: Array, within: Array | None = None) -> Parts:
         """Return values and gradients over boxes [K, n, 2]; ``within`` has sides as well."""
         rows = self._rows(boxes)
-        found = [function.enclose(1, rows) for function in self.functions]
-        values = np.stack([value for value, _ in found], axis=1)
-        broken = np.stack([flags != 0 for _, flags in found], axis=1)
+        enclosures = [function.enclose(1, rows) for function in self.functions]
+        values = np.stack([value for value, _ in enclosures], axis=1)
+        broken = np.stack([flags != 0 for _, flags in enclosures], axis=1)
         values[broken] = -np.inf, np.inf
         middle, radius = _middle(values[:, :, 1:])
         ends = self.box if within is None else within
@@ -152,9 +152,9 @@ class Enclosures:
         return part.value[0].mean(axis=1), part.middle[0]
 
 
-def _less(one: Array, other: Array) -> Array:
+def _less(minuend: Array, subtrahend: Array) -> Array:
     """Return a lower bound of a difference."""
-    return np.nextafter(one - other, -np.inf)
+    return np.nextafter(minuend - subtrahend, -np.inf)
 
 
 def _middle(intervals: Array) -> tuple[Array, Array]:

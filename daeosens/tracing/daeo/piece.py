@@ -33,15 +33,15 @@ class Emerged:
     Attributes
     ----------
     born, part, died : float
-        The parts of the step at which it is born, was found, and is gone; infinite if it stays.
-    first, found, last : Optimisers
+        The parts of the step at which it is born, was seen, and is gone; infinite if it stays.
+    first, seen, last : Optimisers
         How it is there; ``last`` at the end of the step where it stays.
     """
 
     born: float
     first: Optimisers
     part: float
-    found: Optimisers
+    seen: Optimisers
     died: float
     last: Optimisers
 
@@ -110,7 +110,7 @@ class Piece:
         self.times, self.x, self.p, self._rates = times, x, p, rates
         self._follower = follower
         courses = follower.along(times, x, start, p, rates, held)
-        self.found, self.reached, self.ends = courses.found, courses.reached, courses.ends
+        self.optimisers, self.reached, self.ends = courses.optimisers, courses.reached, courses.ends
         self.changes = courses.changes
 
     def path(self, n: int) -> Path:
@@ -151,7 +151,7 @@ class Piece:
 
     def inside(self, k: int, n: int, part: float) -> Optimisers:
         """Return how an optimiser is inside a step, or where it vanishes before."""
-        first, start = 0.0, self.found[k, n]
+        first, start = 0.0, self.optimisers[k, n]
         for change in self.changes.get((k, n), []):
             if change.part < part:
                 first, start = change.part, change.after
@@ -175,10 +175,10 @@ class Piece:
         ``left`` is as low at the first point, and constraints ``changed`` are as near.
         """
         assert self._rates is not None
-        self.active, found, rates = active, self.found, self._rates
-        self.ahead = found.value[active] - found.value
+        self.active, optimisers, rates = active, self.optimisers, self._rates
+        self.ahead = optimisers.value[active] - optimisers.value
         same = np.broadcast_to(rates, (*self.ahead.shape, rates.shape[1]))
-        self.slopes = found[active].slope(rates) - found.slope(same)
+        self.slopes = optimisers[active].slope(rates) - optimisers.slope(same)
         if left is not None:
             self.ahead[left, 0] = 0.0
         self.ahead[active], self.slopes[active] = -1.0, 0.0
@@ -187,7 +187,10 @@ class Piece:
         self.brackets: dict[tuple[int, int], Bracket] = {}
         self._where_some_vanish()
         self._where_active_sets_change()
-        self.apart, self.parting = -found.distance[active], -found[active].distance_slope(rates)
+        self.apart, self.parting = (
+            -optimisers.distance[active],
+            -optimisers[active].distance_slope(rates),
+        )
         self.apart[0, list(changed)] = 0.0
         self.closing = rising(h, self.apart, self.parting)
         if self.reached[active] < len(h):  # what ends it may be that it should have changed
@@ -241,7 +244,7 @@ class Piece:
         their values and slopes leave a doubt.  The other one is ``known`` at a part.
         """
         path, follower = self.path(n), self._follower
-        seen = [known, (0.0, self.found[self.active, n])]
+        seen = [known, (0.0, self.optimisers[self.active, n])]
 
         def compared(part: float) -> tuple[float, float, float, Optimisers]:
             from_other, from_active = seen
@@ -284,7 +287,7 @@ class Piece:
 
     def distance(self, n: int, y: Array) -> float:
         """Return half the distance from y to the next optimiser at a point."""
-        apart = np.abs(self.found[:, n].y - y).max(axis=1)
+        apart = np.abs(self.optimisers[:, n].y - y).max(axis=1)
         return 0.5 * float(np.nanmin(apart[apart > 0.0], initial=np.inf))
 
 

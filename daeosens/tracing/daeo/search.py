@@ -249,11 +249,11 @@ class Search:
             raise InputError(
                 f"budget = {budget!r}", expected="a whole number from 1", remedy="100000"
             )
-        given = self.functions.inputs(t, x, self._packed(p))
+        inputs = self.functions.inputs(t, x, self._packed(p))
         least = self._least_width(width)
         status = self._library.search_run(
             self._search,
-            _pointer(given),
+            _pointer(inputs),
             _pointer(least),
             ctypes.c_int(mode == "global"),
             ctypes.c_long(int(budget)),
@@ -272,7 +272,7 @@ class Search:
                 expected="h finite everywhere in the box",
                 remedy="a box that leaves it out; a guard inside, as np.log(np.where(c, y, 1.0))",
             )
-        minimizers = self._minimizers(given, mode, undecided, notes)
+        minimizers = self._minimizers(inputs, mode, undecided, notes)
         if status == _BUDGET:
             raise self._exhausted(minimizers, int(budget))
         if not len(minimizers):
@@ -326,11 +326,11 @@ class Search:
         if minimizers.mode == "global" and len(minimizers) > 1:
             return False
         points, regions, active, leaves, leaf_active = minimizers.proof
-        given = self.functions.inputs(t, x, self._packed(p))
-        path = self._path(given, along)
+        inputs = self.functions.inputs(t, x, self._packed(p))
+        path = self._path(inputs, along)
         status = self._library.search_check(
             self._search,
-            _pointer(given),
+            _pointer(inputs),
             None if path is None else _pointer(path),
             _pointer(self._least_width(None)),
             ctypes.c_int(minimizers.mode == "global"),
@@ -346,15 +346,15 @@ class Search:
         self._reraise()
         return status == _COMPLETE
 
-    def _path(self, given: Array, along: Along | None) -> Array | None:
+    def _path(self, inputs: Array, along: Along | None) -> Array | None:
         """Return times from the middle, all inputs there, and all with rates: [..., 2]."""
         if along is None or self.functions.along is None:
             return None
-        middle, n_x = given.copy(), self.functions.n_x
+        middle, n_x = inputs.copy(), self.functions.n_x
         middle[0] = along.t
         slack = 4.0 * np.finfo(float).eps * np.abs(along.x)  # of rounding
         middle[1 : 1 + n_x] = np.stack([along.x - slack, along.x + slack], axis=1)
-        return np.concatenate([[given[0] - along.t], middle, given, [[1.0, 1.0]], along.rates])
+        return np.concatenate([[inputs[0] - along.t], middle, inputs, [[1.0, 1.0]], along.rates])
 
     # ---- what C gives back ---------------------------------------------------------------------
 
@@ -368,7 +368,7 @@ class Search:
             self._library.search_copy(self._search, number, *arrays)
         return boxes, active, numbers
 
-    def _minimizers(self, given: Array, mode: str, undecided: Array, notes: Array) -> Minimizers:
+    def _minimizers(self, inputs: Array, mode: str, undecided: Array, notes: Array) -> Minimizers:
         enclosures, active, bounds = self._list(0)
         regions, _, _ = self._list(1)
         points = np.empty(enclosures.shape[:2])
@@ -384,7 +384,7 @@ class Search:
         certified, remarks = np.ones(len(points), dtype=bool), [""] * len(points)
         clusters, reasons = _clusters(undecided, notes[:, 0].astype(int), self.box)
         shown = [
-            reason != _LEFT and self._has_minimiser(given, k, clusters, enclosures)
+            reason != _LEFT and self._has_minimiser(inputs, k, clusters, enclosures)
             for k, reason in enumerate(reasons)
         ]
         if mode == "global" and not len(points) and len(clusters) == 1 and reasons[0] != _LEFT:
@@ -392,16 +392,16 @@ class Search:
         shown_array = np.array(shown, dtype=bool)
         if shown_array.any():
             more = clusters[shown_array]
-            at, about = self._lowest(given, more)
+            at, about = self._lowest(inputs, more)
             held = np.where(more[..., 0] == more[..., 1], np.where(at == self.box[:, 0], -1, 1), 0)
             points = np.concatenate([points, at])
             enclosures = np.concatenate([enclosures, more])
             active = np.concatenate([active, held.astype(np.int8)])
             bounds = np.concatenate([bounds, about])
             certified = np.concatenate([certified, np.zeros(len(more), dtype=bool)])
-            remarks += [_REASONS[each] for each, has in zip(reasons, shown, strict=True) if has]
+            remarks += [_REASONS[reason] for reason, has in zip(reasons, shown, strict=True) if has]
             clusters = clusters[~shown_array]
-            reasons = [each for each, has in zip(reasons, shown, strict=True) if not has]
+            reasons = [reason for reason, has in zip(reasons, shown, strict=True) if not has]
         order = np.lexsort(points.T[::-1]) if len(points) else np.empty(0, dtype=int)
         proof: tuple[Any, ...] = ()
         if certified.all() and not len(clusters):
@@ -410,50 +410,50 @@ class Search:
                 proof = (points[order], regions[order], active[order], leaves, leaf_active)
         return Minimizers(
             points[order],
-            self._values(given, points[order]),
+            self._values(inputs, points[order]),
             active[order],
             enclosures[order],
             certified[order],
             tuple(remarks[k] for k in order),
             bounds[order],
             clusters,
-            tuple(_REASONS[each] for each in reasons),
+            tuple(_REASONS[reason] for reason in reasons),
             mode,
             self.boxes,
             proof,
         )
 
-    def _rows(self, given: Array, boxes: Array) -> Array:
-        rows = np.empty((len(boxes), *given.shape))
-        rows[:] = given
+    def _rows(self, inputs: Array, boxes: Array) -> Array:
+        rows = np.empty((len(boxes), *inputs.shape))
+        rows[:] = inputs
         start = 1 + self.functions.n_x
         rows[:, start : start + self.functions.n_y] = boxes
         return rows
 
-    def _values(self, given: Array, points: Array) -> Array:
+    def _values(self, inputs: Array, points: Array) -> Array:
         if not len(points):
             return np.empty(0)
-        rows = self._rows(given, np.stack([points, points], axis=-1))
+        rows = self._rows(inputs, np.stack([points, points], axis=-1))
         return self.functions.enclose(1, rows)[0][:, 0].mean(axis=1)
 
-    def _lowest(self, given: Array, boxes: Array) -> tuple[Array, Array]:
+    def _lowest(self, inputs: Array, boxes: Array) -> tuple[Array, Array]:
         """Return a point of each box where h is low, and bounds of h in the box."""
         middles = boxes.mean(axis=2)
         zeros = np.clip(0.0, boxes[..., 0], boxes[..., 1])
         candidates = np.stack([middles, zeros, boxes[..., 0], boxes[..., 1]])
-        values = np.stack([self._values(given, each) for each in candidates])
+        values = np.stack([self._values(inputs, points) for points in candidates])
         chosen = np.argmin(values, axis=0)
-        bounds = self.functions.enclose(1, self._rows(given, boxes))[0][:, 0]
+        bounds = self.functions.enclose(1, self._rows(inputs, boxes))[0][:, 0]
         bounds[:, 1] = np.minimum(bounds[:, 1], values.min(axis=0))
         return candidates[chosen, np.arange(len(boxes))], bounds
 
-    def _has_minimiser(self, given: Array, k: int, clusters: Array, found: Array) -> bool:
+    def _has_minimiser(self, inputs: Array, k: int, clusters: Array, enclosures: Array) -> bool:
         """Whether h is larger on the whole surface of a box about a cluster than inside."""
         cluster, n = clusters[k], len(self.box)
-        at, _ = self._lowest(given, cluster[None])
-        rows = self._rows(given, np.stack([at, at], axis=-1))
+        at, _ = self._lowest(inputs, cluster[None])
+        rows = self._rows(inputs, np.stack([at, at], axis=-1))
         inside = self.functions.enclose(1, rows)[0][0, 0, 1]
-        others = np.concatenate([np.delete(clusters, k, axis=0), found])
+        others = np.concatenate([np.delete(clusters, k, axis=0), enclosures])
         for factor in 4.0 ** np.arange(1.0, 22.0):
             size = np.maximum(cluster[:, 1] - cluster[:, 0], 1e-15 * np.abs(at[0]) + 1e-300)
             about = np.stack(
@@ -475,7 +475,7 @@ class Search:
                         sides.append(side)
             if not sides:
                 return True
-            values, flags = self.functions.enclose(1, self._rows(given, np.array(sides)))
+            values, flags = self.functions.enclose(1, self._rows(inputs, np.array(sides)))
             if (values[:, 0, 0] > inside).all() and not (flags[:, 0] & 5).any():
                 return True
         return False
@@ -583,7 +583,7 @@ def _pointer(array: npt.NDArray[Any]) -> ctypes.c_void_p:
 
 
 def _row(point: Array) -> str:
-    return "[" + ", ".join(f"{each:.9g}" for each in point) + "]"
+    return "[" + ", ".join(f"{coordinate:.9g}" for coordinate in point) + "]"
 
 
 def _box(box: Array) -> str:

@@ -74,7 +74,7 @@ class Switches:
         return replace(event, when=checked)
 
     def _traced(self, event: Event, name: str, data: Array) -> Event:
-        own = {key: each for key, each in self.ready.items() if key.startswith(name)}
+        own = {key: function for key, function in self.ready.items() if key.startswith(name)}
         return parts.traced_event(self.tracer, event, name, with_data(own, data.copy()))
 
 

@@ -312,16 +312,16 @@ class Tape:
         flags : array of uint8 [B, n_outputs]
             Sums of UNDEFINED, BROKEN and EMPTY.
         """
-        given = np.ascontiguousarray(boxes, dtype=float)
-        if given.ndim != 3 or given.shape[1:] != (len(self.inputs), 2):
+        contiguous = np.ascontiguousarray(boxes, dtype=float)
+        if contiguous.ndim != 3 or contiguous.shape[1:] != (len(self.inputs), 2):
             raise InputError(
-                f"boxes have the shape {given.shape}", expected=f"(B, {len(self.inputs)}, 2)"
+                f"boxes have the shape {contiguous.shape}", expected=f"(B, {len(self.inputs)}, 2)"
             )
-        values = np.empty((len(given), len(self.outputs), 2))
-        flags = np.empty((len(given), len(self.outputs)), dtype=np.uint8)
+        values = np.empty((len(contiguous), len(self.outputs), 2))
+        flags = np.empty((len(contiguous), len(self.outputs)), dtype=np.uint8)
         structure = self.structure
-        addresses = [ctypes.c_void_p(array.ctypes.data) for array in (given, values, flags)]
-        count = ctypes.c_long(len(given))
+        addresses = [ctypes.c_void_p(array.ctypes.data) for array in (contiguous, values, flags)]
+        count = ctypes.c_long(len(contiguous))
         library().evaluate_boxes(ctypes.byref(structure), count, *addresses)
         return values, flags
 
@@ -412,12 +412,16 @@ def _allocated(
         else:
             place[number], count = count, count + 1
         # a result never takes the place of an argument of its own operation
-        free += {place[each] for each in nodes[number][1:] if each not in kept and last[each] == k}
+        free += {
+            place[argument]
+            for argument in nodes[number][1:]
+            if argument not in kept and last[argument] == k
+        }
     code = np.zeros((len(operations), 5), dtype=np.int32)
     for row, number in zip(code, [*before, *after], strict=True):
         kind, *arguments = nodes[number]
         row[:2] = _CODES[kind], place[number]
-        row[2 : 2 + len(arguments)] = [place[each] for each in arguments]
+        row[2 : 2 + len(arguments)] = [place[argument] for argument in arguments]
     inputs = np.full(n_inputs, -1, dtype=np.int32)
     for number in fixed:
         if nodes[number][0] == "INPUT":

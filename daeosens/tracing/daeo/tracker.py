@@ -339,7 +339,7 @@ class Tracker:
             if (k, n) in piece.brackets:
                 suspects.append(self._within(piece, n, piece.brackets[k, n], start))
             else:
-                event = self._switches.jump(piece.found.place[k, n + 1])
+                event = self._switches.jump(piece.optimisers.place[k, n + 1])
                 suspects.append(Suspect(event, start))
         return suspects
 
@@ -347,22 +347,23 @@ class Tracker:
         """Return the jumps to optimisers that emerge in a step and become the lowest there."""
         suspects: list[Suspect] = []
         path = piece.path(n)
-        for each in emerged:
-            known = piece.inside(piece.active, n, each.born)
-            near = np.abs(known.y - each.first.y).max() <= self._discovery.same
-            if near or n + each.born >= piece.reached[piece.active]:
+        for optimiser in emerged:
+            known = piece.inside(piece.active, n, optimiser.born)
+            near = np.abs(known.y - optimiser.first.y).max() <= self._discovery.same
+            if near or n + optimiser.born >= piece.reached[piece.active]:
                 continue  # they come from where the lowest one vanishes, or later
-            if piece.ahead_of(n, each.born, each.first) >= 0.0:
+            if piece.ahead_of(n, optimiser.born, optimiser.first) >= 0.0:
                 raise SolveError(
-                    f"an optimiser y = {each.first.y} emerges at t = {path.time(each.born):.9g}, "
+                    f"an optimiser y = {optimiser.first.y} emerges at "
+                    f"t = {path.time(optimiser.born):.9g}, "
                     "and it is lower than the one that is followed",
                     expected="optimisers that emerge above the lowest one",
                     remedy="smaller steps; a start at which the search is complete",
                 )
-            last = min(each.died, 1.0, float(piece.reached[piece.active]) - n)
-            if last <= each.born:
+            last = min(optimiser.died, 1.0, float(piece.reached[piece.active]) - n)
+            if last <= optimiser.born:
                 continue
-            bracket = piece.first_lower(n, each.born, last, (each.part, each.found))
+            bracket = piece.first_lower(n, optimiser.born, last, (optimiser.part, optimiser.seen))
             if bracket is not None:
                 suspects.append(self._within(piece, n, bracket, (-1.0, 1.0)))
         return suspects
@@ -397,17 +398,21 @@ class Tracker:
     def _add_emerged(self, piece: Piece, n: int, emerged: Sequence[Emerged]) -> None:
         """Follow the optimisers that have emerged in a step, and note those that are gone again."""
         path = piece.path(n)
-        for each in emerged:
-            born, branches = path.time(each.born), self.report.branches
-            points = [(each.born, each.first), (each.part, each.found), (each.died, each.last)]
+        for optimiser in emerged:
+            born, branches = path.time(optimiser.born), self.report.branches
+            points = [
+                (optimiser.born, optimiser.first),
+                (optimiser.part, optimiser.seen),
+                (optimiser.died, optimiser.last),
+            ]
             points = [point for point in points if point[0] < 1.0]
             times = np.array([path.time(part) for part, _ in points])
             part = _part(times, self._at.of([o.values for _, o in points]))
-            if each.died == np.inf:
-                self._add(each.last[None], born)
+            if optimiser.died == np.inf:
+                self._add(optimiser.last[None], born)
                 branches[-1].parts.insert(0, part)
             else:
-                branches.append(Branch(len(branches), born, path.time(each.died), [part]))
+                branches.append(Branch(len(branches), born, path.time(optimiser.died), [part]))
 
     # ---- what has happened -----------------------------------------------------------------------
 
@@ -420,11 +425,11 @@ class Tracker:
             whole = int(piece.reached[piece.active])
             self._accept(piece, whole)
             gone = piece.when_gone(piece.active)
-            raise _vanishes(piece.found.y[piece.active, whole], gone)
+            raise _vanishes(piece.optimisers.y[piece.active, whole], gone)
         new = slice(done + 1, end + 1)
         x, place = states[new, : self._n_x], states[new, self._n_x :]
         carried = self._follower.near(piece.times[new], x, place, self._p)
-        followed = piece.found.y[piece.active, new]
+        followed = piece.optimisers.y[piece.active, new]
         apart = np.abs(carried.y - followed).max(axis=1)
         if not (apart <= self._discovery.same).all():
             n = int(np.argmin(apart <= self._discovery.same))
@@ -454,7 +459,7 @@ class Tracker:
             branch, count = self.report.branches[number], int(min(piece.reached[k], n)) - done
             if count > 0:
                 last = done + 1 + count
-                part = _part(piece.times[done + 1 : last], piece.found[k, done + 1 : last])
+                part = _part(piece.times[done + 1 : last], piece.optimisers[k, done + 1 : last])
                 branch.parts.append(part)
             if piece.reached[k] < n:
                 branch.died = piece.when_gone(k)
@@ -465,7 +470,7 @@ class Tracker:
         stays = piece.reached >= n
         self._alive = [k for k, stay in zip(self._alive, stays, strict=True) if stay]
         self._t, self._x = float(piece.times[n]), piece.x[n].copy()
-        self._at = piece.found[stays, n]
+        self._at = piece.optimisers[stays, n]
 
     def _note(self, number: int, path: Path, changes: Sequence[Turn]) -> None:
         """Take note of other active sets of an optimiser that the run is not on."""

@@ -104,8 +104,8 @@ def prepare(setting: dict[str, Any]) -> dict[str, Any]:
 
     split = parts(
         lambda: jax.block_until_ready(kept(start)),
-        lambda found: done(found[0]),
-        lambda found: done(pulled(*found)),
+        lambda evaluated: done(evaluated[0]),
+        lambda evaluated: done(pulled(*evaluated)),
     )
     both = jax.jit(jax.grad(lambda y, p: 0.5 * jnp.sum(final(y, p) ** 2), argnums=(0, 1)))
     rates = tuple(map(jnp.asarray, RATES))

@@ -101,15 +101,15 @@ def steps_forward(stages: Any, dt: float) -> None:
 @njit(**FAST)
 def steps_back(stages: Any, dt: float, lam: Any) -> None:
     """Carry ``lam`` [2, n, n] from the last state to the first."""
-    one, other, total = np.empty_like(lam), np.empty_like(lam), np.empty_like(lam)
+    stage, next_stage, total = np.empty_like(lam), np.empty_like(lam), np.empty_like(lam)
     for k in range(stages.shape[0] - 2, -1, -1):
         y = stages[k]
         total[:] = lam
-        one[:] = dt / 6.0 * lam
-        retreat(y[3], one, lam, dt / 3.0, dt, other, total)
-        retreat(y[2], other, lam, dt / 3.0, dt / 2.0, one, total)
-        retreat(y[1], one, lam, dt / 6.0, dt / 2.0, other, total)
-        retreat(y[0], other, lam, 0.0, 0.0, one, total)
+        stage[:] = dt / 6.0 * lam
+        retreat(y[3], stage, lam, dt / 3.0, dt, next_stage, total)
+        retreat(y[2], next_stage, lam, dt / 3.0, dt / 2.0, stage, total)
+        retreat(y[1], stage, lam, dt / 6.0, dt / 2.0, next_stage, total)
+        retreat(y[0], next_stage, lam, 0.0, 0.0, stage, total)
         lam[:] = total
 
 

@@ -22,8 +22,8 @@ def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
         seeds = ca.MX.sym("seeds", n, count)
         return ca.Function("pulled", [p, seeds], [ca.jtimes(final, p, seeds, True)])
 
-    one, every = pulled(1), pulled(n)
+    single, every = pulled(1), pulled(n)
     return {
         "full": lambda: np.asarray(every(values, np.eye(n))).T,
-        "scalar": lambda: np.asarray(one(values, np.ones(n))).ravel(),
+        "scalar": lambda: np.asarray(single(values, np.ones(n))).ravel(),
     }

@@ -24,10 +24,10 @@ def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
 
     def final(p: Any) -> Any:
         r, a = p[:n], p[n:].reshape(n, n)
-        found = solve_ivp(
+        solution = solve_ivp(
             lambda _t, x: x * (r + a @ x), (0.0, T), x0, "RK45", rtol=tolerance, atol=tolerance
         )
-        return found.y[:, -1]
+        return solution.y[:, -1]
 
     def full() -> Any:
         moves = h * np.eye(len(values))

@@ -36,7 +36,7 @@ def compiled(solver: Any, n: int) -> tuple[Callable[..., Any], Callable[..., Any
     term = diffrax.ODETerm(lambda _t, x, p: x * (p[0] + p[1] @ x))
 
     def final(p: Any, tolerance: Any) -> Any:
-        found = diffrax.diffeqsolve(
+        solution = diffrax.diffeqsolve(
             term,
             solver,
             0.0,
@@ -48,7 +48,7 @@ def compiled(solver: Any, n: int) -> tuple[Callable[..., Any], Callable[..., Any
             adjoint=diffrax.RecursiveCheckpointAdjoint(),
             max_steps=4096,
         )
-        return found.ys[0]
+        return solution.ys[0]
 
     if n < LARGE:
         several = jax.jacrev(final)

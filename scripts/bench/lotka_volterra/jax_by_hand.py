@@ -34,7 +34,7 @@ def compiled(method: Any, most: int) -> Callable[..., Any]:
 
     @jax.jit
     def derivatives(a: Any, r: Any, x0: Any, outputs: Any, tolerance: Any) -> Any:
-        found = diffrax.diffeqsolve(
+        solution = diffrax.diffeqsolve(
             diffrax.ODETerm(lambda _t, x, _p: x * (r + a @ x)),
             method,
             0.0,
@@ -45,9 +45,9 @@ def compiled(method: Any, most: int) -> Callable[..., Any]:
             saveat=diffrax.SaveAt(t0=True, steps=True),
             max_steps=most,
         )
-        times = jnp.minimum(found.ts, T)  # rows beyond the last step are infinite
+        times = jnp.minimum(solution.ts, T)  # rows beyond the last step are infinite
         sizes = jnp.diff(times)
-        k = jnp.where(jnp.isfinite(found.ys[:-1]), found.ys[:-1], 0.0)
+        k = jnp.where(jnp.isfinite(solution.ys[:-1]), solution.ys[:-1], 0.0)
         stages, slopes = [k], []
         for i in range(s):
             slopes.append(stages[i] * (r + stages[i] @ a.T))
@@ -74,7 +74,7 @@ def compiled(method: Any, most: int) -> Callable[..., Any]:
         _, moved = jax.lax.scan(back, outputs, (sizes, points, growth), reverse=True)
         steps, _, m, n = moved.shape
         by_a = moved.reshape(steps * s, m * n).T @ points.reshape(steps * s, n)
-        return moved.sum(axis=(0, 1)), by_a.reshape(m, n, n), found.stats["num_steps"]
+        return moved.sum(axis=(0, 1)), by_a.reshape(m, n, n), solution.stats["num_steps"]
 
     return derivatives
 
@@ -84,8 +84,8 @@ def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     n, tolerance = setting["N"], setting["tolerance"]
     method = diffrax.Tsit5() if tolerance > 1e-7 else diffrax.Dopri8()
     a, r, x0 = (jnp.asarray(values) for values in (interactions(n), rates(n), start(n)))
-    found = compiled(method, 4096)(a, r, x0, jnp.asarray(seeds("scalar", n)), tolerance)
-    derivatives = partial(compiled(method, int(found[2]) + 1), a, r, x0)
+    trial = compiled(method, 4096)(a, r, x0, jnp.asarray(seeds("scalar", n)), tolerance)
+    derivatives = partial(compiled(method, int(trial[2]) + 1), a, r, x0)
 
     def task(name: str) -> Any:
         by_r, by_a, _ = jax.block_until_ready(derivatives(jnp.asarray(seeds(name, n)), tolerance))

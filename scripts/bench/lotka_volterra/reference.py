@@ -31,14 +31,14 @@ def matrix(n: int) -> Any:
     nodes, shares = np.polynomial.legendre.leggauss(POINTS)
     width = T / INTERVALS
     times = (width * (np.arange(INTERVALS)[:, None] + 0.5 * (1.0 + nodes))).ravel()
-    y, t, found = np.concatenate([start(n), np.eye(n).ravel()]), 0.0, list[Any]()
+    y, t, states = np.concatenate([start(n), np.eye(n).ravel()]), 0.0, list[Any]()
     for time in (*times, T):  # steps end there: dense output is of lower order
         y = solve_ivp(rhs, (t, time), y, "DOP853", rtol=1e-13, atol=1e-15).y[:, -1]
         t = time
-        found.append(y)
-    final = found.pop()[n:].reshape(n, n)
+        states.append(y)
+    final = states.pop()[n:].reshape(n, n)
     result = np.zeros((n, n + n * n))
-    for share, y in zip(np.tile(0.5 * width * shares, INTERVALS), found, strict=True):
+    for share, y in zip(np.tile(0.5 * width * shares, INTERVALS), states, strict=True):
         x = y[:n]
         weights = share * np.linalg.solve(y[n:].reshape(n, n).T, final.T).T * x
         result[:, :n] += weights

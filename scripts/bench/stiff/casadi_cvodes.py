@@ -47,8 +47,8 @@ def tasks(
             options |= {"calc_ic": False, "step0": 1e-9 * system.end}
     run = ca.integrator("run", solver, equations, 0.0, system.end, options)
     symbol = ca.MX.sym("p", m)
-    found = run(**start, p=symbol)
-    final = ca.vertcat(found["xf"], found["zf"])
+    ends = run(**start, p=symbol)
+    final = ca.vertcat(ends["xf"], ends["zf"])
     # in units of each parameter, which is also what their tolerances mean
     scaled = ca.DM(system.parameters)
     full = ca.Function("full", [symbol], [ca.jtimes(final, symbol, ca.diag(scaled))])

@@ -63,8 +63,8 @@ def equations(name: str) -> tuple[Any, tuple[int, int]]:
         ca.densify(ca.jtimes(rates, q, seed, True)),
     )
     functions = [
-        ca.Function(each, [u, q, seed], [result], {"cse": True})
-        for each, result in zip(NAMES, results, strict=True)
+        ca.Function(name, [u, q, seed], [result], {"cse": True})
+        for name, result in zip(NAMES, results, strict=True)
     ]
     with tempfile.TemporaryDirectory() as folder:
         writer = ca.CodeGenerator("equations.c")
@@ -73,7 +73,7 @@ def equations(name: str) -> tuple[Any, tuple[int, int]]:
         writer.generate(folder + "/")
         library = compiled([Path(folder) / "equations.c"], ["-lm"])
     # the library stays loaded as long as its functions are known
-    return [getattr(library, each) for each in NAMES], (
+    return [getattr(library, name) for name in NAMES], (
         max(function.sz_iw() for function in functions),
         max(function.sz_w() for function in functions),
     )
@@ -99,7 +99,7 @@ def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
         n,
         m,
         int(system.stiff),
-        (ctypes.c_void_p * 5)(*(ctypes.cast(each, ctypes.c_void_p) for each in functions)),
+        (ctypes.c_void_p * 5)(*(ctypes.cast(function, ctypes.c_void_p) for function in functions)),
         *(ctypes.c_longlong(size) for size in memory),
         start.ctypes.data_as(double),
         factors.ctypes.data_as(double),

@@ -49,7 +49,7 @@ def compiled(name: str, *, tight: bool, expert: bool = False) -> tuple[Callable[
 
     def final(factors: Any, tolerance: Any, derivatives: Any = REVERSE) -> Any:
         controller = diffrax.PIDController(rtol=tolerance, atol=tolerance * system.scale)
-        found = diffrax.diffeqsolve(
+        solution = diffrax.diffeqsolve(
             term,
             solver,
             0.0,
@@ -61,7 +61,7 @@ def compiled(name: str, *, tight: bool, expert: bool = False) -> tuple[Callable[
             adjoint=derivatives,
             max_steps=2**16,
         )
-        return found.ys[0]
+        return solution.ys[0]
 
     def first(factors: Any, tolerance: Any) -> Any:
         return final(factors, tolerance)[0]
@@ -86,13 +86,13 @@ def tasks(setting: dict[str, Any], *, expert: bool = False) -> dict[str, Callabl
         setting["problem"], tight=not system.stiff and tolerance < 1e-7, expert=expert
     )
     factors = jnp.ones(len(system.parameters))
-    found = {
+    timed = {
         "full": lambda: full(factors, tolerance).block_until_ready(),
         "scalar": lambda: scalar(factors, tolerance).block_until_ready(),
     }
     if second_order(system):
-        found["hessian"] = lambda: hessian(factors, tolerance).block_until_ready()
-    return found
+        timed["hessian"] = lambda: hessian(factors, tolerance).block_until_ready()
+    return timed
 
 
 def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:

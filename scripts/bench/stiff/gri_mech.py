@@ -63,10 +63,10 @@ def mechanism() -> Mechanism:
 
 def _reaction(line: str, names: Sequence[str]) -> Reaction:
     equation, high, *rest = line.split("; ")
-    parts = {kind: text.split() for kind, text in (each.split(" ", 1) for each in rest)}
-    given = parts.get("M", [])
+    parts = {kind: text.split() for kind, text in (entry.split(" ", 1) for entry in rest)}
+    efficiencies = parts.get("M", [])
     bodies = np.ones(len(names))
-    for name, weight in zip(given[::2], given[1::2], strict=True):
+    for name, weight in zip(efficiencies[::2], efficiencies[1::2], strict=True):
         bodies[names.index(name)] = float(weight)
     left, right = (_side(side, names) for side in re.split(" =>? ", equation))
     return Reaction(
@@ -81,12 +81,12 @@ def _reaction(line: str, names: Sequence[str]) -> Reaction:
 
 
 def _side(text: str, names: Sequence[str]) -> tuple[int, ...]:
-    found: list[int] = []
+    species: list[int] = []
     for term in text.replace("(+M)", "").split(" + "):
         count, name = re.fullmatch(r"(?:(\d) )?(\S+)", term.strip()).groups()  # type: ignore[union-attr]
         if name != "M":
-            found += [names.index(name)] * int(count or 1)
-    return tuple(found)
+            species += [names.index(name)] * int(count or 1)
+    return tuple(species)
 
 
 def forward_rate(reaction: Reaction, temperature: float, mixture: Any) -> float:
@@ -111,7 +111,7 @@ def _broadening(troe: Sequence[float], temperature: float, reduced: float) -> fl
         return 1.0
     a, t3, t1, *t2 = troe
     centre = (1.0 - a) * math.exp(-temperature / t3) + a * math.exp(-temperature / t1)
-    centre = math.log10(centre + sum(math.exp(-each / temperature) for each in t2))
+    centre = math.log10(centre + sum(math.exp(-scale / temperature) for scale in t2))
     x = math.log10(reduced) - 0.4 - 0.67 * centre
     return 10.0 ** (centre / (1.0 + (x / (0.75 - 1.27 * centre - 0.14 * x)) ** 2))
 
@@ -169,10 +169,10 @@ class Isothermal:
 
 
 def _product(u: Any, species: Sequence[int]) -> Any:
-    found = u[species[0]]
+    product = u[species[0]]
     for place in species[1:]:
-        found = found * u[place]
-    return found
+        product = product * u[place]
+    return product
 
 
 @cache

@@ -72,7 +72,7 @@ def matrix(name: str) -> Any:
     y0 = np.concatenate([system.start, np.zeros(n * m)])
     # each parameter's column in the units of that parameter
     atol = 1e-10 * system.scale * np.concatenate([np.ones(n), np.repeat(1.0 / p, n)])
-    found = solve_ivp(
+    solution = solve_ivp(
         rhs,
         (0.0, system.end),
         y0,
@@ -81,7 +81,7 @@ def matrix(name: str) -> Any:
         atol=atol,
         block=lambda y: jacobian(y[:n]),
     )
-    return found.y[n:, -1].reshape(m, n).T * p
+    return solution.y[n:, -1].reshape(m, n).T * p
 
 
 def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:

@@ -40,7 +40,7 @@ def product(name: str, tolerance: float = TOLERANCE) -> Any:
     change = ca.vertcat(rates, ca.vec(rates_first), rates_second)
     rhs = ca.Function("rhs", [y, q], [change])
     slope = ca.Function("slope", [y, q], [ca.jacobian(change, y)])
-    found = solve_ivp(
+    solution = solve_ivp(
         lambda _t, y: np.asarray(rhs(y, np.ones(m))).ravel(),
         (0.0, system.end),
         np.concatenate([system.start, np.zeros(2 * n * m)]),
@@ -49,4 +49,4 @@ def product(name: str, tolerance: float = TOLERANCE) -> Any:
         atol=tolerance * system.scale,
         jac=lambda _t, y: sparse.csc_matrix(slope(y, np.ones(m)).sparse()),
     )
-    return found.y[n + n * m :, -1].reshape(m, n).T[0]
+    return solution.y[n + n * m :, -1].reshape(m, n).T[0]
