@@ -248,12 +248,12 @@ def has_transpose(PC pc):
 
     SOR can for symmetric matrices alone, which does not count here.
     """
-    cdef PetscBool found = False
+    cdef PetscBool exists = False
     cdef PetscInt count = 0
     kind = pc.getType()
     if kind == PETSc.PC.Type.COMPOSITE:
         CHKERR(PCCompositeGetNumberPC(pc.pc, &count))
         if not all(has_transpose(pc.getCompositePC(k)) for k in range(count)):
             return False
-    CHKERR(PCApplyTransposeExists(pc.pc, &found))
-    return bool(found) and kind not in (PETSc.PC.Type.SOR, PETSc.PC.Type.EISENSTAT)
+    CHKERR(PCApplyTransposeExists(pc.pc, &exists))
+    return bool(exists) and kind not in (PETSc.PC.Type.SOR, PETSc.PC.Type.EISENSTAT)

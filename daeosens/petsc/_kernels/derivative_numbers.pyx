@@ -86,40 +86,40 @@ cdef class DerivativeNumber:
         return _whole(self.v, slopes, self.d, mixed)
 
     def __add__(self, other):
-        cdef object found = binary(ADD, self, other)
-        return _operate(numpy.add, self, other) if found is None else found
+        cdef object result = binary(ADD, self, other)
+        return _operate(numpy.add, self, other) if result is None else result
 
     def __radd__(self, other):
-        cdef object found = binary(ADD, other, self)
-        return _operate(numpy.add, other, self) if found is None else found
+        cdef object result = binary(ADD, other, self)
+        return _operate(numpy.add, other, self) if result is None else result
 
     def __sub__(self, other):
-        cdef object found = binary(SUBTRACT, self, other)
-        return _operate(numpy.subtract, self, other) if found is None else found
+        cdef object result = binary(SUBTRACT, self, other)
+        return _operate(numpy.subtract, self, other) if result is None else result
 
     def __rsub__(self, other):
-        cdef object found = binary(SUBTRACT, other, self)
-        return _operate(numpy.subtract, other, self) if found is None else found
+        cdef object result = binary(SUBTRACT, other, self)
+        return _operate(numpy.subtract, other, self) if result is None else result
 
     def __mul__(self, other):
-        cdef object found = binary(MULTIPLY, self, other)
-        return _operate(numpy.multiply, self, other) if found is None else found
+        cdef object result = binary(MULTIPLY, self, other)
+        return _operate(numpy.multiply, self, other) if result is None else result
 
     def __rmul__(self, other):
-        cdef object found = binary(MULTIPLY, other, self)
-        return _operate(numpy.multiply, other, self) if found is None else found
+        cdef object result = binary(MULTIPLY, other, self)
+        return _operate(numpy.multiply, other, self) if result is None else result
 
     def __truediv__(self, other):
-        cdef object found = binary(DIVIDE, self, other)
-        return _operate(numpy.divide, self, other) if found is None else found
+        cdef object result = binary(DIVIDE, self, other)
+        return _operate(numpy.divide, self, other) if result is None else result
 
     def __rtruediv__(self, other):
-        cdef object found = binary(DIVIDE, other, self)
-        return _operate(numpy.divide, other, self) if found is None else found
+        cdef object result = binary(DIVIDE, other, self)
+        return _operate(numpy.divide, other, self) if result is None else result
 
     def __pow__(self, other, modulo):
-        cdef object found = binary(POWER, self, other)
-        return _operate(numpy.power, self, other) if found is None else found
+        cdef object result = binary(POWER, self, other)
+        return _operate(numpy.power, self, other) if result is None else result
 
     def __rpow__(self, other, modulo):
         return _operate(numpy.power, other, self)
@@ -217,14 +217,14 @@ cdef class DerivativeNumber:
         raise TypeError("a number that carries derivatives cannot be pickled")
 
     def __array_ufunc__(self, ufunc, method, *inputs, **options):
-        cdef object found, code
+        cdef object result, code
         if method == "__call__" and not options:
             if len(inputs) == 2:
                 code = _OPERATIONS.get(ufunc)
                 if code is not None:
-                    found = binary(code, inputs[0], inputs[1])
-                    if found is not None:
-                        return found
+                    result = binary(code, inputs[0], inputs[1])
+                    if result is not None:
+                        return result
             elif len(inputs) == 1:
                 code = _FUNCTIONS.get(ufunc)
                 if code is not None:

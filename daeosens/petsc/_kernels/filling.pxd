@@ -46,10 +46,10 @@ cdef extern from *:
                 MPI_IN_PLACE, finite, 1, MPI_INT, MPI_MIN, PetscObjectComm((PetscObject)vec)));
         PetscFunctionReturn(PETSC_SUCCESS);
     }
-    /* by rows into a serial dense matrix, or, where places are given, into the values of an AIJ or a
+    /* by rows into a serial dense matrix, or, where places are entries, into the values of an AIJ or a
        dense matrix, whose other values become zero */
     static inline PetscErrorCode put_values(
-        Mat matrix, const double *given, const int *places, long count)
+        Mat matrix, const double *entries, const int *places, long count)
     {
         PetscScalar *values;
         PetscBool filled;
@@ -58,7 +58,7 @@ cdef extern from *:
             PetscCall(MatZeroEntries(matrix));
             PetscCall(PetscObjectTypeCompare((PetscObject)matrix, MATSEQDENSE, &filled));
             PetscCall((filled ? MatDenseGetArray : MatSeqAIJGetArrayWrite)(matrix, &values));
-            for (long k = 0; k < count; k++) values[places[k]] = given[k];
+            for (long k = 0; k < count; k++) values[places[k]] = entries[k];
             PetscCall((filled ? MatDenseRestoreArray : MatSeqAIJRestoreArrayWrite)(matrix, &values));
         } else {
             PetscInt rows, columns, leading;
@@ -67,7 +67,7 @@ cdef extern from *:
             PetscCall(MatDenseGetArrayWrite(matrix, &values));
             for (long j = 0; j < columns; j++)
                 for (long i = 0; i < rows; i++)
-                    values[j * leading + i] = given[i * columns + j];
+                    values[j * leading + i] = entries[i * columns + j];
             PetscCall(MatDenseRestoreArrayWrite(matrix, &values));
         }
         PetscCall(MatAssemblyBegin(matrix, MAT_FINAL_ASSEMBLY));
@@ -78,4 +78,4 @@ cdef extern from *:
     bint all_finite(const double *values, long count) noexcept nogil
     PetscErrorCode finite_everywhere(PetscVec vec, int *finite) noexcept nogil
     PetscErrorCode put_values(
-        PetscMat matrix, const double *given, const int *places, long count) noexcept nogil
+        PetscMat matrix, const double *entries, const int *places, long count) noexcept nogil

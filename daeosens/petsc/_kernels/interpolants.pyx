@@ -69,14 +69,14 @@ cdef class Interpolant:
             middle = self.slope(0.5)
             return zeros(
                 2.0 * (first - 2.0 * middle + last), 4.0 * middle - 3.0 * first - last, first)
-        found = []
+        extrema = []
         low = first
         for k in range(8):
             high = self.slope(0.125 * (k + 1))
             if low * high < 0.0:
-                found.append(self.extremum(0.125 * k, 0.125 * (k + 1), low, high))
+                extrema.append(self.extremum(0.125 * k, 0.125 * (k + 1), low, high))
             low = high
-        return found
+        return extrema
 
     cdef double extremum(self, double low, double high, double at_low, double at_high) noexcept:
         """Return where the derivative is zero, by secants whose stale end is weighed by a half."""
@@ -150,18 +150,18 @@ def interpolate(points):
     cdef double x, value, gap
     for _, _, slope in points:
         count += 1 if slope is None else 2
-    cdef Interpolant found = Interpolant(count), slopes = Interpolant(count)
+    cdef Interpolant polynomial = Interpolant(count), slopes = Interpolant(count)
     count = 0
     for x, value, slope in points:
         for _ in range(1 if slope is None else 2):
-            found.x[count], found.c[count] = x, value
+            polynomial.x[count], polynomial.c[count] = x, value
             slopes.c[count] = 0.0 if slope is None else slope
             count += 1
     for order in range(1, count):
         for k in range(count - 1, order - 1, -1):
-            gap = found.x[k] - found.x[k - order]
-            found.c[k] = (found.c[k] - found.c[k - 1]) / gap if gap else slopes.c[k]
-    return found
+            gap = polynomial.x[k] - polynomial.x[k - order]
+            polynomial.c[k] = (polynomial.c[k] - polynomial.c[k - 1]) / gap if gap else slopes.c[k]
+    return polynomial
 
 
 cdef list zeros(double a, double b, double c):
@@ -170,7 +170,7 @@ cdef list zeros(double a, double b, double c):
     if discriminant <= 0.0:
         return []
     q = -0.5 * (b + copysign(sqrt(discriminant), b))
-    found = [q / a] if a else []
+    roots = [q / a] if a else []
     if q:
-        found.append(c / q)
-    return sorted([x for x in found if 0.0 < x < 1.0])
+        roots.append(c / q)
+    return sorted([x for x in roots if 0.0 < x < 1.0])

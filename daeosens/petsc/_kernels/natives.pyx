@@ -71,14 +71,14 @@ cdef struct Arguments:
     bint written[LIMIT]
 
 
-cdef int add(Arguments *all, object given, bint written) except -1:
+cdef int add(Arguments *all, object argument, bint written) except -1:
     cdef int k = all.count
     cdef PetscInt size = 0
     if k == LIMIT:
         raise TypeError("a C function with more than 10 arrays")
     all.written[k] = written
-    if isinstance(given, Vec):
-        all.vectors[k] = (<Vec>given).vec
+    if isinstance(argument, Vec):
+        all.vectors[k] = (<Vec>argument).vec
         if written:
             CHKERR(VecGetArrayWrite(all.vectors[k], &all.values[k]))
         else:
@@ -87,7 +87,7 @@ cdef int add(Arguments *all, object given, bint written) except -1:
         all.sizes[k] = size
     else:
         PyObject_GetBuffer(
-            given,
+            argument,
             &all.buffers[k],
             PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (PyBUF_WRITABLE if written else 0),
         )
@@ -102,10 +102,10 @@ cdef int add(Arguments *all, object given, bint written) except -1:
 
 
 cdef int add_all(Arguments *all, tuple inputs, tuple outputs) except -1:
-    for given in inputs:
-        add(all, given, False)
-    for given in outputs:
-        add(all, given, True)
+    for argument in inputs:
+        add(all, argument, False)
+    for argument in outputs:
+        add(all, argument, True)
     return 0
 
 

@@ -29,12 +29,12 @@ def numbers_of(Vec vec):
     cdef PetscInt count = 0
     CHKERR(VecGetLocalSize(vec.vec, &count))
     cdef np.npy_intp size = count
-    cdef np.ndarray found = np.PyArray_EMPTY(1, &size, np.NPY_DOUBLE, 0)
+    cdef np.ndarray array = np.PyArray_EMPTY(1, &size, np.NPY_DOUBLE, 0)
     CHKERR(VecGetArrayRead(vec.vec, &numbers))
     if count:  # a vector of nothing has no array
-        memcpy(np.PyArray_DATA(found), numbers, <size_t>count * sizeof(double))
+        memcpy(np.PyArray_DATA(array), numbers, <size_t>count * sizeof(double))
     CHKERR(VecRestoreArrayRead(vec.vec, &numbers))
-    return found
+    return array
 
 
 def put_numbers(Vec vec, np.ndarray values):

@@ -70,26 +70,26 @@ cdef PetscErrorCode enter(Context *c, PetscTS ts) noexcept nogil:
 cdef PetscErrorCode evaluate(
     Context *c, PetscTS ts, double t, PetscVec u, PetscVec out
 ) noexcept nogil:
-    cdef const PetscScalar *given = NULL
+    cdef const PetscScalar *numbers = NULL
     cdef PetscScalar *values = NULL
     cdef PetscErrorCode code = enter(c, ts)
     if code == PETSC_SUCCESS:
-        code = VecGetArrayRead(u, &given)
+        code = VecGetArrayRead(u, &numbers)
     if code != PETSC_SUCCESS:
         return code
     code = VecGetArrayWrite(out, &values)
     if code != PETSC_SUCCESS:
         return code
-    c.rhs(seen_time(&c.breakpoints, t), given, c.p, values, c.rhs_data)
-    cdef PetscErrorCode found = PETSC_SUCCESS
+    c.rhs(seen_time(&c.breakpoints, t), numbers, c.p, values, c.rhs_data)
+    cdef PetscErrorCode rejected = PETSC_SUCCESS
     if not all_finite(values, c.n):
         fail(c, 1, seen_time(&c.breakpoints, t), values)
-        found = leave(ts, t)
+        rejected = leave(ts, t)
     code = VecRestoreArrayWrite(out, &values)
     if code != PETSC_SUCCESS:
         return code
-    code = VecRestoreArrayRead(u, &given)
-    return found if code == PETSC_SUCCESS else code
+    code = VecRestoreArrayRead(u, &numbers)
+    return rejected if code == PETSC_SUCCESS else code
 
 
 cdef PetscErrorCode rhs_function(
@@ -130,14 +130,14 @@ cdef PetscErrorCode i_jacobian(
 ) noexcept nogil:
     """-f_u + shift M, in the order of ``SystemMatrix.fill``."""
     cdef Context *c = <Context *>context
-    cdef const PetscScalar *given = NULL
+    cdef const PetscScalar *numbers = NULL
     cdef PetscErrorCode code = enter(c, ts)
     if code == PETSC_SUCCESS:
-        code = VecGetArrayRead(u, &given)
+        code = VecGetArrayRead(u, &numbers)
     if code != PETSC_SUCCESS:
         return code
-    c.jacobian(seen_time(&c.breakpoints, t), given, c.p, c.entries, c.jacobian_data)
-    code = VecRestoreArrayRead(u, &given)
+    c.jacobian(seen_time(&c.breakpoints, t), numbers, c.p, c.entries, c.jacobian_data)
+    code = VecRestoreArrayRead(u, &numbers)
     if code == PETSC_SUCCESS and not all_finite(c.entries, c.n_entries):
         fail(c, 2, seen_time(&c.breakpoints, t), c.entries)
         return leave_jacobian(ts, t)

@@ -589,13 +589,13 @@ cdef class Steps:
         """Return the sizes [N]: h with t + h the next time, that tried or else the difference."""
         cdef long k, count = max(0, self.log.times.count - 1)
         cdef double t, following
-        cdef np.ndarray found = copied(self.log.sizes.values, count)
-        cdef double *sizes = <double *>np.PyArray_DATA(found)
+        cdef np.ndarray array = copied(self.log.sizes.values, count)
+        cdef double *sizes = <double *>np.PyArray_DATA(array)
         for k in range(count):
             t, following = self.log.times.values[k], self.log.times.values[k + 1]
             if t + sizes[k] != following:
                 sizes[k] = following - t
-        return found
+        return array
 
     @property
     def shrunk(self):
@@ -666,13 +666,13 @@ cdef class Steps:
         """Hand over the stages [K, s-1, n] of the first steps, without the first one, as numbers."""
         cdef np.npy_intp count = self.log.flat_stages.count
         cdef double *values = self.log.flat_stages.values
-        cdef np.ndarray found
+        cdef np.ndarray array
         if not count:
             return np.empty((0, 1, size))
-        found = np.PyArray_SimpleNewFromData(1, &count, np.NPY_DOUBLE, values)
-        np.set_array_base(found, PyCapsule_New(values, NULL, free_numbers))
+        array = np.PyArray_SimpleNewFromData(1, &count, np.NPY_DOUBLE, values)
+        np.set_array_base(array, PyCapsule_New(values, NULL, free_numbers))
         self.log.flat_stages.values, self.log.flat_stages.count = NULL, 0
-        return found.reshape(-1, self.log.n_stages, size)
+        return array.reshape(-1, self.log.n_stages, size)
 
 
 cdef void free_numbers(object capsule) noexcept:
@@ -681,10 +681,10 @@ cdef void free_numbers(object capsule) noexcept:
 
 cdef np.ndarray copied(const double *values, np.npy_intp count):
     """Return numbers as an array."""
-    cdef np.ndarray found = np.PyArray_EMPTY(1, &count, np.NPY_DOUBLE, 0)
+    cdef np.ndarray array = np.PyArray_EMPTY(1, &count, np.NPY_DOUBLE, 0)
     if count:
-        memcpy(np.PyArray_DATA(found), values, <size_t>count * sizeof(double))
-    return found
+        memcpy(np.PyArray_DATA(array), values, <size_t>count * sizeof(double))
+    return array
 
 
 cdef list taken(Vectors *all):

@@ -205,8 +205,8 @@ cdef class Stencil:
         cdef Kernel *kernel = &self.kernels[NAMES.index(name)]
         kernel.call, kernel.vectors = <PointFunction>address, len(around)
         kernel.reach = reach
-        for k, each in enumerate(around):
-            kernel.around[k] = each
+        for k, reads in enumerate(around):
+            kernel.around[k] = reads
         self.numbers[name] = NAMES.index(name)
         self.kept.append(keeps)
 
@@ -268,8 +268,8 @@ cdef class Stencil:
         cdef const double *at = &p[0] if p.shape[0] else &nothing
         cdef const double *along = &dp[0] if dp is not None and dp.shape[0] else &nothing
         result.sums = &summed[0]
-        for k, each in enumerate(inputs):
-            all.vecs[k] = (<Vec?>each).vec
+        for k, field in enumerate(inputs):
+            all.vecs[k] = (<Vec?>field).vec
         cdef Call call = call_of(&self.points, t, at, along, all, result)
         CHKERR(evaluate(&self.points, &self.kernels[self.numbers[name]], call))
         return np.asarray(summed)[: sums or 0]

@@ -37,11 +37,11 @@ cdef double *at_line(double[::1] memory) noexcept:
 
 
 cdef void copy_rows(
-    long rows, long n, const double *given, long apart, double *out, long leading
+    long rows, long n, const double *source, long apart, double *out, long leading
 ) noexcept nogil:
     cdef long r
     for r in range(rows):
-        memcpy(out + r * leading, given + r * apart, n * sizeof(double))
+        memcpy(out + r * leading, source + r * apart, n * sizeof(double))
 
 
 cdef void carry_step(

@@ -13,7 +13,7 @@ cdef extern from "breakpoints.h" nogil:
 
 cdef inline Breakpoints breakpoints_of(const double[::1] times):
     """Borrow an array [K]."""
-    cdef Breakpoints found
-    found.count = times.shape[0]
-    found.times = &times[0] if found.count else NULL
-    return found
+    cdef Breakpoints breakpoints
+    breakpoints.count = times.shape[0]
+    breakpoints.times = &times[0] if breakpoints.count else NULL
+    return breakpoints

@@ -88,10 +88,10 @@ cdef void pull_next(
 
 
 cdef Pattern pattern(const int[:, ::1] runs, long entries):
-    cdef Pattern found
-    found.runs = &runs[0, 0] if runs.shape[0] else NULL
-    found.count, found.entries = runs.shape[0], entries
-    return found
+    cdef Pattern result
+    result.runs = &runs[0, 0] if runs.shape[0] else NULL
+    result.count, result.entries = runs.shape[0], entries
+    return result
 
 
 cdef class FactorSteps:

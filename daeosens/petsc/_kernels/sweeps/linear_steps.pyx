@@ -77,7 +77,7 @@ cdef class LinearSteps:
     cdef double *factors        # [count, s, n, n], where stages are implicit
     cdef double *room           # [(s + 3) n]
     cdef PetscBLASInt *pivots
-    cdef unsigned char *found
+    cdef unsigned char *known
     cdef bint keep
     cdef long current
 
@@ -94,8 +94,8 @@ cdef class LinearSteps:
         self.states, self.kept, self.keep, self.current = states, kept, keep, -1
         self.at = <double *>malloc((count * (s * n + entries) + (s + 3) * n) * sizeof(double))
         self.pivots = <PetscBLASInt *>malloc((count * s * n + 1) * sizeof(PetscBLASInt))
-        self.found = <unsigned char *>calloc(count + 1, 1)
-        if self.at == NULL or self.pivots == NULL or self.found == NULL:
+        self.known = <unsigned char *>calloc(count + 1, 1)
+        if self.at == NULL or self.pivots == NULL or self.known == NULL:
             raise MemoryError
         self.factors = self.at + count * s * n
         self.room = self.factors + count * entries
@@ -105,7 +105,7 @@ cdef class LinearSteps:
         DenseWorkDestroy(&self.work)
         free(self.at)
         free(self.pivots)
-        free(self.found)
+        free(self.known)
 
     @property
     def n_stages(self):
@@ -121,7 +121,7 @@ cdef class LinearSteps:
         self.linear.states = self.at + place * s * n
         self.linear.factors = self.factors + place * s * n * n
         self.linear.pivots = self.pivots + place * s * n
-        if self.found[place] and (self.keep or self.current == k):
+        if self.known[place] and (self.keep or self.current == k):
             return True
         memcpy(self.linear.states, &self.states[k, 0], <size_t>n * sizeof(double))
         if known:
@@ -133,7 +133,7 @@ cdef class LinearSteps:
         if system.fault:
             return False
         CHKERR(code)
-        self.found[place], self.current = True, k
+        self.known[place], self.current = True, k
         return True
 
     def push(self, long last, const double[:, ::1] dp, double[:, :, ::1] along):

@@ -19,7 +19,7 @@ cdef extern from "running_costs.h" nogil:
         double *, double *) noexcept
 
 
-cdef inline RunningCosts running_costs(tuple given):
+cdef inline RunningCosts running_costs(tuple costs):
     """Borrow the arrays of ``daeosens.costs.compiled``."""
     cdef RunningCosts costs
     cdef const long[::1] first
@@ -27,8 +27,8 @@ cdef inline RunningCosts running_costs(tuple given):
     cdef const uintptr_t[:, ::1] functions
     cdef double[::1] values, out
     costs.first = NULL
-    if given is not None:
-        first, weights, functions, values, out = given
+    if costs is not None:
+        first, weights, functions, values, out = costs
         costs.first, costs.weights, costs.functions = &first[0], &weights[0], &functions[0, 0]
         costs.values, costs.out = &values[0], &out[0]
     return costs

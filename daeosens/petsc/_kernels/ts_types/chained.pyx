@@ -45,11 +45,11 @@ cdef extern from *:
     }
     static void *data_of(TS ts) { return ts->data; }
     /* the end of a step: the solution and the vector that holds the new one change places */
-    static void advance(TS ts, Vec *found)
+    static void advance(TS ts, Vec *solution)
     {
         Vec before = ts->vec_sol;
-        ts->vec_sol = *found;
-        *found = before;
+        ts->vec_sol = *solution;
+        *solution = before;
         ts->ptime += ts->time_step;
     }
     """

@@ -208,14 +208,14 @@ cdef class DenseSteps:
         bool                    all are found, and finite
         """
         cdef DenseWork work = NULL
-        cdef bint found = True
+        cdef bint solved = True
         cdef long k
         CHKERR(DenseWorkCreate(&self.system, 0, &work))
         for k in range(stages.shape[0]):
-            found = found and DenseFillStages(work, times[k], sizes[k], &stages[k, 0, 0])
+            solved = solved and DenseFillStages(work, times[k], sizes[k], &stages[k, 0, 0])
         DenseWorkDestroy(&work)
         self.system.fault = 0
-        return found and (not stages.size or all_finite(&stages[0, 0, 0], stages.size))
+        return solved and (not stages.size or all_finite(&stages[0, 0, 0], stages.size))
 
     @property
     def transposes(self):

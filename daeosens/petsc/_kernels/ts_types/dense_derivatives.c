@@ -203,23 +203,23 @@ PetscErrorCode DenseTransposeStep(DenseWork work, double t, double h, const doub
 {
   DenseSystem *system = work->system;
   const long   n = system->n, s = system->s;
-  PetscBool    found;
+  PetscBool    solved;
 
   PetscFunctionBegin;
   enter_step(&system->breakpoints, t, h);
   memcpy(work->own, start, (size_t)n * sizeof(double));
   if (!stages) {
-    found = DenseFillStages(work, t, h, work->own);
+    solved = DenseFillStages(work, t, h, work->own);
   } else {
     if (s > 1) memcpy(work->own + n, stages, (size_t)((s - 1) * n) * sizeof(double));
     else if (system->end != 0.0) /* the stage is between both ends */
       for (long k = 0; k < n; k++) work->own[k] += (stages[k] - start[k]) / system->end;
-    found = PETSC_TRUE;
+    solved = PETSC_TRUE;
   }
-#define CARRY(n) found = found && carry_rows(n, work, t, h, lam, mu, costs) ? PETSC_TRUE : PETSC_FALSE
+#define CARRY(n) solved = solved && carry_rows(n, work, t, h, lam, mu, costs) ? PETSC_TRUE : PETSC_FALSE
   UNROLLED(n, CARRY);
 #undef CARRY
-  if (found) PetscFunctionReturn(PETSC_SUCCESS);
+  if (solved) PetscFunctionReturn(PETSC_SUCCESS);
   if (!system->fault) system->fault = 3;
   PetscFunctionReturn(PETSC_ERR_USER);
 }

@@ -19,7 +19,7 @@ typedef struct {
   const EsdirkSystem *system;
   PetscInt            count;          /* of vectors made for stages */
   Vec                *stages, *sides; /* U_i and f_i */
-  Vec                 given, udot, work, terms;
+  Vec                 earlier, udot, work, terms;
   PetscReal           time, shift;    /* of the stage that is solved for */
   PetscReal           norm;           /* of the residual, an iteration before */
   PetscBool           current;        /* there is a Jacobian of this attempt */
@@ -51,7 +51,7 @@ static PetscErrorCode later_side(Esdirk *d, Vec stage, Vec side)
   PetscCall(VecScale(d->udot, d->shift));
   if (d->system->mass) PetscCall(MatMult(d->system->mass, d->udot, side));
   else PetscCall(VecCopy(d->udot, side));
-  PetscCall(VecAXPY(side, -1.0, d->given));
+  PetscCall(VecAXPY(side, -1.0, d->earlier));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -63,7 +63,7 @@ static PetscErrorCode measure_terms(Esdirk *d)
   else PetscCall(VecCopy(d->stages[0], d->terms));
   PetscCall(VecScale(d->terms, d->shift));
   PetscCall(VecAbs(d->terms));
-  PetscCall(VecCopy(d->given, d->work));
+  PetscCall(VecCopy(d->earlier, d->work));
   PetscCall(VecAbs(d->work));
   PetscCall(VecAXPY(d->terms, 1.0, d->work));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -111,8 +111,8 @@ static PetscErrorCode take_stages(TS ts, TSAdapt adapt, PetscBool *solved)
     d->time = t + h * system->c[i];
     PetscCall(TSPreStage(ts, d->time));
     for (PetscInt j = 0; j < i; j++) d->weights[j] = system->a[i * s + j] / gamma;
-    PetscCall(VecZeroEntries(d->given));
-    PetscCall(VecMAXPY(d->given, i, d->weights, d->sides));
+    PetscCall(VecZeroEntries(d->earlier));
+    PetscCall(VecMAXPY(d->earlier, i, d->weights, d->sides));
     if (!system->null) PetscCall(measure_terms(d));
     PetscCall(VecCopy(d->stages[i - 1], d->stages[i]));
     PetscCall(SNESSolve(snes, NULL, d->stages[i]));
@@ -206,7 +206,7 @@ static PetscErrorCode snes_function(SNES snes, Vec u, Vec out, TS ts)
   ts->dm = dm;
   PetscCall(TSComputeIFunction(ts, d->time, u, d->udot, out, PETSC_FALSE));
   ts->dm = own;
-  PetscCall(VecAXPY(out, -1.0, d->given));
+  PetscCall(VecAXPY(out, -1.0, d->earlier));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -259,7 +259,7 @@ static PetscErrorCode set_up(TS ts)
   d->count = (PetscInt)d->system->s;
   PetscCall(VecDuplicateVecs(ts->vec_sol, d->count, &d->stages));
   PetscCall(VecDuplicateVecs(ts->vec_sol, d->count, &d->sides));
-  PetscCall(VecDuplicate(ts->vec_sol, &d->given));
+  PetscCall(VecDuplicate(ts->vec_sol, &d->earlier));
   PetscCall(VecDuplicate(ts->vec_sol, &d->udot));
   PetscCall(VecDuplicate(ts->vec_sol, &d->work));
   PetscCall(VecDuplicate(ts->vec_sol, &d->terms));
@@ -280,7 +280,7 @@ static PetscErrorCode reset(TS ts)
   if (!d->count) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(VecDestroyVecs(d->count, &d->stages));
   PetscCall(VecDestroyVecs(d->count, &d->sides));
-  PetscCall(VecDestroy(&d->given));
+  PetscCall(VecDestroy(&d->earlier));
   PetscCall(VecDestroy(&d->udot));
   PetscCall(VecDestroy(&d->work));
   PetscCall(VecDestroy(&d->terms));

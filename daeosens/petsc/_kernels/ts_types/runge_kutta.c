@@ -17,7 +17,7 @@ typedef struct {
 
 /* all stages from the start, of which the first rate may be there, and the solution; ``left`` is the
    time of a rate that is not finite, after which there is nothing more */
-static PetscErrorCode take_stages(Explicit *e, double t, double h, PetscBool first_known, Vec solution, PetscBool *found, double *left)
+static PetscErrorCode take_stages(Explicit *e, double t, double h, PetscBool first_known, Vec solution, PetscBool *finite, double *left)
 {
   ExplicitSystem *system = e->system;
   const long      n = system->n, s = system->s;
@@ -30,8 +30,8 @@ static PetscErrorCode take_stages(Explicit *e, double t, double h, PetscBool fir
     stage_sum(n, h, system->a + i * s, i, e->rates, e->start, state);
     if (!i && first_known) continue;
     *left  = t + system->c[i] * h;
-    *found = system->rate(system->context, seen_time(system->breakpoints, *left), state, rate) ? PETSC_TRUE : PETSC_FALSE;
-    if (!*found) PetscFunctionReturn(PETSC_SUCCESS);
+    *finite = system->rate(system->context, seen_time(system->breakpoints, *left), state, rate) ? PETSC_TRUE : PETSC_FALSE;
+    if (!*finite) PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(VecGetArrayWrite(solution, &u));
   if (system->fsal) memcpy(u, e->stages.values[s - 1], (size_t)n * sizeof(double)); /* to the last digit */
@@ -71,10 +71,10 @@ static PetscErrorCode step(TS ts)
   e->known = PETSC_FALSE;
   while (!ts->reason) {
     TSAdapt   adapt;
-    PetscBool found;
+    PetscBool finite;
     double    left;
-    PetscCall(take_stages(e, ts->ptime, ts->time_step, first, ts->vec_sol, &found, &left));
-    if (found) {
+    PetscCall(take_stages(e, ts->ptime, ts->time_step, first, ts->vec_sol, &finite, &left));
+    if (finite) {
       PetscCall(TSGetAdapt(ts, &adapt));
       PetscCall(TSAdaptCandidatesClear(adapt));
       PetscCall(TSAdaptCandidateAdd(adapt, NULL, (PetscInt)system->order, 1, 1.0, (PetscReal)system->s, PETSC_TRUE));
