@@ -90,6 +90,42 @@ class SecondOrder:
     dh: float = 0.0
 
 
+class SecondOrderMap(Protocol):
+    """The adjoint of a step together with its derivatives along directions."""
+
+    def __call__(
+        self,
+        step: Step,
+        first: Adjoint,
+        directions: Sequence[SecondOrder],
+        densities: Densities,
+        *,
+        times: bool = False,
+    ) -> list[tuple[float, float]]:
+        """Carry one adjoint and its derivatives along several directions back over one step.
+
+        Parameters
+        ----------
+        step : Step
+            From which state, with which size and parameters.
+        first : Adjoint
+            lam [n], overwritten, and mu [m], added to.
+        directions : sequence of SecondOrder
+            The tangent before the step, and lam_dot [n], overwritten, mu_dot [m], added to.
+        densities : sequence of (float, Scalar)
+            Running costs with their weights.
+        times : bool
+            Differentiate in t and h too, and return those derivatives.
+
+        Returns
+        -------
+        list of (float, float)
+            The adjoints of t and of h (zeros if they are known), and their derivative along each
+            direction; empty without ``times``.
+        """
+        ...
+
+
 class StepMap(Protocol):
     """u_{n+1} = Phi(u_n, p, t_n, h_n): derivative of one step, forward and transposed."""
 
@@ -116,7 +152,24 @@ class StepMap(Protocol):
         dh: float = 0.0,
         densities: Densities = (),
     ) -> float:
-        """Overwrite ``du`` before the step with the one after it; return the running change."""
+        """Overwrite ``du`` [n] before the step with the one after it.
+
+        Parameters
+        ----------
+        step : Step
+            From which state, with which size and parameters.
+        du, dp : Vec [n], Vec [m] or None
+            Direction in the state (overwritten) and in the parameters.
+        dt, dh : float
+            Direction in the start and the size of the step.
+        densities : sequence of (float, Scalar)
+            Running costs with their weights.
+
+        Returns
+        -------
+        float
+            Directional derivative of the step's part of the running costs.
+        """
         ...
 
     def adjoint(
@@ -128,23 +181,34 @@ class StepMap(Protocol):
         *,
         times: bool = False,
     ) -> list[tuple[float, float]]:
-        """Overwrite ``lam`` after the step with the one before it; add to ``mu``."""
+        """Carry the adjoints of several costs back over one step.
+
+        Parameters
+        ----------
+        step : Step
+            From which state, with which size and parameters.
+        lam, mu : sequences of Vec [n], Vec [m]
+            Adjoints of the state after the step (overwritten by those before it) and of the
+            parameters (added to), one for each cost.
+        densities : sequence of sequences of (float, Scalar)
+            Running costs with their weights, for each cost.
+        times : bool
+            Return the adjoints of t and h too.
+
+        Returns
+        -------
+        list of (float, float)
+            For each cost the derivatives with respect to t and to h; empty without ``times``.
+        """
         ...
 
     def add_time(self, k: int, slope: float) -> None:
         """Add to the adjoint of the time of the state reached, for cost k: runs with events."""
         ...
 
-    def second_order(
-        self,
-        step: Step,
-        first: Adjoint,
-        directions: Sequence[SecondOrder],
-        densities: Densities,
-        *,
-        times: bool = False,
-    ) -> list[tuple[float, float]]:
-        """Carry one adjoint and its derivatives along directions back, like ``adjoint``."""
+    @property
+    def second_order(self) -> SecondOrderMap:
+        """What carries one adjoint and its derivatives along directions back over one step."""
         ...
 
 

@@ -85,7 +85,7 @@ class InstantStep:
         dh: float = 0.0,
         densities: Densities = (),
     ) -> float:
-        """Add v dh to ``du`` [n].  Parameters and result as for ``RungeKuttaStep.tangent``."""
+        """Add v dh to ``du`` [n].  Parameters and result as for ``StepMap.tangent``."""
         del dp, dt  # the start has moved with them
         if not dh:
             return 0.0
@@ -105,7 +105,7 @@ class InstantStep:
     ) -> list[tuple[float, float]]:
         """Leave the adjoints as they are, and return those of t and h.
 
-        Parameters and result as for ``RungeKuttaStep.adjoint``.
+        Parameters and result as for ``StepMap.adjoint``.
         """
         del mu
         if not times:
@@ -125,7 +125,7 @@ class InstantStep:
         *,
         times: bool = False,
     ) -> list[tuple[float, float]]:
-        """Carry derivatives of the adjoint back; parameters as for ``RungeKuttaStep``."""
+        """Carry derivatives of the adjoint back; as ``SecondOrderMap``."""
         if not times:
             return []
         (lam,) = first.kept(step) or [first.lam]

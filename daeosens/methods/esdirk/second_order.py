@@ -45,7 +45,7 @@ class DirkSecondOrder:
     ) -> list[tuple[float, float]]:
         """Carry one adjoint and its derivatives along several directions back over one step.
 
-        Parameters and result as for ``RungeKuttaStep.second_order``.  One factorisation of each
+        Parameters and result as for ``SecondOrderMap``.  One factorisation of each
         stage serves all solves.
 
         Source

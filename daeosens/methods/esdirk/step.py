@@ -15,7 +15,7 @@ from daeosens.methods.esdirk.stages import StageSolver
 from daeosens.methods.esdirk.tableau import Esdirk
 from daeosens.methods.factored_matrix import MakeSolver
 from daeosens.methods.rk.time_and_size import StageTangent
-from daeosens.methods.step import Adjoint, SecondOrder, Step
+from daeosens.methods.step import SecondOrderMap, Step
 from daeosens.petsc.vectors import Array, dot
 from daeosens.problem.problem import Problem
 
@@ -81,7 +81,7 @@ class DirkStep:
     ) -> float:
         """Overwrite ``du`` [n] before the step with the one after it.
 
-        Parameters and result as for ``RungeKuttaStep.tangent``.
+        Parameters and result as for ``StepMap.tangent``.
         """
         h, equations = step.h, self._equations
         points = equations.points(step)
@@ -168,7 +168,7 @@ class DirkStep:
     ) -> list[tuple[float, float]]:
         """Carry the adjoints of several costs back over one step.
 
-        Parameters and result as for ``RungeKuttaStep.adjoint``.
+        Parameters and result as for ``StepMap.adjoint``.
         """
         h, equations = step.h, self._equations
         points = equations.points(step)
@@ -202,20 +202,10 @@ class DirkStep:
     def add_time(self, k: int, slope: float) -> None:
         """Do nothing: the times of smooth steps are fixed."""
 
-    def second_order(
-        self,
-        step: Step,
-        first: Adjoint,
-        directions: Sequence[SecondOrder],
-        densities: Densities,
-        *,
-        times: bool = False,
-    ) -> list[tuple[float, float]]:
-        """Carry one adjoint and its derivatives along several directions back over one step.
-
-        Parameters and result as for ``RungeKuttaStep.second_order``.
-        """
-        return self._second_order.carry_back(step, first, directions, densities, times=times)
+    @property
+    def second_order(self) -> SecondOrderMap:
+        """What carries one adjoint and its derivatives along directions back over one step."""
+        return self._second_order.carry_back
 
     @cached_property
     def _second_order(self) -> DirkSecondOrder:

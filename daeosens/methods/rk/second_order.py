@@ -51,7 +51,7 @@ class RungeKuttaSecondOrder:
     ) -> list[tuple[float, float]]:
         """Carry one adjoint and its derivatives along several directions back over one step.
 
-        Parameters and result as for ``RungeKuttaStep.second_order``.
+        Parameters and result as for ``SecondOrderMap``.
 
         Source
         ------

@@ -18,7 +18,7 @@ from daeosens.methods.rk.grid_step import GridStepAdjoint
 from daeosens.methods.rk.second_order import RungeKuttaSecondOrder
 from daeosens.methods.rk.stages import ExplicitStages, Kept, pull_back, weigh
 from daeosens.methods.rk.tableau import Tableau
-from daeosens.methods.step import Adjoint, SecondOrder, Step
+from daeosens.methods.step import SecondOrderMap, Step
 from daeosens.petsc.vectors import dot
 from daeosens.problem.matrices import PointMatrix
 from daeosens.problem.problem import Problem
@@ -85,21 +85,7 @@ class RungeKuttaStep:
     ) -> float:
         """Overwrite ``du`` [n] before the step with the one after it.
 
-        Parameters
-        ----------
-        step : Step
-            From which state, with which size and parameters.
-        du, dp : Vec [n], Vec [m] or None
-            Direction in the state (overwritten) and in the parameters.
-        dt, dh : float
-            Direction in the start and the size of the step.
-        densities : sequence of (float, Scalar)
-            Running costs with their weights.
-
-        Returns
-        -------
-        float
-            Directional derivative of the step's part of the running costs.
+        Parameters and result as for ``StepMap.tangent``.
         """
         t, h, _, _, p, _ = step
         self._stages.recompute(step, rates=bool(dh))
@@ -142,22 +128,7 @@ class RungeKuttaStep:
     ) -> list[tuple[float, float]]:
         """Carry the adjoints of several costs back over one step.
 
-        Parameters
-        ----------
-        step : Step
-            From which state, with which size and parameters.
-        lam, mu : sequences of Vec [n], Vec [m]
-            Adjoints of the state after the step (overwritten by those before it) and of the
-            parameters (added to), one for each cost.
-        densities : sequence of sequences of (float, Scalar)
-            Running costs with their weights, for each cost.
-        times : bool
-            Return the adjoints of t and h too.
-
-        Returns
-        -------
-        list of (float, float)
-            For each cost the derivatives with respect to t and to h; empty without ``times``.
+        Parameters and result as for ``StepMap.adjoint``.
         """
         t, h, _, _, p, _ = step
         self._stages.recompute(step, rates=times)
@@ -204,37 +175,10 @@ class RungeKuttaStep:
     def add_time(self, k: int, slope: float) -> None:
         """Do nothing: the times of smooth steps are fixed."""
 
-    def second_order(
-        self,
-        step: Step,
-        first: Adjoint,
-        directions: Sequence[SecondOrder],
-        densities: Densities,
-        *,
-        times: bool = False,
-    ) -> list[tuple[float, float]]:
-        """Carry one adjoint and its derivatives along several directions back over one step.
-
-        Parameters
-        ----------
-        step : Step
-            From which state, with which size and parameters.
-        first : Adjoint
-            lam [n], overwritten, and mu [m], added to.
-        directions : sequence of SecondOrder
-            The tangent before the step, and lam_dot [n], overwritten, mu_dot [m], added to.
-        densities : sequence of (float, Scalar)
-            Running costs with their weights.
-        times : bool
-            Differentiate in t and h too, and return those derivatives.
-
-        Returns
-        -------
-        list of (float, float)
-            The adjoints of t and of h (zeros if they are known), and their derivative along each
-            direction; empty without ``times``.
-        """
-        return self._second_order.carry_back(step, first, directions, densities, times=times)
+    @property
+    def second_order(self) -> SecondOrderMap:
+        """What carries one adjoint and its derivatives along directions back over one step."""
+        return self._second_order.carry_back
 
     @cached_property
     def _second_order(self) -> RungeKuttaSecondOrder:

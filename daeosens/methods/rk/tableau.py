@@ -30,9 +30,13 @@ class Tableau:
         assert self.b_embedded is not None
         return Tableau(self.a, self.b - self.b_embedded, self.c)
 
-    @cached_property
+    @property
     def of_step(self) -> Tableau:
         """Return the tableau without the last stage of a first-same-as-last method."""
+        return self._of_step
+
+    @cached_property
+    def _of_step(self) -> Tableau:
         s = len(self.b)
         while self.b[s - 1] == 0.0:
             s -= 1

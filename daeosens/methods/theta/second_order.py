@@ -45,7 +45,7 @@ class ThetaSecondOrder:
     ) -> list[tuple[float, float]]:
         """Carry one adjoint and its derivatives along several directions back over one step.
 
-        Parameters and result as for ``RungeKuttaStep.second_order``.  One factorisation serves all
+        Parameters and result as for ``SecondOrderMap``.  One factorisation serves all
         solves.
         """
         problem, equation = self._problem, self._equation

@@ -18,7 +18,7 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities, change
 from daeosens.methods.factored_matrix import MakeSolver
-from daeosens.methods.step import Adjoint, SecondOrder, Step
+from daeosens.methods.step import SecondOrderMap, Step
 from daeosens.methods.theta.second_order import ThetaSecondOrder
 from daeosens.methods.theta.step_equation import ThetaEquation
 from daeosens.problem.problem import Problem
@@ -67,7 +67,7 @@ class ThetaStep:
     ) -> float:
         """Overwrite ``du`` [n] before the step with the one after it.
 
-        Parameters and result as for ``RungeKuttaStep.tangent``.
+        Parameters and result as for ``StepMap.tangent``.
         """
         equation, right = self._equation, self._right
         shift, ends = equation.ends(step)
@@ -105,7 +105,7 @@ class ThetaStep:
     ) -> list[tuple[float, float]]:
         """Carry the adjoints of several costs back over one step.
 
-        Parameters and result as for ``RungeKuttaStep.adjoint``.
+        Parameters and result as for ``StepMap.adjoint``.
         """
         equation, h, p = self._equation, step.h, step.p
         rate = times or self._problem.form != "rhs"  # otherwise nothing depends on it
@@ -147,20 +147,10 @@ class ThetaStep:
     def add_time(self, k: int, slope: float) -> None:
         """Do nothing: the times of smooth steps are fixed."""
 
-    def second_order(
-        self,
-        step: Step,
-        first: Adjoint,
-        directions: Sequence[SecondOrder],
-        densities: Densities,
-        *,
-        times: bool = False,
-    ) -> list[tuple[float, float]]:
-        """Carry one adjoint and its derivatives along several directions back over one step.
-
-        Parameters and result as for ``RungeKuttaStep.second_order``.
-        """
-        return self._second_order.carry_back(step, first, directions, densities, times=times)
+    @property
+    def second_order(self) -> SecondOrderMap:
+        """What carries one adjoint and its derivatives along directions back over one step."""
+        return self._second_order.carry_back
 
     @cached_property
     def _second_order(self) -> ThetaSecondOrder:
