@@ -24,6 +24,9 @@ BOXES = 10_000
 WIDTH = 1e-7
 """Boxes are not bisected below so many parts of the whole box."""
 
+COVER = 1000
+"""The boxes of a search before are taken up again if they are not more than this."""
+
 LANES = 256
 """So many boxes are looked at together."""
 
@@ -87,8 +90,11 @@ class ConstrainedSearch:
         mode: str = "all",
         *,
         budget: int | None = None,
+        before: Minimizers | None = None,
     ) -> Minimizers:
         """Find all minimisers; arguments and result as of ``Search.find``.
+
+        ``before`` is the result of a search near by, from whose boxes this one starts.
 
         Raises
         ------
@@ -98,8 +104,11 @@ class ConstrainedSearch:
             Too many boxes.
         """
         del mode  # all in any case
-        at, budget = self._at(t, x, p), BOXES if budget is None else budget
-        points, leaves, left, count = self._run(at, self.box[None], [], budget, grow=True)
+        at, budget = self.enclosures(t, x, p), BOXES if budget is None else budget
+        # boxes that were discarded before mostly are so again: any that cover the whole will do
+        todo = self.box[None] if before is None or not before.proof else before.proof[1]
+        todo = todo if len(todo) <= COVER else self.box[None]
+        points, leaves, left, count = self._run(at, todo, [], budget, grow=True)
         if not points and not len(left):  # where h has values it is least somewhere
             raise SolveError(
                 f"no y in the box satisfies the constraints (t = {np.asarray(t)}, "
@@ -116,6 +125,14 @@ class ConstrainedSearch:
             )
         return self._minimizers(at, points, leaves, left, count)
 
+    def enclosures(
+        self, t: npt.ArrayLike, x: npt.ArrayLike, p: npt.ArrayLike | Mapping[str, Any]
+    ) -> Enclosures:
+        """Return h and g at t, x and p, which are numbers or intervals."""
+        first = self.functions[0]
+        packed = first.shapes.pack(p) if isinstance(p, Mapping) else p
+        return Enclosures(self.functions, self.box, first.inputs(t, x, packed))
+
     def unchanged(
         self,
         t: npt.ArrayLike,
@@ -128,7 +145,7 @@ class ConstrainedSearch:
         del along
         if not minimizers.proof:
             return False
-        at = self._at(t, x, p)
+        at = self.enclosures(t, x, p)
         points, leaves = minimizers.proof
         regions: list[Array] = []
         for point in points:
@@ -143,13 +160,6 @@ class ConstrainedSearch:
         return not len(left) and count < budget
 
     # ---- branch and bound ------------------------------------------------------------------------
-
-    def _at(
-        self, t: npt.ArrayLike, x: npt.ArrayLike, p: npt.ArrayLike | Mapping[str, Any]
-    ) -> Enclosures:
-        first = self.functions[0]
-        packed = first.shapes.pack(p) if isinstance(p, Mapping) else p
-        return Enclosures(self.functions, self.box, first.inputs(t, x, packed))
 
     def _run(
         self, at: Enclosures, todo: Array, regions: Sequence[Array], budget: int, *, grow: bool

@@ -13,6 +13,7 @@ from daeosens.tracing.daeo.effort import SearchEffort
 from daeosens.tracing.daeo.followed import Follower, Optimisers, Path
 from daeosens.tracing.daeo.intervals import Along
 from daeosens.tracing.daeo.piece import Emerged, Piece
+from daeosens.tracing.daeo.room import Room
 from daeosens.tracing.daeo.search import Minimizers, Search
 
 SHORT = 2.0**-8
@@ -56,6 +57,7 @@ class Discovery:
         self._reach_of_proof = 0  # steps over which the last proof went
         self._time_of_proof = np.inf  # time, where it was less than one
         self._left = effort.proof  # boxes that may be looked at for proof
+        self._room: Room | None = None  # that constraints leave
 
     def certify(self, piece: Piece, limit: int) -> tuple[int, list[Emerged]]:
         """Return up to which point all optimisers are known, and those that emerged before it.
@@ -204,11 +206,22 @@ class Discovery:
     def _minimizers(self, t: float, x: Array, p: Array) -> Minimizers:
         """Search for all optimisers; what is wrong with h after the start ends the run."""
         try:
-            return self._search.find(t, x, p, "all", budget=self._effort.boxes)
+            return self._searched_for(t, x, p)
         except InputError as error:
             if not self._report.searches:
                 raise
             raise SolveError(*error.args) from error
+
+    def _searched_for(self, t: float, x: Array, p: Array) -> Minimizers:
+        search, budget = self._search, self._effort.boxes
+        if not isinstance(search, ConstrainedSearch):
+            return search.find(t, x, p, "all", budget=budget)
+        at = search.enclosures(t, x, p)
+        if self._room is not None:
+            self._room.check(t, x, at)
+        minimizers = search.find(t, x, p, budget=budget, before=self._known)
+        self._room = self._room or Room(at)
+        return minimizers
 
     def search(self, t: float, x: Array, p: Array, known: Array | None = None) -> Optimisers | None:
         """Search for all optimisers; return those that are not among the known [K, n_y]."""
