@@ -95,17 +95,10 @@ def study(config: Config, results: Results) -> bool:
         results.say(f"{name:12s} {truth:7g} {value:10.5f}   {scaled:+22.2f}")
     first, last = config.stepping.t_span
     bands = fit.prediction(np.linspace(first, last, 201))
-    results.record("parameters", fit.estimate)
-    results.record("standard_errors", dict(zip(NAMES, fit.covariance.standard_errors, strict=True)))
+    fit.record(results)
     results.record("profile_intervals", {entry.name: entry.interval for entry in profiles.entries})
-    results.record("value", fit.objective)
-    for name, array in (
-        ("times", bands.times),
-        ("states", bands.value),
-        ("covariance", fit.covariance.matrix),
-        ("residuals", fit.residuals),
-    ):
-        results.write(name, array)
+    results.write("times", bands.times)
+    results.write("states", bands.value)
     results.once(lambda: draw(results, fit, profiles, bands))
     return fit.converged
 

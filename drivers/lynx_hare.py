@@ -128,21 +128,10 @@ def study(config: Config, results: Results) -> bool:
             f"   {mean:<8g}{deviation:>8g}   {100 * profiles[name].symmetric_mismatch:17.0f} %"
         )
     bands = fitted.prediction(np.arange(fitted.data.times[0], config.forecast + 0.05, 0.1))
-    results.record("parameters", fitted.estimate)
-    results.record(
-        "standard_errors", dict(zip(NAMES, fitted.covariance.standard_errors, strict=True))
-    )
+    fitted.record(results)
     results.record("profile_intervals", {entry.name: entry.interval for entry in profiles.entries})
-    results.record("sigma", fitted.sigma)
-    results.record("value", fitted.objective)
-    results.record("iterations", fitted.iterations)
-    for name, array in (
-        ("times", bands.times),
-        ("states", bands.value),
-        ("covariance", fitted.covariance.matrix),
-        ("residuals", fitted.residuals),
-    ):
-        results.write(name, array)
+    results.write("times", bands.times)
+    results.write("states", bands.value)
     results.once(lambda: draw(results, fitted, profiles, bands))
     return fitted.converged
 

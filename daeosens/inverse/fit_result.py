@@ -25,6 +25,7 @@ from daeosens.inverse.search.plateau import PLATEAU, sizes
 from daeosens.inverse.uncertainty.covariance import Covariance, Intervals
 from daeosens.inverse.uncertainty.prediction import Prediction, predict
 from daeosens.inverse.uncertainty.profiles import Profiles, profile
+from daeosens.io.results import Results
 from daeosens.optimize import Result
 from daeosens.petsc.vectors import Array
 from daeosens.timestepping.trajectory.trajectory import Side
@@ -262,6 +263,22 @@ class Fit:
             tolerance=tolerance,
             method=method,
         )
+
+    def record(self, results: Results) -> None:
+        """Keep the estimate in the results of a study.  Collective.
+
+        Facts are ``parameters``, ``standard_errors``, ``sigma``, ``value`` and ``iterations``,
+        datasets ``covariance`` and ``residuals``; those of the covariance where there is one.
+        """
+        results.record("parameters", self.estimate)
+        results.record("sigma", self.sigma)
+        results.record("value", self.objective)
+        results.record("iterations", self.iterations)
+        results.write("residuals", self.residuals)
+        if isinstance(self.uncertainty, Covariance):
+            errors = zip(self.uncertainty.names, self.uncertainty.standard_errors, strict=True)
+            results.record("standard_errors", dict(errors))
+            results.write("covariance", self.uncertainty.matrix)
 
     def __repr__(self) -> str:
         """Return the summary."""

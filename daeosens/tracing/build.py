@@ -11,7 +11,6 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from daeosens.costs.objective import Terminal
-from daeosens.petsc.c_function import Native
 from daeosens.petsc.vectors import Array
 from daeosens.problem.branches import Branches
 from daeosens.problem.callback_guard import check_output
@@ -61,19 +60,7 @@ def build(
     masses: dict[str, Any] = {"mass": mass}
     if of_mass is not None:
         masses = parts.mass_callbacks(tracer, ready)
-    problem = ODE(
-        ready["rhs"],
-        state_names or tracer.size,
-        tracer.shapes.names,
-        jacobian=ready["rhs_u"],
-        jacobian_p=parts.by_parameters(tracer, "rhs", ready),
-        rhs_t=ready.get("rhs_t", AUTONOMOUS),
-        hessian_product=ready["rhs_hessian"],
-        hessian_t=ready.get("rhs_hessian_t"),
-        **masses,
-        breakpoints=breakpoints,
-        events=[parts.traced_event(tracer, event, name, ready) for name, event in named.items()],
-    )
+    problem = parts.problem_of_rhs(tracer, ready, state_names, named, breakpoints, masses)
     if inside is not None and problem.batch is not None and problem.native:
         problem = replace(problem, batch=FactoredBatch(problem.batch, inside, ready))
     if graphs[0].affine:
@@ -83,9 +70,6 @@ def build(
         problem = replace(problem, **constant)
     if graphs[0].branches:
         problem = replace(problem, branches=Branches(rhs, tracer.shapes.split))
-    products = {name: ready[f"rhs_{name}"] for name in ("pull", "push")}
-    if all(isinstance(product, Native) for product in products.values()):
-        problem = replace(problem, native={**problem.native, **products})
     return replace(_model(tracer, problem, running, ready), graph=graphs[0])
 
 

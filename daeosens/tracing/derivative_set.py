@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from daeosens.costs.objective import Running, Terminal
 from daeosens.errors import InputError
+from daeosens.petsc.c_function import Native
 from daeosens.petsc.vectors import Array
 from daeosens.problem.branches import Branches
+from daeosens.problem.equations import ODE
 from daeosens.problem.event import Event
 from daeosens.problem.matrices import Products
-from daeosens.problem.problem import AUTONOMOUS, INDEPENDENT
+from daeosens.problem.problem import AUTONOMOUS, INDEPENDENT, Problem
 from daeosens.tracing.derivatives import Graph
 from daeosens.tracing.execution import called
 from daeosens.tracing.tracer import Tracer
@@ -52,6 +55,34 @@ def by_parameters(tracer: Tracer, name: str, ready: Mapping[str, Any]) -> Any:
         called(ready[f"{name}_p_apply"], (tracer.size,)),
         called(ready[f"{name}_p_transpose"], (tracer.shapes.size,)),
     )
+
+
+def problem_of_rhs(
+    tracer: Tracer,
+    ready: Mapping[str, Any],
+    state_names: Sequence[str],
+    events: Mapping[str, Event],
+    breakpoints: npt.ArrayLike,
+    masses: Mapping[str, Any],
+) -> Problem:
+    """Return M u' = f(t, u, p) of the functions ``rhs...``, with events of the names of theirs."""
+    problem = ODE(
+        ready["rhs"],
+        state_names or tracer.size,
+        tracer.shapes.names,
+        jacobian=ready["rhs_u"],
+        jacobian_p=by_parameters(tracer, "rhs", ready),
+        rhs_t=ready.get("rhs_t", AUTONOMOUS),
+        hessian_product=ready["rhs_hessian"],
+        hessian_t=ready.get("rhs_hessian_t"),
+        **masses,
+        breakpoints=breakpoints,
+        events=[traced_event(tracer, event, name, ready) for name, event in events.items()],
+    )
+    products = {name: ready[f"rhs_{name}"] for name in ("pull", "push")}
+    if all(isinstance(product, Native) for product in products.values()):
+        return replace(problem, native={**problem.native, **products})
+    return problem
 
 
 def mass_callbacks(tracer: Tracer, ready: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:

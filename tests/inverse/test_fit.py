@@ -27,6 +27,7 @@ from daeosens.inverse import fit, likelihood
 from daeosens.inverse.likelihood.measurements import measurements
 from daeosens.inverse.likelihood.noise import LogNormal, Normal
 from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
+from daeosens.io.results import open_results
 from daeosens.io.tables import read_table
 from daeosens.petsc.vectors import gather, scatter
 
@@ -709,3 +710,17 @@ def test_names_and_data_in_the_wrong_place_are_named():
         fit(decay(), decay_control(), DATA, DECAY_STEPPING)
     with pytest.raises(InputError, match='profile names = "rate", a string'):
         fitted().profile("rate")
+
+
+def test_results_of_a_driver_keep_the_estimate(tmp_path):
+    table = {"time": TIMES, "mass": DATA}
+    fitted = fit(decay(), table, decay_control(), DECAY_STEPPING, noise=LogNormal())
+    results = open_results(tmp_path / "run", MPI.COMM_SELF)
+    fitted.record(results)
+    assert results.facts["parameters"] == fitted.estimate
+    errors = results.facts["standard_errors"]
+    assert list(errors) == list(fitted.covariance.names)
+    np.testing.assert_allclose([*errors.values()], fitted.covariance.standard_errors, rtol=1e-15)
+    assert results.facts["value"] == fitted.objective
+    np.testing.assert_array_equal(results.array("covariance"), fitted.covariance.matrix)
+    np.testing.assert_array_equal(results.array("residuals"), fitted.residuals)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cache
 from typing import Any
 
@@ -13,12 +13,9 @@ from mpi4py import MPI
 
 from daeosens.costs.objective import Terminal
 from daeosens.errors import InputError, UnsupportedError
-from daeosens.petsc.c_function import Native
 from daeosens.petsc.vectors import Array
-from daeosens.problem.equations import ODE
 from daeosens.problem.event import Event, EventLike
 from daeosens.problem.layout import admit_size
-from daeosens.problem.problem import AUTONOMOUS
 from daeosens.tracing import derivative_set as parts
 from daeosens.tracing.daeo import inner as graphs
 from daeosens.tracing.daeo.active_set import STATE
@@ -67,21 +64,7 @@ def build_daeo(
     for name, event in named.items():
         functions += event_functions(inner, event, name, tracer)
     ready = tracer.executable(functions)
-    problem = ODE(
-        ready["rhs"],
-        names or tracer.size,
-        tracer.shapes.names,
-        jacobian=ready["rhs_u"],
-        jacobian_p=parts.by_parameters(tracer, "rhs", ready),
-        rhs_t=ready.get("rhs_t", AUTONOMOUS),
-        hessian_product=ready["rhs_hessian"],
-        hessian_t=ready.get("rhs_hessian_t"),
-        breakpoints=breakpoints,
-        events=[parts.traced_event(tracer, event, name, ready) for name, event in named.items()],
-    )
-    products = {name: ready[f"rhs_{name}"] for name in ("pull", "push")}
-    if all(isinstance(product, Native) for product in products.values()):
-        problem = replace(problem, native={**problem.native, **products})
+    problem = parts.problem_of_rhs(tracer, ready, names, named, breakpoints, {})
 
     def trace_terminal(value: Callable[..., Any]) -> Terminal:
         made = tracer.executable(graphs.scalar(inner, "value", value, tracer))
