@@ -9,26 +9,15 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens.errors import (
-    DaeosensError,
-    NewtonError,
-    SingularMatrixError,
-    SolveError,
-    StiffError,
-)
-from daeosens.methods.linear_solver import linear_fault, reason_name, singular
-from daeosens.methods.registry import find_method
 from daeosens.petsc._kernels import DENSE, take_remainder
-from daeosens.petsc.options import refused_value
-from daeosens.petsc.step_rejection import trials
 from daeosens.petsc.vectors import Array
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.c_rhs import compiled_fault, raise_fault
 from daeosens.timestepping.first_step import judged, shortened
 from daeosens.timestepping.preflight import refuse_unsound_steps
+from daeosens.timestepping.run_failures import RunFailures
 from daeosens.timestepping.step_log import StepLog, Watch
 from daeosens.timestepping.stepping import Stepping
-from daeosens.timestepping.stiffness import REACH, fastest_decay
 from daeosens.timestepping.trajectory.schedule import Stay
 from daeosens.timestepping.trajectory.trajectory import (
     Effort,
@@ -40,19 +29,9 @@ from daeosens.timestepping.trial_step import SingleSteps
 from daeosens.timestepping.ts_cache import (
     ReusableTS,
     acquire_ts,
-    cannot_set_up,
     prepared_ts,
     release_ts,
 )
-
-SHORTER = (0.25, 0.0625, 0.015625)
-"""Parts of a step whose Newton iteration failed, which are tried for the message."""
-
-ZERO_PIVOT = 71
-"""PETSc's error code of dense matrices without factors."""
-
-NOT_FINITE = 72
-"""PETSc's error code of norms that are not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,6 +171,7 @@ class Runner:
         self._ts = ready.ts
         self._solution = ready.ts.getSolution()
         self._single_steps = SingleSteps(problem, stepping, ready)
+        self._failures = RunFailures(problem, stepping, ready.ts, self._single_steps)
         self._listening = self._watched = False
         self.first_step = ready.first_step
         chosen = ready.first_step != stepping.first_step  # by PETSc's options
@@ -361,7 +341,7 @@ class Runner:
             if error.__cause__ is not None:  # a callback's exception: ``unwrapped`` takes it out
                 raise
             raise_fault(ts)
-            raise self._failure(error, log) from error
+            raise self._failures.of_petsc(error, log) from error
 
     def _solve(self, log: StepLog, *, in_c: bool) -> None:
         """Let a log see the steps that TS takes, without Python if it can be."""
@@ -415,130 +395,13 @@ class Runner:
         return self._ready.in_c and self._problem.stencil is not None
 
     def _check_finished(self, log: StepLog, span: tuple[float, float], taken: int) -> None:
-        ts = self._ts
-        reason: Any = ts.getConvergedReason()
+        reason: Any = self._ts.getConvergedReason()
         end = span[1]
         if reason > 0 and abs(log.last_time - end) <= 1e-9 * (end - self._stepping.t_span[0]):
             return
-        steps = taken + ts.getStepNumber()
         self._note_fault()
-        fault = self._told(log) if reason < 0 else ""  # else trials were survived
-        stopped = (
-            f"TS stopped at t = {log.last_time:.9g} after {steps} steps "
-            f"({reason_name(PETSc.TS.ConvergedReason, reason)}){fault}"
-        )
-        if reason == PETSc.TS.ConvergedReason.DIVERGED_NONLINEAR_SOLVE and not fault:
-            raise self._unsolved(log, stopped)
-        many = steps >= self._stepping.max_steps
-        expected = f"t = {self._stepping.t_span[1]:g}"
-        if not many:
-            raise SolveError(
-                stopped,
-                expected=expected,
-                remedy=self._other_start(at_start=log.last_time == span[0]),
-            )
-        told, stiff = self._stiffness(log)
-        if stiff:
-            error = StiffError(f"{stopped}{told}", expected=expected, remedy=self._more_steps())
-            error.time = log.last_time
-            raise error
-        raise SolveError(f"{stopped}{told}", expected=expected, remedy=self._more_steps())
-
-    def _unsolved(self, log: StepLog, stopped: str) -> SolveError:
-        """Return the error of a step whose equations were not solved, after trying what may help.
-
-        Collective.
-        """
-        ts = self._ts
-        told = ""
-        if ts.getType() != DENSE:
-            snes: Any = ts.getSNES()
-            reasons: Any = PETSc.SNES.ConvergedReason
-            if snes.getConvergedReason() == reasons.DIVERGED_LINEAR_SOLVE:
-                fault = linear_fault(snes.getKSP(), stopped)
-                alone = isinstance(fault, SingularMatrixError)
-                return self._singular(stopped) if alone else fault
-            why = reason_name(reasons, snes.getConvergedReason())
-            told = (
-                f" after {snes.getIterationNumber()} iterations ({why}), "
-                f"residual {snes.getFunctionNorm():.3g}"
-            )
-        h, out = log.last_size, log.states[-1].duplicate()
-        remedy = 'consistent starting values; options={"snes_monitor": None} shows the residual; '
-        remedy += f"steps down to {h * SHORTER[-1]:.3g} fail too"
-        for part in SHORTER:
-            try:
-                self._single_steps.step(log.last_time, part * h, log.states[-1], out)
-            except (SolveError, PETSc.Error):
-                continue
-            remedy = f"dt={part * h:.3g}, or rtol: a step of that size is solved from there"
-            break
-        out.destroy()
-        return NewtonError(
-            f"{stopped}: Newton's method failed{told} in a step of {h:.3g}",
-            expected="convergence of Newton's method",
-            remedy=remedy,
-        )
-
-    def _stiffness(self, log: StepLog) -> tuple[str, bool]:
-        """Return whether stability has held the last step small, in words and as a fact."""
-        if not (self._stepping.adaptive and self._stepping.resolved_method.explicit):
-            return "", False
-        sizes = log.step_sizes()
-        if not sizes.size:
-            return "", False
-        h = float(sizes[-1])
-        decay = fastest_decay(self._problem, log.last_time, log.states[-1], self.p)
-        if h * decay < REACH:
-            return f"; the last step was {h:.3g}", False
-        told = f"steps of {h:.3g} beside a time of decay of {1.0 / decay:.3g}"
-        return f": the equations are stiff, with {told}", True
-
-    def _more_steps(self) -> str:
-        more = f"max_steps > {self._stepping.max_steps}"
-        explicit = self._stepping.adaptive and self._stepping.resolved_method.explicit
-        return f'method="esdirk5", which takes large steps, or {more}' if explicit else more
-
-    def _other_start(self, *, at_start: bool) -> str:
-        """Return what to try where steps failed, for a message."""
-        if at_start and self._problem.form != "rhs":
-            return (
-                "a start from consistent_state(problem, u0, p), or guesses of the algebraic "
-                "variables that are nearer to it: no step is small enough for these"
-            )
-        return 'a smaller dt, or options={"ts_monitor": None} to watch the steps'
-
-    def _told(self, log: StepLog) -> str:
-        """Return what was not finite, and the steps that were tried, for a message.  Collective."""
-        return f"{log.fault()}{trials(self._ts)}"
-
-    def _singular(self, stopped: str) -> SingularMatrixError:
-        """Return the error of a singular matrix, with a method that has none if there is one."""
-        problem, method = self._problem, self._stepping.resolved_method
-        fault = singular(stopped)
-        stiff = find_method("esdirk5")
-        if problem.form != "mass" or method.tableau is not None or not stiff.takes(problem):
-            return fault
-        better = f'method="{stiff.name}", which knows the null space of a singular mass, or '
-        return type(fault)(str(fault).replace("  try: ", f"  try: {better}", 1))
-
-    def _failure(self, error: PETSc.Error, log: StepLog) -> DaeosensError:
-        """Return what an error of PETSc means: bad input before a step, then a failed solve."""
-        if not log.begun:
-            return cannot_set_up(error)
-        refused = refused_value(error)  # what PETSc reads as late as in the first solve
-        if refused is not None:
-            return refused
-        code: int = getattr(error, "ierr", 0)
-        # norms are collective, as this is
-        if code == ZERO_PIVOT:
-            return self._singular(f"TS stopped at t = {log.last_time:.9g}")
-        fault = self._told(log) if code == NOT_FINITE else ""
-        return SolveError(
-            f"TS failed after t = {log.last_time:.9g}: {str(error).splitlines()[-1]}{fault}",
-            expected=f"t = {self._stepping.t_span[1]:g}",
-            remedy='options={"ts_monitor": None, "snes_monitor": None} to watch it',
-        )
+        at_start = log.last_time == span[0]
+        raise self._failures.ended(log, taken + self._ts.getStepNumber(), self.p, at_start=at_start)
 
 
 @contextmanager

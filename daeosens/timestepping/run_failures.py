@@ -1,0 +1,187 @@
+"""What is said of runs that TS did not finish: why, where, and what to try."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from petsc4py import PETSc
+
+from daeosens.errors import (
+    DaeosensError,
+    NewtonError,
+    SingularMatrixError,
+    SolveError,
+    StiffError,
+)
+from daeosens.methods.linear_solver import linear_fault, reason_name, singular
+from daeosens.methods.registry import find_method
+from daeosens.petsc._kernels import DENSE
+from daeosens.petsc.options import refused_value
+from daeosens.petsc.step_rejection import trials
+from daeosens.problem.problem import Problem
+from daeosens.timestepping.step_log import StepLog
+from daeosens.timestepping.stepping import Stepping
+from daeosens.timestepping.stiffness import REACH, fastest_decay
+from daeosens.timestepping.trial_step import SingleSteps
+from daeosens.timestepping.ts_cache import cannot_set_up
+
+SHORTER = (0.25, 0.0625, 0.015625)
+"""Parts of a step whose Newton iteration failed, which are tried for the message."""
+
+ZERO_PIVOT = 71
+"""PETSc's error code of dense matrices without factors."""
+
+NOT_FINITE = 72
+"""PETSc's error code of norms that are not."""
+
+
+@dataclass(frozen=True, eq=False)
+class RunFailures:
+    """The errors of runs by one TS.
+
+    Attributes
+    ----------
+    problem, stepping : Problem, Stepping
+        What is run.
+    ts : TS
+        Which has stopped: asked for its reasons.
+    single_steps : SingleSteps
+        For steps that are tried for the message.
+    """
+
+    problem: Problem
+    stepping: Stepping
+    ts: PETSc.TS
+    single_steps: SingleSteps
+
+    def ended(self, log: StepLog, steps: int, p: Any, *, at_start: bool) -> SolveError:
+        """Return the error of a run that ended early.  Collective.
+
+        Parameters
+        ----------
+        log : StepLog
+            Its steps.
+        steps : int
+            How many of ``max_steps`` are taken, those before this piece of the run included.
+        p : array or Vec
+            The parameters that hold.
+        at_start : bool
+            Whether there is no step yet.
+        """
+        reason: Any = self.ts.getConvergedReason()
+        fault = self._told(log) if reason < 0 else ""  # else trials were survived
+        stopped = (
+            f"TS stopped at t = {log.last_time:.9g} after {steps} steps "
+            f"({reason_name(PETSc.TS.ConvergedReason, reason)}){fault}"
+        )
+        if reason == PETSc.TS.ConvergedReason.DIVERGED_NONLINEAR_SOLVE and not fault:
+            return self._unsolved(log, stopped)
+        many = steps >= self.stepping.max_steps
+        expected = f"t = {self.stepping.t_span[1]:g}"
+        if not many:
+            return SolveError(
+                stopped, expected=expected, remedy=self._other_start(at_start=at_start)
+            )
+        told, stiff = self._stiffness(log, p)
+        if stiff:
+            error = StiffError(f"{stopped}{told}", expected=expected, remedy=self._more_steps())
+            error.time = log.last_time
+            return error
+        return SolveError(f"{stopped}{told}", expected=expected, remedy=self._more_steps())
+
+    def _unsolved(self, log: StepLog, stopped: str) -> SolveError:
+        """Return the error of a step whose equations were not solved, after trying what may help.
+
+        Collective.
+        """
+        ts = self.ts
+        told = ""
+        if ts.getType() != DENSE:
+            snes: Any = ts.getSNES()
+            reasons: Any = PETSc.SNES.ConvergedReason
+            if snes.getConvergedReason() == reasons.DIVERGED_LINEAR_SOLVE:
+                fault = linear_fault(snes.getKSP(), stopped)
+                alone = isinstance(fault, SingularMatrixError)
+                return self._singular(stopped) if alone else fault
+            why = reason_name(reasons, snes.getConvergedReason())
+            told = (
+                f" after {snes.getIterationNumber()} iterations ({why}), "
+                f"residual {snes.getFunctionNorm():.3g}"
+            )
+        h, out = log.last_size, log.states[-1].duplicate()
+        remedy = 'consistent starting values; options={"snes_monitor": None} shows the residual; '
+        remedy += f"steps down to {h * SHORTER[-1]:.3g} fail too"
+        for part in SHORTER:
+            try:
+                self.single_steps.step(log.last_time, part * h, log.states[-1], out)
+            except (SolveError, PETSc.Error):
+                continue
+            remedy = f"dt={part * h:.3g}, or rtol: a step of that size is solved from there"
+            break
+        out.destroy()
+        return NewtonError(
+            f"{stopped}: Newton's method failed{told} in a step of {h:.3g}",
+            expected="convergence of Newton's method",
+            remedy=remedy,
+        )
+
+    def _stiffness(self, log: StepLog, p: Any) -> tuple[str, bool]:
+        """Return whether stability has held the last step small, in words and as a fact."""
+        if not (self.stepping.adaptive and self.stepping.resolved_method.explicit):
+            return "", False
+        sizes = log.step_sizes()
+        if not sizes.size:
+            return "", False
+        h = float(sizes[-1])
+        decay = fastest_decay(self.problem, log.last_time, log.states[-1], p)
+        if h * decay < REACH:
+            return f"; the last step was {h:.3g}", False
+        told = f"steps of {h:.3g} beside a time of decay of {1.0 / decay:.3g}"
+        return f": the equations are stiff, with {told}", True
+
+    def _more_steps(self) -> str:
+        more = f"max_steps > {self.stepping.max_steps}"
+        explicit = self.stepping.adaptive and self.stepping.resolved_method.explicit
+        return f'method="esdirk5", which takes large steps, or {more}' if explicit else more
+
+    def _other_start(self, *, at_start: bool) -> str:
+        """Return what to try where steps failed, for a message."""
+        if at_start and self.problem.form != "rhs":
+            return (
+                "a start from consistent_state(problem, u0, p), or guesses of the algebraic "
+                "variables that are nearer to it: no step is small enough for these"
+            )
+        return 'a smaller dt, or options={"ts_monitor": None} to watch the steps'
+
+    def _told(self, log: StepLog) -> str:
+        """Return what was not finite, and the steps that were tried, for a message.  Collective."""
+        return f"{log.fault()}{trials(self.ts)}"
+
+    def _singular(self, stopped: str) -> SingularMatrixError:
+        """Return the error of a singular matrix, with a method that has none if there is one."""
+        problem, method = self.problem, self.stepping.resolved_method
+        fault = singular(stopped)
+        stiff = find_method("esdirk5")
+        if problem.form != "mass" or method.tableau is not None or not stiff.takes(problem):
+            return fault
+        better = f'method="{stiff.name}", which knows the null space of a singular mass, or '
+        return type(fault)(str(fault).replace("  try: ", f"  try: {better}", 1))
+
+    def of_petsc(self, error: PETSc.Error, log: StepLog) -> DaeosensError:
+        """Return what an error of PETSc means: bad input before a step, then a failed solve."""
+        if not log.begun:
+            return cannot_set_up(error)
+        refused = refused_value(error)  # what PETSc reads as late as in the first solve
+        if refused is not None:
+            return refused
+        code: int = getattr(error, "ierr", 0)
+        # norms are collective, as this is
+        if code == ZERO_PIVOT:
+            return self._singular(f"TS stopped at t = {log.last_time:.9g}")
+        fault = self._told(log) if code == NOT_FINITE else ""
+        return SolveError(
+            f"TS failed after t = {log.last_time:.9g}: {str(error).splitlines()[-1]}{fault}",
+            expected=f"t = {self.stepping.t_span[1]:g}",
+            remedy='options={"ts_monitor": None, "snes_monitor": None} to watch it',
+        )
