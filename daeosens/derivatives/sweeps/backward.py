@@ -21,7 +21,7 @@ from daeosens.derivatives.engines.choice import (
     wants_compiled,
 )
 from daeosens.derivatives.engines.compiled.adjoint import CompiledSweep, open_sweep
-from daeosens.derivatives.engines.delays import DelayedSweep
+from daeosens.derivatives.engines.delays.sweep import DelayedSweep
 from daeosens.derivatives.engines.request import AdjointRequest, Rows, SweepError
 from daeosens.derivatives.engines.tsadjoint import TSAdjointSweep, jumps_apart
 from daeosens.derivatives.engines.vectors.adjoint import VectorSweep

@@ -14,7 +14,7 @@ from petsc4py import PETSc
 from daeosens.derivatives.engines.arrays.tangent import push_columns
 from daeosens.derivatives.engines.choice import Sweep
 from daeosens.derivatives.engines.compiled.tangent import push_directions
-from daeosens.derivatives.engines.delays import program_of
+from daeosens.derivatives.engines.delays.program import program_of
 from daeosens.derivatives.faults import named_faults
 from daeosens.derivatives.windows import window_of, windows
 from daeosens.methods.events.event_step import HybridStep

@@ -18,7 +18,7 @@ from daeosens.derivatives.engines.arrays.hessian import FirstOrder
 from daeosens.derivatives.engines.choice import Sweep
 from daeosens.derivatives.engines.compiled import hessian as compiled
 from daeosens.derivatives.engines.compiled.hessian import CompiledFirst
-from daeosens.derivatives.engines.delays import no_running_costs, second_over_delays
+from daeosens.derivatives.engines.delays.sweep import no_running_costs, second_over_delays
 from daeosens.derivatives.engines.request import SecondRows, no_rows
 from daeosens.derivatives.engines.transposes import refuse_one_way_solver
 from daeosens.derivatives.engines.vectors.hessian import TangentStates, VectorSecondOrder

@@ -1,0 +1,1 @@
+"""Sweeps over whole runs of delay equations, by arrays."""

@@ -1,0 +1,118 @@
+"""Gradients and Hessian products of costs over runs of delay equations, by the linearised run."""
+
+from __future__ import annotations
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.derivatives.engines.delays.program import program_of
+from daeosens.derivatives.engines.request import AdjointRequest, Observed, Rows
+from daeosens.errors import UnsupportedError
+from daeosens.petsc.vectors import Array, finite_vec, read, write
+from daeosens.timestepping.trajectory.trajectory import Trajectory
+
+
+def second_over_delays(
+    trajectory: Trajectory, observed: Observed, du0: Array, dp: Array
+) -> list[tuple[PETSc.Vec, PETSc.Vec]]:
+    """Return the gradient (u0 [n], p [m]) of a cost, and its Hessian along D directions.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+    observed : mapping
+        What the cost observes.
+    du0, dp : array [D, n], [D, m]
+        The directions.
+    """
+    program, problem = program_of(trajectory), trajectory.problem
+    along = program.tangents(du0, dp)
+    count = len(dp)
+    seeds, dots = (
+        np.zeros((program.n_steps + 1, 1, program.n)),
+        np.zeros((program.n_steps + 1, count, program.n)),
+    )
+    result = [(problem.create_state(), problem.create_parameters()) for _ in range(count + 1)]
+    by_u, du = problem.create_state(), problem.create_state()
+    for number, observations in observed.items():
+        point = trajectory.point_at(number)
+        for seen in observations:
+            by_u.zeroEntries()
+            seen.add(point, (by_u, result[0][1]))
+            seeds[number, 0] += read(by_u)
+            for k in range(count):
+                by_u.zeroEntries()
+                write(du, along.du[number, :, k])
+                out = by_u, result[1 + k][1]
+                seen.scalar.add_hessian(seen.weight, point, (du, dp[k]), out)
+                dots[number, k] += read(by_u)
+    first = program.adjoints(seeds)
+    by_tau, by_p = program.parameters(first)
+    of_f = program.curvature(first, along)
+    second = program.adjoints(dots, program.forcing(first, along, of_f[0]))
+    tau_dot, p_dot = program.second(first, second, along, of_f)
+    rows = [by_p[0] + program.pull_delays(by_tau)[0]]
+    rows += list(p_dot + program.pull_delays(tau_dot) + program.bend_delays(by_tau[0], along))
+    for (state, parameters), lam, row in zip(
+        result, [first.lam[0, 0], *second.lam[0]], rows, strict=True
+    ):
+        write(state, lam)
+        write(parameters, read(parameters) + row)
+        finite_vec(state, "the derivatives in u0")
+        finite_vec(parameters, "the derivatives in p")
+    return result
+
+
+class DelayedSweep:
+    """The sweep back over a run of a delay equation."""
+
+    name = "arrays"
+
+    def __init__(self, trajectory: Trajectory, request: AdjointRequest) -> None:
+        if request.continuous:
+            raise no_running_costs()
+        self._trajectory = trajectory
+        program, problem = program_of(trajectory), trajectory.problem
+        self._lam = [problem.create_state() for _ in range(request.rows)]
+        self._mu = [problem.create_parameters() for _ in range(request.rows)]
+        seeds = np.zeros((program.n_steps + 1, request.rows, program.n))
+        if request.start is not None:
+            seeds[request.last] = request.start
+        by_u = problem.create_state()
+        for number, observations in request.observed.items():
+            point = trajectory.point_at(number)
+            for seen in observations:
+                by_u.zeroEntries()
+                seen.add(point, (by_u, self._mu[seen.row]))
+                seeds[number, seen.row] += read(by_u)
+        adjoints = program.adjoints(seeds)
+        by_tau, by_p = program.parameters(adjoints)
+        by_p = by_p + program.pull_delays(by_tau)
+        for vec, row in zip(self._lam, adjoints.lam[0], strict=True):
+            write(vec, row)
+        for vec, row in zip(self._mu, by_p, strict=True):
+            write(vec, read(vec) + row)
+        for name, rows in (("u0", self._lam), ("p", self._mu)):
+            for row in rows:
+                finite_vec(row, f"the gradient in {name}")
+
+    def values(self) -> None:
+        """Return nothing: the values of costs are no part of the sweep."""
+
+    def rows(self) -> Rows:
+        """Return the rows as vectors."""
+        return self._lam, self._mu
+
+    def matrices(self) -> tuple[Array, Array]:
+        """Return the rows as arrays [M, n] and [M, m]."""
+        lam, mu = (np.array([read(row) for row in rows]) for rows in self.rows())
+        return lam, mu
+
+
+def no_running_costs() -> UnsupportedError:
+    """Return the refusal of running costs."""
+    return UnsupportedError(
+        "a running cost of a delay equation",
+        expected="costs at times: Terminal, LeastSquares",
+        remedy="an unknown more whose rate is the density, and a Terminal cost of it",
+    )
