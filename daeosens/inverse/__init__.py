@@ -1,6 +1,6 @@
 """Inverse problems: fits, their uncertainty, profiles, multistart, posteriors of fields."""
 
-from daeosens.inverse.bilevel import Bilevel, DelayedRhs, bilevel
+from daeosens.inverse.bilevel import Bilevel, bilevel
 from daeosens.inverse.fit import fit
 from daeosens.inverse.fit_discretization import Discretization
 from daeosens.inverse.fit_result import Fit
@@ -19,7 +19,6 @@ from daeosens.inverse.uncertainty.regularized import Regularized
 __all__ = [
     "Bilevel",
     "Covariance",
-    "DelayedRhs",
     "Discretization",
     "Fit",
     "GaussianPrior",

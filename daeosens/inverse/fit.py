@@ -131,7 +131,7 @@ def fit(
     windows : int, optional
         First fit the equations on windows of so many samples, each of which begins at a state of
         its own, then on longer ones (multiple shooting); 5 by default with ``start="bilevel"``, 0
-        for none.
+        for none, as for delay equations.
     starts : int
         More than one: multistart over bounds and priors; with ``start="bilevel"`` starts of the
         nonlinear parameters, at least eight.
@@ -235,7 +235,9 @@ def fit(
     }
     attempts, x0, preparation = None, None, None
     if start != "given" or windows is not None:
-        length = 5 if windows is None else windows
+        # a window of a delay equation would have to know all that was before it
+        usual = 5 if problem.delays is None else 0
+        length = usual if windows is None else windows
         preparation = prepared(
             problem,
             experiments,

@@ -248,14 +248,16 @@ def admit_delays(
     >>> [name for name, _ in admit_delays([1.5, "lag"], ["rate", "lag"])]
     ['delays[0]', '"lag"']
     """
-    single = isinstance(delays, (str, Real)) or callable(delays)
-    listed: list[Any] = [delays] if single else _listed(delays)
+    listed = listed_delays(delays)
     if not listed:
         raise InputError("delays is empty", expected="one at least", remedy="ODE(f, size)")
     return [_admit_delay(k, delay, parameters) for k, delay in enumerate(listed)]
 
 
-def _listed(delays: Any) -> list[Any]:
+def listed_delays(delays: Any) -> list[Any]:
+    """Return delays as they were given, one or several, as a list."""
+    if isinstance(delays, (str, Real)) or callable(delays):
+        return [delays]
     if isinstance(delays, Iterable) and not isinstance(delays, Mapping):
         return list(delays)
     raise InputError(

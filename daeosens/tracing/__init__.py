@@ -480,20 +480,13 @@ def LinearDAEO(  # noqa: N802 (a noun, like ODE)
     return model
 
 
-def separate(
-    model: Any,
-    size: int = 0,
-    parameters: int | Sequence[str] | Mapping[str, Any] = (),
-    delays: Sequence[str] = (),
-) -> Any:
+def separate(model: Any) -> Any:
     """Return a right-hand side as a function of its parameters where the states are given.
 
     Parameters
     ----------
-    model : Model, or callable
-        What ``trace`` made, or a function ``rhs(t, u, z, p)`` with delayed states z [d, n].
-    size, parameters, delays
-        Of a function: the number of unknowns, the parameters, and which of them are the delays.
+    model : Model
+        What ``trace`` made, with delays or without.
 
     Returns
     -------
@@ -502,17 +495,18 @@ def separate(
     Raises
     ------
     InputError
-        A model that was not traced, or is a DAE.
+        A model that was not traced, or is a DAE; a history that cannot be traced.
     """
     module = _needed("separable")
-    if delays:
-        shapes = _needed("named_parameters").admit_shapes(parameters)
-        return module.separable_delayed(model, size, shapes, delays)
+    delays = getattr(model, "delays", None) is not None
+    if getattr(model, "trace_delayed", None) is not None:
+        return module.separable_delayed(model.trace_delayed(), model.parameter_names)
     if getattr(model, "graph", None) is None:
+        arguments = "rhs, size, parameters" + ", delays=..., history=..." * delays
         raise InputError(
             f"the model is {type(model).__name__} without a traced right-hand side",
-            expected="u' = f(t, u, p) that was traced",
-            remedy="daeosens.trace(rhs, size, parameters), or DelayedRhs where there are delays",
+            expected=f"u' = f(t, u{', z' * delays}, p) that was traced",
+            remedy=f"daeosens.trace({arguments})",
         )
     if model.form != "rhs":
         raise InputError(

@@ -20,6 +20,7 @@ from daeosens.problem.delay_equations import (
     admit_delays,
     admit_history,
     delayed,
+    listed_delays,
     not_read,
     refuse_signature,
 )
@@ -126,7 +127,8 @@ def build_delayed(
         values = rhs(y[0], y[1 : n + 1], y[n + 1 :].reshape(d, n), p)
         return np.concatenate([np.zeros(1), values, np.zeros(d * n)])
 
-    batch = build(function, points, parameters, None, (), None, (), comm).batch
+    rates = build(function, points, parameters, None, (), None, (), comm)
+    batch = rates.batch
     assert batch is not None
     at = np.zeros(1)
 
@@ -136,7 +138,26 @@ def build_delayed(
     equations = ODE(not_read, state_names or n, tracer.shapes.names)
     past = admit_history(history, n)
     problem = delayed(equations, batch, rate, specifications, past, tracer.shapes.split)
-    return _model(tracer, problem, None, {})
+
+    def lags(_t: Any, _u: Any, p: Any) -> Any:
+        return np.array(
+            [
+                raw(p) if callable(raw) else value(p) if callable(value) else value
+                for raw, (_, value) in zip(listed_delays(delays), specifications, strict=True)
+            ]
+        )
+
+    def trace_delayed() -> Any:
+        def before(t: Any, _u: Any, p: Any) -> Any:
+            return past(t, p)
+
+        return (
+            rates.graph,
+            tracer.graph(lags, "delays", (d,)),
+            tracer.graph(before, "history", (n,)),
+        )
+
+    return replace(_model(tracer, problem, None, {}), trace_delayed=trace_delayed)
 
 
 def _named(events: Iterable[EventLike]) -> dict[str, Event]:

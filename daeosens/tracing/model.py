@@ -82,6 +82,8 @@ class Model(Parametrized):
         What ``terminal`` and ``event`` do.
     graph : Graph or None
         The right-hand side of ``trace``, as it was recorded.
+    trace_delayed : callable or None
+        Records delays and history of a delay equation too; returns all three graphs.
 
     Examples
     --------
@@ -96,6 +98,7 @@ class Model(Parametrized):
     trace_terminal: Callable[[Callable[..., Any]], Terminal] | None = None
     trace_event: Callable[[Event], Event] | None = None
     graph: Any = None
+    trace_delayed: Callable[[], Any] | None = None
 
     @property
     def running(self) -> Running:

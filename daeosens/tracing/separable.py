@@ -6,23 +6,43 @@ linear in some parameters, not in others.  Which is read off the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from mpi4py import MPI
 
 from daeosens.errors import InputError, nearest
 from daeosens.petsc.vectors import Array
 from daeosens.tracing.casadi import casadi
 from daeosens.tracing.derivatives import Graph, expand
-from daeosens.tracing.named_parameters import Shapes
-from daeosens.tracing.tracer import Tracer
 
 Indices = npt.NDArray[np.intp]
+
+
+DelayedParts: TypeAlias = tuple[Graph, Graph, Graph]
+"""(0, f, 0) of a point y = (t, u, z), the delays, and the history, as they were traced."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DelayedGraphs:
+    """What is delayed, as graphs.
+
+    Attributes
+    ----------
+    count : int
+        Number d of delays.
+    lags : casadi.Function
+        The delays [d] of p.
+    past : casadi.Function
+        The history [n] of (t, p).
+    """
+
+    count: int
+    lags: Any
+    past: Any
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -35,23 +55,27 @@ class SeparableRhs:
         The parameters.
     n : int
         Number of unknowns.
-    delays : tuple of int [d]
-        Which parameters are the delays.
-    graph : Graph
-        f as scalars; its ``u`` is u, and behind it the z of each delay [n (1 + d)].
+    rates : casadi.Function
+        f [n] of (t, u [n], z [n d], p).
+    delayed : DelayedGraphs, optional
+        Delays and history, where there are any.
     """
 
     names: tuple[str, ...]
     n: int
-    delays: tuple[int, ...]
-    graph: Graph
+    rates: Any
+    delayed: DelayedGraphs | None = None
 
     @cached_property
     def symbols(self) -> dict[str, Any]:
-        """The inputs: t, u, the z [n d] with two derivatives, the p they were taken at, and p."""
+        """The inputs: t, u, the z [n d] with two derivatives, where they are history, and p.
+
+        ``held`` is the p at which z was taken, ``first`` the time until which history holds.
+        """
+        d = 0 if self.delayed is None else self.delayed.count
         sizes = {"t": 1, "u": self.n}
-        sizes |= {f"z{k}": self.n * len(self.delays) for k in range(3)}
-        sizes |= {"held": len(self.names), "p": len(self.names)}
+        sizes |= {f"z{k}": self.n * d for k in range(3)}
+        sizes |= {"before": d, "first": 1, "held": len(self.names), "p": len(self.names)}
         return {name: casadi.SX.sym(name, size) for name, size in sizes.items()}
 
     @cached_property
@@ -59,17 +83,22 @@ class SeparableRhs:
         """F as a graph of ``symbols``.
 
         u(t - tau) is its Taylor polynomial around the delay at which it was taken, so that two
-        derivatives in the delay are exact.
+        derivatives in the delay are exact; before the run it is the history itself.
         """
         symbols = self.symbols
+        t, p, first = symbols["t"], symbols["p"], symbols["first"]
         late: list[Any] = []
-        for k, place in enumerate(self.delays):
-            longer = symbols["p"][place] - symbols["held"][place]
-            z0, z1, z2 = (symbols[f"z{j}"][k * self.n : (k + 1) * self.n] for j in range(3))
-            late.append(z0 - z1 * longer + 0.5 * z2 * longer**2)
-        graph = self.graph
-        f = casadi.Function("f", [graph.t, graph.u, graph.p], [graph.value])
-        return casadi.densify(f(symbols["t"], casadi.vertcat(symbols["u"], *late), symbols["p"]))
+        if self.delayed is not None:
+            tau, held = self.delayed.lags(p), self.delayed.lags(symbols["held"])
+            for k in range(self.delayed.count):
+                longer, before = tau[k] - held[k], symbols["before"][k]
+                z0, z1, z2 = (symbols[f"z{j}"][k * self.n : (k + 1) * self.n] for j in range(3))
+                seen = z0 - z1 * longer + 0.5 * z2 * longer**2
+                # behind the run the history is asked for where it ends, never after that
+                past = self.delayed.past(first + before * (t - tau[k] - first), p)
+                late.append(before * past + (1.0 - before) * seen)
+        value = self.rates(t, symbols["u"], casadi.vertcat(casadi.SX(0, 1), *late), p)
+        return casadi.densify(value)
 
     @cached_property
     def used(self) -> npt.NDArray[np.bool_]:
@@ -138,7 +167,8 @@ class SeparableRhs:
 class PointValues:
     """f at Q points: the values, and derivatives in parameters.
 
-    Points are given as ``(t [1, Q], u [n, Q], z, dz/dt, d2z/dt2 [n d, Q])``.
+    Points are given as ``(t [1, Q], u [n, Q], z, dz/dt, d2z/dt2 [n d, Q], before [d, Q], first)``:
+    ``before`` is 1 where a delay reaches behind ``first``, and 0 elsewhere.
 
     Attributes
     ----------
@@ -184,16 +214,12 @@ class PointValues:
         block = casadi.densify(whole[rows, columns]) if columns else casadi.SX(len(rows), 0)
         inputs = [*symbols.values(), w]
         function = casadi.Function("second", inputs, [block])
-        names = [*symbols]
-        kept = [names.index("held"), names.index("p")]
-        return function.map("second_sum", "serial", self.count, kept, [0])
+        return function.map("second_sum", "serial", self.count, _shared(symbols), [0])
 
     def _mapped(self, name: str, outputs: list[Any]) -> Any:
         symbols = self.rhs.symbols
         function = casadi.Function(name, list(symbols.values()), outputs)
-        names = [*symbols]
-        kept = [names.index("held"), names.index("p")]
-        return function.map(f"{name}_all", "serial", self.count, kept, [])
+        return function.map(f"{name}_all", "serial", self.count, _shared(symbols), [])
 
     def theta(self, points: Any, p: Array) -> tuple[Array, Array]:
         """Return f [n, Q] and the entries of df/dp_linear [entries, Q]."""
@@ -218,22 +244,30 @@ class PointValues:
 def separable(graph: Graph, names: tuple[str, ...]) -> SeparableRhs:
     """Return the right-hand side of a traced model."""
     small = graph if graph.expanded else expand(graph)
-    return SeparableRhs(names, int(graph.u.numel()), (), small)
+    z = casadi.SX.sym("z", 0)
+    rates = casadi.Function("f", [small.t, small.u, z, small.p], [small.value])
+    return SeparableRhs(names, int(small.u.numel()), rates)
 
 
-def separable_delayed(
-    rhs: Callable[..., Any], size: int, shapes: Shapes, delays: Sequence[str]
-) -> SeparableRhs:
-    """Trace ``rhs(t, u, z, p)``, in which z [d, n] holds u(t - tau) for each delay."""
-    count = len(delays)
-    places = [shapes.names.index(name) for name in delays]
-    tracer = Tracer(size * (1 + count), shapes, MPI.COMM_SELF)
+def separable_delayed(graphs: DelayedParts, names: tuple[str, ...]) -> SeparableRhs:
+    """Return the right-hand side of a traced delay equation."""
+    f, lags, past = (graph if graph.expanded else expand(graph) for graph in graphs)
+    n, d = int(past.value.numel()), int(lags.value.numel())
+    t, u, z = casadi.SX.sym("t"), casadi.SX.sym("u", n), casadi.SX.sym("z", n * d)
+    p = casadi.SX.sym("p", len(names))
+    whole = casadi.Function("f", [f.u, f.p], [f.value])
+    rates = whole(casadi.vertcat(t, u, z), p)[1 : n + 1]
+    delayed = DelayedGraphs(
+        d,
+        casadi.Function("lags", [lags.p], [lags.value]),
+        casadi.Function("past", [past.t, past.p], [past.value]),
+    )
+    return SeparableRhs(names, n, casadi.Function("rates", [t, u, z, p], [rates]), delayed)
 
-    def whole(t: Any, states: Any, p: Any) -> Any:
-        return rhs(t, states[:size], states[size:].reshape(count, size), p)
 
-    graph = expand(tracer.graph(whole, "rhs", (size,)))
-    return SeparableRhs(shapes.names, size, tuple(places), graph)
+def _shared(symbols: dict[str, Any]) -> list[int]:
+    """Return the numbers of those inputs that are the same at all points."""
+    return [k for k, name in enumerate(symbols) if name in ("first", "held", "p")]
 
 
 def _pattern(matrix: Any) -> tuple[Indices, Indices]:

@@ -8,7 +8,7 @@ the true equations, from short windows of samples to longer ones, and ``start`` 
 fit.
 """
 
-from daeosens.inverse.bilevel.estimate import Bilevel, DelayedRhs, bilevel
+from daeosens.inverse.bilevel.estimate import Bilevel, bilevel
 from daeosens.inverse.bilevel.functional import BilevelFunctional
 
-__all__ = ["Bilevel", "BilevelFunctional", "DelayedRhs", "bilevel"]
+__all__ = ["Bilevel", "BilevelFunctional", "bilevel"]

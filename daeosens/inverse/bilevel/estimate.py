@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,53 +21,21 @@ from daeosens.inverse.bilevel.samples import samples_of
 from daeosens.inverse.likelihood.experiments import Experiment, controls, tables
 from daeosens.inverse.search.multistart import Multistart, multistart
 from daeosens.petsc.vectors import Array, gather
-from daeosens.problem.layout import admit_size
 from daeosens.problem.problem import Problem
 from daeosens.tracing import separate
-from daeosens.tracing.named_parameters import Shapes, admit_shapes
 
 
 @dataclass(frozen=True, eq=False)
-class DelayedRhs:
-    """A right-hand side ``rhs(t, u, z, p)`` whose z [d, n] are states some time ago.
+class Formulation:
+    """How measurements and equations become a least squares problem; as for ``bilevel``."""
 
-    Parameters
-    ----------
-    rhs : callable
-        Traced, as by ``trace``: returns u' [n]; ``z[k]`` is u(t - delays[k]).
-    size : int or sequence of str
-        How many unknowns, or their names.
-    parameters : mapping of str to shape, int or sequence of str
-        As for ``trace``.
-    delays : sequence of str
-        Those parameters that are the delays.
-
-    Examples
-    --------
-    >>> rhs = DelayedRhs(lambda t, u, z, p: -p.k * z[0], 1, ["k", "tau"], ["tau"])
-    >>> rhs.parameter_names
-    ('k', 'tau')
-    """
-
-    rhs: Callable[..., Any]
-    size: int | Sequence[str]
-    parameters: int | Sequence[str] | Mapping[str, Any]
-    delays: Sequence[str]
-    shapes: Shapes = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "shapes", admit_shapes(self.parameters))
-        for name in self.delays:
-            if name not in self.parameter_names:
-                raise InputError(
-                    f'the delay "{name}" is no parameter',
-                    expected=", ".join(self.parameter_names),
-                )
-
-    @property
-    def parameter_names(self) -> tuple[str, ...]:
-        """One name for each number among the parameters."""
-        return self.shapes.names
+    linear: Sequence[str] | None = None
+    interpolant: Kind = "cubic"
+    nodes: int = 3
+    sigma: npt.ArrayLike | None = None
+    ridge: float = 0.0
+    equalities: Sequence[Row] = ()
+    inequalities: Sequence[Row] = ()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -142,7 +110,6 @@ def bilevel(
     ridge: float = 0.0,
     equalities: Sequence[Row] = (),
     inequalities: Sequence[Row] = (),
-    history: Any = None,
     starts: int = 1,
     decades: float = 1.0,
     seed: int = 0,
@@ -162,8 +129,9 @@ def bilevel(
 
     Parameters
     ----------
-    model : Model or DelayedRhs
-        From ``trace``; or a right-hand side with delays.
+    model : Model
+        From ``trace``, with delays or without.  History holds until the run of an ``Experiment``
+        begins, or else until the first measurement.
     data, times, columns, observe
         As for ``fit``: a table, or a list of ``Experiment``, NaN where nothing was measured.  All
         unknowns have to be measured.
@@ -182,8 +150,6 @@ def bilevel(
         Adds ridge/2 |p|^2, in units that make each column of the linear problem of length one.
     equalities, inequalities : sequence of ({name: weight}, value)
         The weighted sum of linear parameters is the value, or at least the value.
-    history : array_like [n] or callable, optional
-        States before the first time, for delays.
     starts : int
         Starts of the nonlinear parameters: between their bounds, or within ``decades`` powers of
         ten of the start where they have none.
@@ -205,7 +171,7 @@ def bilevel(
         few samples; constraints that contradict each other; a linear problem of deficient rank,
         with the combination that the data do not determine.
     SolveError
-        No start leads anywhere: delays that leave the data, for instance.
+        No start leads anywhere: delays that are not positive, for instance.
 
     Source
     ------
@@ -225,21 +191,9 @@ def bilevel(
     """
     if not isinstance(parameters, Parameters):
         parameters = Parameters(parameters, None)
+    formulation = Formulation(linear, interpolant, nodes, sigma, ridge, equalities, inequalities)
     functional, unused = bilevel_functional(
-        model,
-        data,
-        parameters,
-        times=times,
-        columns=columns,
-        observe=observe,
-        linear=linear,
-        interpolant=interpolant,
-        nodes=nodes,
-        sigma=sigma,
-        ridge=ridge,
-        equalities=equalities,
-        inequalities=inequalities,
-        history=history,
+        model, _listed(data, times), parameters, formulation, columns=columns, observe=observe
     )
     attempts: Multistart | None = None
     x = np.zeros(0)
@@ -274,46 +228,34 @@ def _settings(
 
 def bilevel_functional(
     model: Any,
-    data: Any,
+    experiments: Sequence[Experiment],
     parameters: Parameters,
+    formulation: Formulation = Formulation(),
     *,
-    times: str | npt.ArrayLike | None = None,
     columns: Sequence[str] | None = None,
     observe: Any = None,
-    linear: Sequence[str] | None = None,
-    interpolant: Kind = "cubic",
-    nodes: int = 3,
-    sigma: npt.ArrayLike | None = None,
-    ridge: float = 0.0,
-    equalities: Sequence[Row] = (),
-    inequalities: Sequence[Row] = (),
-    history: Any = None,
 ) -> tuple[BilevelFunctional, tuple[str, ...]]:
     """Return what ``bilevel`` minimises, and the free parameters that f does not depend on.
 
     Arguments and errors as for ``bilevel``.
     """
-    delayed = isinstance(model, DelayedRhs)
-    if not delayed and not isinstance(model, Problem):
+    if not isinstance(model, Problem):
         raise InputError(
             f"model is {type(model).__name__}",
-            expected="a traced model, or a right-hand side with delays",
+            expected="a traced model",
             remedy="daeosens.trace(rhs, size, parameters)",
         )
-    size, state_names = admit_size(model.size) if delayed else (model.size, model.state_names)
-    delays = tuple(model.delays) if delayed else ()
-    if not delayed and getattr(model, "events", ()):
+    size = model.size
+    if model.events:
         raise UnsupportedError(
             "bilevel for a model with events",
             expected="states that are smooth between measurements",
             remedy="the data between two events as an experiment of their own",
         )
-    experiments = _listed(data, times)
     measured, table = tables(experiments, columns)
-    problem: Any = model  # its names are all that is asked for
-    whole, parts = controls(problem, parameters, experiments)
+    whole, parts = controls(model, parameters, experiments)
     names: tuple[str, ...] = model.parameter_names
-    rhs = separate(model.rhs, size, model.parameters, delays) if delayed else separate(model)
+    rhs = separate(model)
     free_here = [
         [name for name in names if whole.entries[part.entry_of(name)].free]
         if all(part.entry_of(name) in whole.entries for name in names)
@@ -323,8 +265,8 @@ def bilevel_functional(
     free = [name for name in names if any(name in each for each in free_here)]
     if not free:
         raise InputError("no parameter is free", expected="at least one Parameter(free=True)")
-    solved = rhs.linear(free, linear)
-    used = {name for name, needed in zip(names, rhs.used, strict=True) if needed}
+    solved = rhs.linear(free, formulation.linear)
+    used = {name for name, read in zip(names, rhs.used, strict=True) if read}
     linear_entries: dict[str, Parameter] = {}
     others: dict[str, Parameter] = {}
     unused: dict[str, None] = {}
@@ -338,25 +280,21 @@ def bilevel_functional(
             else:
                 others[entry] = whole.entries[entry]
     places = [{entry: k for k, entry in enumerate(each)} for each in (linear_entries, others)]
+    sigma = formulation.sigma
     sigma = None if sigma is None else np.broadcast_to(np.asarray(sigma), (len(table.names),))
     rows: list[ExperimentRows] = []
     for k, (part, here, each, one) in enumerate(
         zip(parts, free_here, measured, experiments, strict=True)
     ):
         label = f"experiments[{k}]{f' ({one.name})' if one.name else ''}: "
-        unknowns = (
-            _by_name(state_names, each.names)
-            if delayed
-            else paired_unknowns(model, observe, each.names)
-        )
         samples = samples_of(
             each,
-            unknowns,
+            paired_unknowns(model, observe, each.names),
             size,
-            interpolant,
-            nodes,
+            formulation.interpolant,
+            formulation.nodes,
             sigma,
-            history,
+            None if one.stepping is None else one.stepping.t_span[0],
             label if len(parts) > 1 else "",
         )
         of_linear = [i for i, name in enumerate(names) if name in here and name in solved]
@@ -376,16 +314,17 @@ def bilevel_functional(
                 np.array([whole.entries[part.entry_of(name)].value for name in names], dtype=float),
                 np.array(at[0], dtype=np.intp),
                 np.array(at[1], dtype=np.intp),
-                tuple((names.index(name), name) for name in delays),
+                model.delays,
             )
         )
     count = sum(len(each.samples.target) - size for each in rows)
     unknown = len(linear_entries) + len(others)
-    if count < unknown - len(equalities):
+    needed = unknown - len(formulation.equalities)
+    if count < needed:
         raise InputError(
             f"{count + size * len(rows)} measurements for {unknown} parameters and the initial "
             f"state of {len(rows)} experiment{'s' * (len(rows) > 1)}",
-            expected=f"at least {unknown - len(equalities) + size * len(rows)}",
+            expected=f"at least {needed + size * len(rows)}",
             remedy="more samples, or Parameter(..., free=False)",
         )
     lower = [max(e.lower, 0.0) if e.scale == "log" else e.lower for e in linear_entries.values()]
@@ -393,10 +332,12 @@ def bilevel_functional(
         list(linear_entries),
         lower,
         [each.upper for each in linear_entries.values()],
-        equalities,
-        inequalities,
+        formulation.equalities,
+        formulation.inequalities,
     )
-    functional = BilevelFunctional(tuple(rows), linear_entries, others, constraints, ridge)
+    functional = BilevelFunctional(
+        tuple(rows), linear_entries, others, constraints, formulation.ridge
+    )
     return functional, tuple(unused)
 
 
@@ -425,18 +366,6 @@ def _missing(names: Sequence[str], part: Parameters, whole: Parameters) -> list[
         expected="an entry for each parameter of the model",
         remedy=f'{{"{missing[0]}": Parameter(1.0)}}, or a number if it is known',
     )
-
-
-def _by_name(state_names: Sequence[str], columns: Sequence[str]) -> Any:
-    """Return the number of the unknown of each column: by names if they are the same."""
-    if state_names and {*columns} == {*state_names}:
-        return np.array([state_names.index(name) for name in columns], dtype=np.intp)
-    if state_names and {*columns} & {*state_names}:
-        raise InputError(
-            f"data has columns {', '.join(columns)}",
-            expected=f"the unknowns {', '.join(state_names)}",
-        )
-    return np.arange(len(columns), dtype=np.intp)
 
 
 def _found(

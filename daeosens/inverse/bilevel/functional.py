@@ -23,6 +23,7 @@ from daeosens.functional.parameter import Parameter
 from daeosens.inverse.bilevel.inner import InnerSolution, LinearConstraints, solve_inner
 from daeosens.inverse.bilevel.samples import Samples
 from daeosens.petsc.vectors import Array, gather, scatter
+from daeosens.problem.delays import Delays
 from daeosens.problem.matrices import dense
 
 
@@ -39,8 +40,8 @@ class ExperimentRows:
         Its parameters, with those that are estimated at any value.
     linear, others : array of int
         Which of all linear (nonlinear) parameters its own are, in the order of ``values``.
-    delays : tuple of (int, str)
-        Which of its parameters are delays, and their names.
+    delays : Delays or None
+        What is delayed.
     """
 
     samples: Samples
@@ -48,7 +49,7 @@ class ExperimentRows:
     p: Array
     linear: npt.NDArray[np.intp]
     others: npt.NDArray[np.intp]
-    delays: tuple[tuple[int, str], ...]
+    delays: Delays | None
 
     @cached_property
     def _constants(self) -> Array:
@@ -69,16 +70,19 @@ class ExperimentRows:
     def _fixed_points(self) -> Any:
         samples = self.samples
         empty = np.zeros((0, len(samples.nodes)))
-        return self.values.prepared([samples.nodes[None, :], samples.states, empty, empty, empty])
+        late, first = [empty] * 4, np.array([samples.first])
+        return self.values.prepared([samples.nodes[None, :], samples.states, *late, first])
 
     def points(self, p: Array) -> Any:
         """Return the nodes with their states, delayed ones too."""
-        if not self.delays:
+        if self.delays is None:
             return self._fixed_points
         samples = self.samples
-        late = [samples.late(float(p[place]), name) for place, name in self.delays]
-        stacked = np.concatenate(late, axis=1)
-        return self.values.prepared([samples.nodes[None, :], samples.states, *stacked])
+        late, before = zip(*map(samples.late, self.delays.values(p).tolist()), strict=True)
+        stacked, first = np.concatenate(late, axis=1), np.array([samples.first])
+        behind = np.array(before, dtype=float)
+        parts = [samples.nodes[None, :], samples.states, *stacked, behind, first]
+        return self.values.prepared(parts)
 
 
 @dataclass(frozen=True, eq=False)

@@ -69,7 +69,7 @@ def interpolant(times: Array, values: Array, kind: Kind = "cubic", name: str = "
     if kind == "pchip":
         return interpolate.PchipInterpolator(knots, means)
     if kind == "akima":
-        return interpolate.Akima1DInterpolator(knots, means)
+        return interpolate.Akima1DInterpolator(knots, means, extrapolate=True)
     if kind == "smooth":
         return interpolate.make_smoothing_spline(knots, means, w=counts.astype(float))
     slopes = np.gradient(means, knots, edge_order=2)

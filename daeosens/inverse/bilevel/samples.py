@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,13 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.errors import InputError, SolveError
+from daeosens.errors import InputError
 from daeosens.inverse.bilevel.interpolants import Interpolant, Kind, interpolant
 from daeosens.inverse.likelihood.measurements import Measurements
 from daeosens.petsc.vectors import Array
-
-History = Callable[[Array], Array]
-"""``history(t [Q]) -> states [n, Q]`` before the first measurement."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +38,8 @@ class Samples:
     psi : tuple of Interpolant [n]
     nodes, node_weights : array [Q]
         Gauss points of all intervals and their weights.
-    history : History, optional
-    label : str
-        Which experiment, for messages.
+    first : float
+        Until when history holds, of delay equations.
     """
 
     names: tuple[str, ...]
@@ -55,8 +50,7 @@ class Samples:
     psi: tuple[Interpolant, ...]
     nodes: Array
     node_weights: Array
-    history: History | None = None
-    label: str = ""
+    first: float
 
     @cached_property
     def states(self) -> Array:
@@ -131,46 +125,15 @@ class Samples:
         per_interval = len(self.nodes) // (len(self.breaks) - 1)
         return np.repeat(later, per_interval, axis=1) * self.node_weights
 
-    def late(self, delay: float, name: str) -> Array:
+    def late(self, delay: float) -> tuple[Array, npt.NDArray[np.bool_]]:
         """Return the states at the nodes minus a delay, with two derivatives [3, n, Q].
 
-        Raises
-        ------
-        SolveError
-            A negative delay, or one that leaves the data where there is no history.
+        And where they are history instead, of which nothing is said here [Q].
         """
-        if not delay >= 0.0:
-            raise SolveError(f'the delay "{name}" is {delay:g}', expected="0 or more")
         times = self.nodes - delay
-        before = times < self.breaks[0]
-        if before.any() and self.history is None:
-            raise SolveError(
-                f'{self.label}the delay "{name}" = {delay:g} reaches back to '
-                f"t = {times[0]:g}, before the first measurement at {self.breaks[0]:g}",
-                expected="a history, or delays within the data",
-                remedy="history=, a constant state or a function of time",
-            )
-        result = np.zeros((3, len(self.names), len(times)))
-        inside = np.maximum(times, self.breaks[0])
-        for nu in range(3):
-            result[nu] = [psi(inside, nu) for psi in self.psi]
-        if before.any():
-            assert self.history is not None
-            result[0][:, before] = self.history(times[before])
-            result[1:, :, before] = _derivatives(self.history, times[before])
-        return result
-
-
-def _derivatives(history: History, times: Array) -> Array:
-    """Return two derivatives [2, n, Q] of a history, by central differences of order four.
-
-    A constant gives zeros exactly; of other histories the error is of the size of 1e-9.
-    """
-    step = 1e-3
-    values = np.array([history(times + k * step) for k in (-2, -1, 0, 1, 2)])
-    first = np.tensordot([1.0, -8.0, 0.0, 8.0, -1.0], values, 1) / (12.0 * step)
-    second = np.tensordot([-1.0, 16.0, -30.0, 16.0, -1.0], values, 1) / (12.0 * step**2)
-    return np.array([first, second])
+        before = times < self.first
+        inside = np.maximum(times, self.first)
+        return np.array([[psi(inside, nu) for psi in self.psi] for nu in range(3)]), before
 
 
 def samples_of(
@@ -180,7 +143,7 @@ def samples_of(
     kind: Kind,
     nodes: int,
     sigma: npt.ArrayLike | None = None,
-    history: Any = None,
+    begins: float | None = None,
     label: str = "",
 ) -> Samples:
     """Return measurements with their interpolants and quadrature.
@@ -198,8 +161,8 @@ def samples_of(
         Gauss points in each interval between neighbouring times.
     sigma : float or array_like [q], optional
         Noise levels; the spread of each column otherwise.
-    history : array_like [n] or callable, optional
-        The states before the first measurement.
+    begins : float, optional
+        Where the run begins, before which history holds; the first time otherwise.
     label : str
         Begins messages.
 
@@ -256,31 +219,5 @@ def samples_of(
         psi,
         at.ravel(),
         (0.5 * lengths[:, None] * weights).ravel(),
-        admit_history(history, n, label),
-        label,
+        first if begins is None else min(begins, first),
     )
-
-
-def admit_history(history: Any, n: int, label: str = "") -> History | None:
-    """Return a history as a function of times [Q] -> states [n, Q].
-
-    Raises
-    ------
-    InputError
-        Another shape.
-    """
-    if history is None:
-        return None
-    if callable(history):
-        function: Callable[..., Any] = history
-
-        def of_times(times: Array) -> Array:
-            return np.array([np.broadcast_to(function(t), n) for t in times], dtype=float).T
-
-        return of_times
-    constant = np.asarray(history, dtype=float)
-    if constant.shape != (n,):
-        raise InputError(
-            f"{label}history has shape {constant.shape}", expected=f"({n},), or a function of time"
-        )
-    return lambda times: np.repeat(constant[:, None], len(times), axis=1)

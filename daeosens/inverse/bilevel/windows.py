@@ -178,7 +178,7 @@ def _check(shots: Sequence[Shot], samples: int) -> None:
             raise UnsupportedError(
                 f"windows for a delay equation (experiments[{k}])",
                 expected="a problem whose windows can begin with a state alone",
-                remedy="inverse.bilevel with DelayedRhs for starts, then fit(...) without windows",
+                remedy='fit(..., start="bilevel") without windows',
             )
         if problem.events or problem.monitor is not None or not problem.smooth:
             raise UnsupportedError(

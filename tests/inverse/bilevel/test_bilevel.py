@@ -7,8 +7,8 @@ from scipy.integrate import solve_ivp
 
 import daeosens as ds
 from daeosens import Experiment, InputError, Parameter, Parameters, SolveError, UnsupportedError
-from daeosens.inverse import DelayedRhs, bilevel
-from daeosens.inverse.bilevel.estimate import bilevel_functional
+from daeosens.inverse import Normal, bilevel
+from daeosens.inverse.bilevel.estimate import Formulation, bilevel_functional
 from daeosens.inverse.bilevel.interpolants import interpolant
 from daeosens.petsc.vectors import gather
 
@@ -59,16 +59,23 @@ def test_missing_replicated_and_unequal_samples_of_several_experiments(model):
 
 
 def functionals(model):
-    data = measured(model, TIMES[:60], noise=0.05)
-    data["prey"][7] = np.nan
+    table = measured(model, TIMES[:60], noise=0.05)
+    table["prey"][7] = np.nan
+    data = [Experiment(table)]
     plain = bilevel_functional(model, data, Parameters(unknowns(), None))[0]
     two = {"half": Parameter(1.0, scale="log"), "eat": Parameter(2.0), "grow": Parameter(1.0)}
     several = bilevel_functional(
-        model, data, Parameters(unknowns(**two), None), linear=["grow", "die", "feed"], ridge=1e-3
+        model,
+        data,
+        Parameters(unknowns(**two), None),
+        Formulation(linear=["grow", "die", "feed"], ridge=1e-3),
     )[0]
     held = unknowns(feed=Parameter(0.1, upper=0.3), die=Parameter(0.7, lower=0.5))
     bounded = bilevel_functional(
-        model, data, Parameters(held, None), equalities=[({"grow": 1.0, "eat": -1.0}, -0.3)]
+        model,
+        data,
+        Parameters(held, None),
+        Formulation(equalities=[({"grow": 1.0, "eat": -1.0}, -0.3)]),
     )[0]
     assert bounded.at(bounded.start()).inner.active == (0, 1)
     return {
@@ -85,15 +92,25 @@ def late(t, u, z, p):
     )
 
 
+def earlier(t, p):
+    return np.array([1.0 + 0.5 * p.swing * np.sin(p.swing * t), 2.5])
+
+
 def delayed_functional():
     t = np.linspace(0.0, 6.0, 61)
     data = {"t": t, "x": 1.0 + 0.5 * np.sin(t), "y": 1.5 + np.cos(1.3 * t)}
-    rhs = DelayedRhs(late, 2, ["a", "b", "c", "K", "tau", "lag"], ["tau", "lag"])
-    start = {"tau": Parameter(0.7, scale="log"), "lag": Parameter(1.9), "K": Parameter(0.8)}
+    rhs = ds.trace(
+        late,
+        ["x", "y"],
+        ["a", "b", "c", "K", "tau", "swing"],
+        delays=["tau", lambda p: 1.2 + p.tau],
+        history=earlier,
+    )
+    start = {"tau": Parameter(0.7, scale="log"), "K": Parameter(0.8), "swing": Parameter(0.9)}
     start |= {name: Parameter(1.0) for name in "abc"}
-    return bilevel_functional(
-        rhs, data, Parameters(start, None), history=lambda t: [1.0 + 0.5 * np.sin(t), 2.5]
-    )[0]
+    functional = bilevel_functional(rhs, [Experiment(data)], Parameters(start, None))[0]
+    assert [*functional.others] == ["K", "tau", "swing"]
+    return functional
 
 
 @pytest.mark.parametrize("kind", ["plain", "two", "constrained", "delayed"])
@@ -150,13 +167,14 @@ def test_delays_are_found_from_far_away():
         times += list(inside)
         values += list(run.sol(inside)[0])
         start = run.y[:, -1]
-    rhs = DelayedRhs(lambda t, u, z, p: p.a - p.b * u * z[0], 1, [*truth], ["tau"])
+    late = lambda t, u, z, p: p.a - p.b * u * z[0]  # noqa: E731
+    rhs = ds.trace(late, 1, [*truth], delays=["tau"], history=[1.0])
     start = {
         "a": Parameter(1.0),
         "b": Parameter(1.0),
         "tau": Parameter(0.4, lower=0.1, upper=5.0, scale="log"),
     }
-    found = bilevel(rhs, {"t": times, "u": values}, start, history=[1.0], starts=4)
+    found = bilevel(rhs, {"t": times, "u": values}, start, starts=4)
     for name, value in truth.items():
         assert found.estimate[name] == pytest.approx(value, rel=5e-3)
 
@@ -242,15 +260,38 @@ def test_models_with_events_and_mass_matrices_are_refused(model):
         bilevel(heavy, data, unknowns())
 
 
-def test_delays_that_leave_the_data_or_are_negative_are_refused():
-    rhs = DelayedRhs(lambda t, u, z, p: -p.a * z[0], 1, ["a", "tau"], ["tau"])
+def test_delay_equations_that_bilevel_cannot_take_are_refused():
+    late = lambda t, u, z, p: -p.a * z[0]  # noqa: E731
+    rhs = ds.trace(late, 1, ["a", "tau"], delays="tau", history=[1.0])
     t = np.linspace(1.0, 3.0, 21)
-    start = {"a": Parameter(1.0), "tau": Parameter(0.5)}
-    with pytest.raises(SolveError, match=r'the delay "tau" = 0\.5 reaches back to t = 0\.5'):
-        bilevel(rhs, {"t": t, "u": np.exp(-t)}, start)
-    with pytest.raises(SolveError, match=r'the delay "tau" is -0\.5'):
-        bilevel(rhs, {"t": t, "u": np.exp(-t)}, start | {"tau": Parameter(-0.5)}, history=[1.0])
-    with pytest.raises(InputError, match=r"history has shape \(2,\)"):
-        bilevel(rhs, {"t": t, "u": np.exp(-t)}, start, history=[1.0, 2.0])
-    with pytest.raises(InputError, match='the delay "lag" is no parameter'):
-        DelayedRhs(lambda t, u, z, p: -p.a * z[0], 1, ["a", "tau"], ["lag"])
+    data = {"t": t, "u": np.exp(-t)}
+    start = {"a": Parameter(1.0), "tau": Parameter(-0.5)}
+    with pytest.raises(SolveError, match=r'delay "tau" = -0\.5'):
+        bilevel(rhs, data, start)
+    numpy_style = ds.DDE(late, 1, ["a", "tau"], delays="tau", history=[1.0])
+    with pytest.raises(InputError, match="Problem without a traced right-hand side") as caught:
+        bilevel(numpy_style, data, start)
+    assert "delays=..., history=..." in str(caught.value)
+    table = lambda t, p: np.array([np.interp(float(t), [0.0, 1.0], [1.0, 2.0])])  # noqa: E731
+    looked_up = ds.trace(late, 1, ["a", "tau"], delays="tau", history=table)
+    with pytest.raises(InputError, match="history"):
+        bilevel(looked_up, data, start)
+    with pytest.raises(InputError, match="model is function"):
+        bilevel(late, data, start)
+
+
+def test_history_holds_until_the_run_begins():
+    """The first measurement is later: what a delay reaches in between is no history."""
+    late = lambda t, u, z, p: -p.a * z[0]  # noqa: E731
+    model = ds.trace(late, 1, ["a", "tau"], delays="tau", history=[1.0])
+    stepping = ds.Stepping((0.0, 4.0), "rk5ts", rtol=1e-9)
+    t = np.linspace(0.5, 4.0, 71)
+    data = {"t": t, "u": ds.solve(model, [1.0], [1.0, 1.0], stepping, t).at(t)[:, 0]}
+    start = {"a": Parameter(3.0), "tau": Parameter(0.6, scale="log")}
+    found = bilevel(model, [Experiment(data, stepping)], start, interpolant="akima")
+    assert [*found.estimate.values()] == pytest.approx([1.0, 1.0], rel=1e-5)
+    fitted = ds.fit(
+        model, data, Parameters(start, [1.0]), stepping, noise=Normal(1e-3), start="bilevel"
+    )
+    assert [*fitted.estimate.values()] == pytest.approx([1.0, 1.0], rel=1e-5)
+    assert fitted.preparation.stages == ()
