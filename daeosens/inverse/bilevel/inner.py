@@ -299,7 +299,7 @@ def _refuse_infeasible(constraints: LinearConstraints) -> None:
     # free p, and a violation of each sign for equalities, of one for inequalities
     cost = np.concatenate([np.zeros(m), np.ones(2 * q + r)])
     bounds: list[Any] = [(None, None)] * m + [(0.0, None)] * (2 * q + r)
-    found = linprog(
+    program = linprog(
         cost,
         A_eq=np.hstack([equal, np.eye(q), -np.eye(q), np.zeros((q, r))]) if q else None,
         b_eq=constraints.equal_to if q else None,
@@ -310,11 +310,14 @@ def _refuse_infeasible(constraints: LinearConstraints) -> None:
     size = 1.0 + max(
         np.abs(constraints.equal_to).max(initial=0.0), np.abs(constraints.least).max(initial=0.0)
     )
-    if found.fun <= 1e-9 * size:
+    if program.fun <= 1e-9 * size:
         return
     tight = np.zeros(q + r, dtype=bool)
     duals = np.concatenate(
-        [found.eqlin.marginals if q else np.zeros(0), found.ineqlin.marginals if r else np.zeros(0)]
+        [
+            program.eqlin.marginals if q else np.zeros(0),
+            program.ineqlin.marginals if r else np.zeros(0),
+        ]
     )
     tight |= np.abs(duals) > 1e-9  # a certificate of Farkas: these rows together cannot hold
     rows = "; ".join(constraints.labels[k] for k in np.flatnonzero(tight))

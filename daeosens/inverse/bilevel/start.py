@@ -91,17 +91,22 @@ def prepared(
     whole = likelihood.parameters
     runs = likelihood.functional.experiments
     first: Array = gather(runs[0].start())
-    ends, found = [first], None
+    ends, first_estimate = [first], None
     if start == "bilevel":
-        found, ends = _bilevel(problem, experiments, whole, observation, starts, seed, columns)
-        ends = [_with_starts(runs, found, end) for end in ends]
+        first_estimate, ends = _bilevel(
+            problem, experiments, whole, observation, starts, seed, columns
+        )
+        ends = [_with_starts(runs, first_estimate, end) for end in ends]
     if windows is None:
-        return Preparation(found, (), ends[0])
+        return Preparation(first_estimate, (), ends[0])
     shots, guesses = _shots(runs, measured, likelihood, observation, noise)
     tried: list[tuple[float, Array, list[Stage]]] = []
     failure: SolveError | None = None
     for end in ends:
-        guess = [_completed(shot, one, end) for shot, one in zip(shots, guesses, strict=True)]
+        guess = [
+            _completed(shot, interpolants, end)
+            for shot, interpolants in zip(shots, guesses, strict=True)
+        ]
         try:
             only = len(ends) == 1
             stages = refined_by_windows(shots, end, windows, guess, single=not only)
@@ -114,11 +119,14 @@ def prepared(
             f"no window could be integrated: {failure}",
             remedy="an implicit method, looser tolerances, or bounds on the parameters",
         ) from failure
-    _, x, stages = min(tried, key=lambda one: one[0])
+    _, x, stages = min(tried, key=lambda attempt: attempt[0])
     if len(ends) > 1:
-        guess = [_completed(shot, one, x) for shot, one in zip(shots, guesses, strict=True)]
+        guess = [
+            _completed(shot, interpolants, x)
+            for shot, interpolants in zip(shots, guesses, strict=True)
+        ]
         stages = refined_by_windows(shots, x, windows, guess)
-    return Preparation(found, tuple(stages), stages[-1].x)
+    return Preparation(first_estimate, tuple(stages), stages[-1].x)
 
 
 def _bilevel(
@@ -137,7 +145,7 @@ def _bilevel(
             expected="measurements of the unknowns themselves",
             remedy='windows=5 with start="given", which integrates what was not measured',
         )
-    found = bilevel(
+    first_estimate = bilevel(
         problem,
         list(experiments),
         whole,
@@ -146,20 +154,24 @@ def _bilevel(
         starts=max(starts, STARTS),
         seed=seed,
     )
-    points = [found.x]
-    if found.starts is not None:
-        for attempt in found.starts.ranked:
+    points = [first_estimate.x]
+    if first_estimate.starts is not None:
+        for attempt in first_estimate.starts.ranked:
             far = all(np.abs(attempt.x - point).max() > 1e-2 for point in points)
             if np.isfinite(attempt.value) and far and len(points) < CANDIDATES:
                 points.append(attempt.x)
-    functional = found.functional
+    functional = first_estimate.functional
     ends: list[Array] = []
     for point in points:
-        values = dict(found.estimate)
-        values |= dict(zip(found.linear, functional.at(point).inner.p.tolist(), strict=True))
-        values |= dict(zip(found.nonlinear, functional.unscaled(point).tolist(), strict=True))
+        values = dict(first_estimate.estimate)
+        values |= dict(
+            zip(first_estimate.linear, functional.at(point).inner.p.tolist(), strict=True)
+        )
+        values |= dict(
+            zip(first_estimate.nonlinear, functional.unscaled(point).tolist(), strict=True)
+        )
         ends.append(np.array([_scaled(whole, name, values[name]) for name in whole.free_names]))
-    return found, ends
+    return first_estimate, ends
 
 
 def _scaled(whole: Parameters, name: str, value: float) -> float:
@@ -172,18 +184,18 @@ def _scaled(whole: Parameters, name: str, value: float) -> float:
 
 def _with_starts(
     runs: Sequence[Reduced],
-    found: Bilevel,
+    first_estimate: Bilevel,
     x: Array,
 ) -> Array:
     """Return x with those parameters that only the initial state depends on fitted to it."""
     names = runs[0].control.free_names if isinstance(runs[0].control, Parameters) else ()
-    own = [k for k, name in enumerate(names) if name in found.unused]
+    own = [k for k, name in enumerate(names) if name in first_estimate.unused]
     if not own:
         return x
     for _ in range(5):
         rows: list[Array] = []
         rests: list[Array] = []
-        for run, samples in zip(runs, found.functional.experiments, strict=True):
+        for run, samples in zip(runs, first_estimate.functional.experiments, strict=True):
             vec = scatter(x, run.start())
             u0 = run.problem.admit_state(run.control.unpack(run.problem, vec)[0])
             target = np.array([psi(samples.samples.breaks[0]) for psi in samples.samples.psi])
@@ -249,13 +261,13 @@ def _completed(
     shot: Shot, psi: Sequence[Callable[..., Any] | None], x: Array
 ) -> Callable[[Array], Array]:
     """Return a guess of states [w, n] at times: measurements, else the run at x."""
-    unseen = [k for k, each in enumerate(psi) if each is None]
+    unseen = [k for k, column in enumerate(psi) if column is None]
 
     def guess(times: Array) -> Array:
         states = np.zeros((len(times), len(psi)))
-        for k, each in enumerate(psi):
-            if each is not None:
-                states[:, k] = each(times)
+        for k, column in enumerate(psi):
+            if column is not None:
+                states[:, k] = column(times)
         if unseen and len(times):
             run = shot.run.trajectory(x)
             rows = [run.index(float(time)) for time in times]

@@ -24,20 +24,20 @@ def names(m):
 def test_bounds_give_what_an_active_set_method_gives(seed):
     a, b, scales = problem(seed)
     lower, upper = -0.05 / scales, 0.1 / scales
-    found = solve_inner(a, b, linear_constraints(names(6), lower, upper))
+    solution = solve_inner(a, b, linear_constraints(names(6), lower, upper))
     other = lsq_linear(a * (1 / scales), b, (lower * scales, upper * scales), "bvls", tol=1e-14)
-    assert found.p * scales == pytest.approx(other.x, abs=1e-12)
-    assert found.active
-    assert not found.degenerate
+    assert solution.p * scales == pytest.approx(other.x, abs=1e-12)
+    assert solution.active
+    assert not solution.degenerate
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_nonnegative_solutions_satisfy_the_conditions_of_optimality(seed):
     a, b, _ = problem(seed)
-    found = solve_inner(a, b, linear_constraints(names(6), np.zeros(6), np.full(6, INF)))
-    slope = a.T @ (a @ found.p - b) * found.scale
-    active = list(found.active)
-    assert found.p.min() >= 0.0
+    solution = solve_inner(a, b, linear_constraints(names(6), np.zeros(6), np.full(6, INF)))
+    slope = a.T @ (a @ solution.p - b) * solution.scale
+    active = list(solution.active)
+    assert solution.p.min() >= 0.0
     assert slope[active].min(initial=0.0) >= 0.0
     assert np.abs(np.delete(slope, active)).max(initial=0.0) < 1e-12
 
@@ -52,43 +52,43 @@ def test_equalities_and_inequalities_satisfy_the_conditions_of_optimality(seed):
         for row, v in zip(weights, [0.5, 0.1, 0.2, -0.1, 0.3], strict=True)
     ]
     limits = linear_constraints(names(6), np.full(6, -INF), np.full(6, INF), rows[:1], rows[1:])
-    found = solve_inner(a, b, limits)
-    assert limits.equal @ found.p == pytest.approx(limits.equal_to, abs=1e-12)
-    slack = limits.above @ found.p - limits.least
+    solution = solve_inner(a, b, limits)
+    assert limits.equal @ solution.p == pytest.approx(limits.equal_to, abs=1e-12)
+    slack = limits.above @ solution.p - limits.least
     assert slack.min() > -1e-12
-    held = np.vstack([limits.equal, limits.above[list(found.active)]])
-    slope = a.T @ (a @ found.p - b)
-    multipliers = np.linalg.lstsq((held * found.scale).T, slope * found.scale)[0]
-    assert held.T @ multipliers * found.scale == pytest.approx(slope * found.scale, abs=1e-12)
+    held = np.vstack([limits.equal, limits.above[list(solution.active)]])
+    slope = a.T @ (a @ solution.p - b)
+    multipliers = np.linalg.lstsq((held * solution.scale).T, slope * solution.scale)[0]
+    assert held.T @ multipliers * solution.scale == pytest.approx(slope * solution.scale, abs=1e-12)
     assert multipliers[1:].min(initial=0.0) >= -1e-12
-    assert np.abs(slack[list(found.active)]).max(initial=0.0) < 1e-12
+    assert np.abs(slack[list(solution.active)]).max(initial=0.0) < 1e-12
 
 
 def test_a_constraint_with_a_zero_multiplier_is_called_degenerate():
     a = np.eye(3)
-    found = solve_inner(a, [1.0, 0.0, 2.0], linear_constraints(names(3), np.zeros(3), [INF] * 3))
-    assert found.degenerate == found.active == (1,)
+    solution = solve_inner(a, [1.0, 0.0, 2.0], linear_constraints(names(3), np.zeros(3), [INF] * 3))
+    assert solution.degenerate == solution.active == (1,)
 
 
 def test_dependent_columns_are_found_whatever_their_units():
     a, b, _ = problem(0)
     a[:, 3] = 1e5 * a[:, 1] + 1e-4 * a[:, 2]
-    found = solve_inner(a, b, linear_constraints(names(6), [-INF] * 6, [INF] * 6))
-    assert found.unidentified.shape == (6, 1)
-    moved = a @ (found.scale * found.unidentified[:, 0])
+    solution = solve_inner(a, b, linear_constraints(names(6), [-INF] * 6, [INF] * 6))
+    assert solution.unidentified.shape == (6, 1)
+    moved = a @ (solution.scale * solution.unidentified[:, 0])
     assert np.abs(moved).max() < 1e-12
     best = np.linalg.lstsq(np.delete(a, 3, axis=1), b)[0]
-    assert a @ found.p == pytest.approx(np.delete(a, 3, axis=1) @ best, rel=1e-9)
-    assert "p1" in combination(found.unidentified[:, 0], names(6))
+    assert a @ solution.p == pytest.approx(np.delete(a, 3, axis=1) @ best, rel=1e-9)
+    assert "p1" in combination(solution.unidentified[:, 0], names(6))
 
 
 def test_a_ridge_is_that_of_columns_of_unit_length():
     a, b, _ = problem(2)
     free = linear_constraints(names(6), [-INF] * 6, [INF] * 6)
-    found = solve_inner(a, b, free, ridge=0.3)
+    solution = solve_inner(a, b, free, ridge=0.3)
     unit = a / np.linalg.norm(a, axis=0)
     exact = np.linalg.solve(unit.T @ unit + 0.3 * np.eye(6), unit.T @ b)
-    assert found.p * np.linalg.norm(a, axis=0) == pytest.approx(exact, rel=1e-10)
+    assert solution.p * np.linalg.norm(a, axis=0) == pytest.approx(exact, rel=1e-10)
 
 
 def test_contradictions_are_named_row_by_row():

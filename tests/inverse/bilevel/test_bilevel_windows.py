@@ -18,8 +18,8 @@ def model():
     return ds.trace(predators, ["prey", "predator"], NAMES)
 
 
-def ratios(found):
-    return np.array([found.estimate[name] for name in NAMES]) / TRUTH
+def ratios(fitted):
+    return np.array([fitted.estimate[name] for name in NAMES]) / TRUTH
 
 
 def test_a_fit_without_a_guess_ends_at_the_truth_with_its_covariance(model):
@@ -27,14 +27,14 @@ def test_a_fit_without_a_guess_ends_at_the_truth_with_its_covariance(model):
     start = Parameters(unknowns(), lambda p: np.array([p[5], p[6]]))
     free = ds.trace(predators, ["prey", "predator"], [*NAMES, "x0", "y0"])
     start = Parameters(unknowns(x0=Parameter(3.0), y0=Parameter(3.0)), start.initial_state)
-    found = ds.fit(free, data, start, STEPPING, noise=Normal(0.01), start="bilevel")
-    assert found.converged
-    errors = np.array([found.covariance.error(name) for name in NAMES if name != "half"])
-    values = np.array([found.estimate[name] for name in NAMES if name != "half"])
+    fitted = ds.fit(free, data, start, STEPPING, noise=Normal(0.01), start="bilevel")
+    assert fitted.converged
+    errors = np.array([fitted.covariance.error(name) for name in NAMES if name != "half"])
+    values = np.array([fitted.estimate[name] for name in NAMES if name != "half"])
     assert np.abs((values - TRUTH[[0, 1, 3, 4]]) / errors).max() < 3.0
-    assert found.estimate["x0"] == pytest.approx(1.0, abs=0.03)
-    assert [stage.windows for stage in found.preparation.stages] == [10, 3]
-    assert "bi-level" in repr(found.preparation)
+    assert fitted.estimate["x0"] == pytest.approx(1.0, abs=0.03)
+    assert [stage.windows for stage in fitted.preparation.stages] == [10, 3]
+    assert "bi-level" in repr(fitted.preparation)
     near = ds.fit(
         free,
         data,
@@ -46,7 +46,7 @@ def test_a_fit_without_a_guess_ends_at_the_truth_with_its_covariance(model):
         STEPPING,
         noise=Normal(0.01),
     )
-    assert found.objective == pytest.approx(near.objective, rel=1e-6)
+    assert fitted.objective == pytest.approx(near.objective, rel=1e-6)
 
 
 def test_windows_find_what_was_not_measured(model):
@@ -57,7 +57,7 @@ def test_windows_find_what_was_not_measured(model):
         name: Parameter(1.2 * value, scale="log") for name, value in zip(NAMES, TRUTH, strict=True)
     }
     guess["feed"] = 0.05
-    found = ds.fit(
+    fitted = ds.fit(
         model,
         data,
         Parameters(guess, [1.0, 0.5]),
@@ -66,7 +66,7 @@ def test_windows_find_what_was_not_measured(model):
         windows=8,
         noise=Normal(1e-3),
     )
-    assert ratios(found) == pytest.approx(1.0, rel=1e-5)
+    assert ratios(fitted) == pytest.approx(1.0, rel=1e-5)
 
 
 def test_derivatives_of_windows_are_those_of_their_runs(model):
@@ -108,7 +108,7 @@ def test_several_experiments_share_windows(model):
             [0.4, 1.2],
         ),
     ]
-    found = ds.fit(
+    fitted = ds.fit(
         model,
         experiments,
         Parameters(unknowns(), None),
@@ -116,7 +116,7 @@ def test_several_experiments_share_windows(model):
         windows=4,
         noise=Normal(1e-3),
     )
-    assert ratios(found) == pytest.approx(1.0, rel=1e-5)
+    assert ratios(fitted) == pytest.approx(1.0, rel=1e-5)
 
 
 def test_what_cannot_be_prepared_is_refused_by_name(model):
