@@ -65,6 +65,7 @@ class Stepping:
         "rk8vr" (PETSc's TSRK types, also without "rk"), "esdirk3" ... "esdirk6", "beuler", "cn",
         "theta:<value>" or "midpoint".  "auto", with adaptive steps: "rk6vr", or "esdirk5" where the
         equations are stiff or have a mass ("cn" for F(t, u, u', p) = 0); runs say which and why.
+        By default "auto" for adaptive steps, "cn" for fixed ones.
     dt : float
         Step size, or the first one if steps are adaptive (by default then a
         millionth of the span, or less where the first rates are large).
@@ -101,7 +102,7 @@ class Stepping:
     """
 
     t_span: tuple[float, float]
-    method: str = "cn"
+    method: str = ""
     dt: float | None = None
     rtol: float | None = None
     atol: float | None = None
@@ -132,6 +133,8 @@ class Stepping:
         span: Any = self.t_span
         if np.shape(span) == (2,) and not isinstance(span, tuple):
             object.__setattr__(self, "t_span", tuple(np.asarray(span).tolist()))
+        if self.method == "":
+            object.__setattr__(self, "method", "auto" if self.adaptive else "cn")
         try:
             method = find_method(self.method)
             if self.adaptive and not method.adaptive:

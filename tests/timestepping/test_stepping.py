@@ -34,6 +34,8 @@ def test_tolerances_make_steps_adaptive_where_there_is_an_error_estimate(method,
 
 def test_first_step_is_dt_or_a_small_part_of_the_span_and_at_most_max_step():
     assert Stepping(SPAN, dt=0.3).first_step == 0.3
+    assert Stepping(SPAN, dt=0.3).method == "cn"
+    assert Stepping(SPAN, rtol=1e-6).method == Stepping(SPAN, atol=1e-6).method == "auto"
     assert Stepping(SPAN, "rk3bs", rtol=1e-3).first_step == pytest.approx(2e-6)
     assert Stepping(SPAN, "rk3bs", rtol=1e-3).short_step == pytest.approx(2e-3)
     assert Stepping(SPAN, "cn", rtol=1e-3).first_step == pytest.approx(2e-6)
