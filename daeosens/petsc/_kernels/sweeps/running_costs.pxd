@@ -19,7 +19,7 @@ cdef extern from "running_costs.h" nogil:
         double *, double *) noexcept
 
 
-cdef inline RunningCosts running_costs(tuple costs):
+cdef inline RunningCosts running_costs(tuple arrays):
     """Borrow the arrays of ``daeosens.costs.compiled``."""
     cdef RunningCosts costs
     cdef const long[::1] first
@@ -27,8 +27,8 @@ cdef inline RunningCosts running_costs(tuple costs):
     cdef const uintptr_t[:, ::1] functions
     cdef double[::1] values, out
     costs.first = NULL
-    if costs is not None:
-        first, weights, functions, values, out = costs
+    if arrays is not None:
+        first, weights, functions, values, out = arrays
         costs.first, costs.weights, costs.functions = &first[0], &weights[0], &functions[0, 0]
         costs.values, costs.out = &values[0], &out[0]
     return costs
