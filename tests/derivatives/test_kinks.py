@@ -235,6 +235,25 @@ def test_slopes_without_a_bounded_slope_are_told(make):
     assert product.u0[0] < -3.0  # -1.7312 in truth
 
 
+@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize(("power", "told"), [(0.5, True), (1.5, True), (3.0, False)])
+def test_odd_powers_have_equal_slopes_on_both_sides_and_are_told(make, power, told):
+    """Two tanks whose levels cross: sign(d) |d|^a of what flows from one to the other."""
+
+    def tanks(t, u, p):
+        d = u[0] - u[1]
+        between = p[0] * np.sign(d) * np.abs(d) ** power
+        return np.array([p[1] - between, between - 0.4 * u[1]])
+
+    run = solve(make(tanks, 2, 2), [1.0, 2.0], [0.5, 0.6], Stepping((0.0, 5.0), rtol=1e-6))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        hessian_product(run, LEVEL, dp=[1.0, 0.0])
+    messages = [str(item.message) for item in caught if item.category is KinkWarning]
+    assert any("no bounded second derivative near t" in message for message in messages) == told
+    assert bool(messages) == told
+
+
 def by_runs(t, u, p):
     """Decay by max(u, 0.6) above 0.3 and by 0.1 below."""
     return -p[0] * np.where(u > 0.3, np.maximum(u, 0.6), 0.1)

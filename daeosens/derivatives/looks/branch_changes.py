@@ -255,14 +255,15 @@ def _sides(function: Callable[[float], Array], place: float) -> tuple[float, boo
     """
     if not 3 * SIDE < place < 1 - 3 * SIDE:
         return 0.0, False, False
-    kinks, jumps, bends = [], [], []
+    kinks, jumps, bends, slopes = [], [], [], []
     changed = np.abs(function(1.0) - function(0.0))
-    for side in (SIDE, SIDE / NEARER):
+    for side in (SIDE, SIDE / NEARER, SIDE / NEARER**2):
         at = [function(place + k * side) for k in (-2, -1, 1, 2)]
         left, right = (at[1] - at[0]) / side, (at[3] - at[2]) / side
         rounding = 1e-13 * max(np.max(np.abs(state)) for state in at) / side
         size = JUMP * (np.abs(left) + np.abs(right) + changed) + rounding
         bends.append(np.where(np.abs(right - left) > BEND * size, np.abs(right - left), 0.0))
+        slopes.append((left, right, BEND * size))
         kinks.append(np.where(np.abs(right - left) > size, np.abs(right - left), 0.0))
         jumps.append(
             np.where(np.abs(at[2] - at[1]) > 1e4 * side * size, np.abs(at[2] - at[1]), 0.0)
@@ -270,6 +271,12 @@ def _sides(function: Callable[[float], Array], place: float) -> tuple[float, boo
     kink = np.where(kinks[1] > LASTS * kinks[0], kinks[1], 0.0)
     jump = bool(np.any((jumps[1] > LASTS * jumps[0]) & (jumps[1] > 0.0)))
     sharp = bool(np.any((bends[1] > SHARP * bends[0]) & (bends[1] > 0.0)))
+    # what is odd about the place, sign(x) |x|^a, has the same slopes on both sides of it, but
+    # they change as fast as |x|^(a - 1) towards it
+    for k in (0, 1):
+        far = np.abs(slopes[1][k] - slopes[0][k])
+        near = np.abs(slopes[2][k] - slopes[1][k])
+        sharp |= bool(np.any((near > SHARP * far) & (near > slopes[2][2])))
     return float(np.max(kink)), jump, sharp
 
 
