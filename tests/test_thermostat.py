@@ -12,7 +12,7 @@ from petsc4py import PETSc
 
 from daeosens import InputError, Running, Stepping, adjoint, solve, tangent, taylor
 from daeosens.derivatives import evaluate
-from daeosens.io.results import open_results
+from daeosens.io import open_results
 from daeosens.verify import duality
 
 THERMOSTAT = driver("thermostat")

@@ -1,4 +1,9 @@
-"""Files in and out: configurations, tables of data, results folders, XDMF for ParaView."""
+"""Files in and out: configurations, tables of data, results folders, XDMF for ParaView.
+
+In come TOML files and command lines, which become checked dataclasses (``config``), and tables of
+measurements; out go results folders: what was said, facts in summary.json, arrays in HDF5.  Nothing
+here knows of problems.  Read first: ``config/read`` and ``results``.
+"""
 
 from daeosens.io.config.schema import between, existing_file, increasing, length, positive
 from daeosens.io.results import Results, open_results

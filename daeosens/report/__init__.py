@@ -1,4 +1,8 @@
-"""Figures of results; needs matplotlib (the optional extra ``plot``)."""
+"""Figures of results; needs matplotlib (the optional extra ``plot``).
+
+In come arrays, trajectories and fits, out come PNG files; nothing is computed here that is not
+drawn.  Read first: ``figures`` (what most need) and ``canvas`` (how all of them look).
+"""
 
 from daeosens.errors import DaeosensError
 

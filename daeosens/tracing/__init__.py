@@ -1,4 +1,12 @@
-"""Models from plain functions: traced once, differentiated, compiled (the extra ``trace``)."""
+"""Models from plain functions: traced once, differentiated, compiled (the extra ``trace``).
+
+In come functions of NumPy, out comes a ``Model``: a ``Problem`` whose functions and derivatives
+are C.  A function is called once with symbols (``symbols``, ``ufuncs``), CasADi differentiates the
+graph (``derivatives``), ``c_source`` writes C, ``compilation`` makes a library of it.  ``stencil``
+does this for grids, ``daeo`` and ``linear_daeo`` for equations with an optimisation problem inside.
+
+Read first: ``build`` (how these follow each other), ``tracer``, ``derivatives``.
+"""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ import pytest
 from mpi4py import MPI
 
 from daeosens.cli.main import mpi_environment, mpiexec
+from daeosens.io import open_results
 from daeosens.io.config.arguments import parse_arguments
-from daeosens.io.results import open_results
 
 STUDY = """
 import sys, time

@@ -17,9 +17,8 @@ from petsc4py import PETSc
 import daeosens.cli.study as module
 from daeosens.cli.study import drive
 from daeosens.errors import InputError, SolveError
+from daeosens.io import Results, open_results, positive
 from daeosens.io.config.arguments import Arguments, parse_arguments, split_petsc
-from daeosens.io.config.schema import positive
-from daeosens.io.results import Results, open_results
 
 ROOT = Path(__file__).parents[2]
 WORLD = MPI.COMM_WORLD

@@ -14,6 +14,8 @@ import daeosens as ds
 from daeosens import (
     ODE,
     LeastSquares,
+    Parameter,
+    Parameters,
     Reduced,
     Running,
     SolveError,
@@ -25,8 +27,6 @@ from daeosens import (
 )
 from daeosens.derivatives.adjoint import evaluate_cost
 from daeosens.derivatives.engines.limits import FEW_ROWS as FEW
-from daeosens.functional.parameter import Parameter
-from daeosens.functional.parameters import Parameters
 
 SPAN = (0.0, 2.0)
 STEPPINGS = [

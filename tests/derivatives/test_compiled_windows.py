@@ -10,6 +10,8 @@ import daeosens as ds
 from daeosens import (
     Event,
     LeastSquares,
+    Parameter,
+    Parameters,
     Reduced,
     Running,
     SolveError,
@@ -23,8 +25,6 @@ from daeosens import (
 )
 from daeosens.derivatives.engines.compiled import adjoint as compiled_adjoint
 from daeosens.derivatives.engines.compiled import hessian as second_order
-from daeosens.functional.parameter import Parameter
-from daeosens.functional.parameters import Parameters
 
 OBSERVED = [0.31, 1.7]
 STEPPINGS = [

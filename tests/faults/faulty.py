@@ -26,8 +26,8 @@ from daeosens import (
     Terminal,
     minimize,
 )
-from daeosens.cli.study import drive
-from daeosens.io.results import Results
+from daeosens.cli import drive
+from daeosens.io import Results
 from daeosens.problem import Products
 
 RANK, RANKS = PETSc.COMM_WORLD.rank, PETSc.COMM_WORLD.size

@@ -13,6 +13,7 @@ from daeosens import (
     DAE,
     ODE,
     InputError,
+    LeastSquares,
     Parameter,
     Parameters,
     Prior,
@@ -22,13 +23,11 @@ from daeosens import (
     UnsupportedError,
     taylor,
 )
-from daeosens.costs.least_squares import LeastSquares
 from daeosens.inverse import fit, likelihood
 from daeosens.inverse.likelihood.measurements import measurements
 from daeosens.inverse.likelihood.noise import LogNormal, Normal
 from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
-from daeosens.io.results import open_results
-from daeosens.io.tables import read_table
+from daeosens.io import open_results, read_table
 from daeosens.petsc.vectors import gather, scatter
 
 TIMES = np.array([0.1, 0.3, 0.5, 0.9, 1.2, 1.7, 2.0])

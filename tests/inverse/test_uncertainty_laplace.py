@@ -16,6 +16,7 @@ from daeosens import (
     Stepping,
     UnsupportedError,
     minimize,
+    taylor,
 )
 from daeosens.functional import InitialState
 from daeosens.inverse.uncertainty.gaussian_prior import GaussianPrior, matern, white_noise
@@ -23,7 +24,6 @@ from daeosens.inverse.uncertainty.laplace import laplace
 from daeosens.inverse.uncertainty.regularized import Regularized
 from daeosens.petsc.vectors import gather, scatter
 from daeosens.problem.grids.structured import Grid
-from daeosens.verify.taylor import taylor
 
 pytestmark = pytest.mark.mpi
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 
 import daeosens as ds
-from daeosens.cli.study import drive
+from daeosens.cli import drive
 from daeosens.io import Results
 from daeosens.problem.event_kinds import fits
 

@@ -8,6 +8,7 @@ from daeosens import (
     DAE,
     ODE,
     Event,
+    Experiment,
     InputError,
     LeastSquares,
     Parameter,
@@ -27,7 +28,6 @@ from daeosens import (
 )
 from daeosens.derivatives import evaluate
 from daeosens.inverse import Normal, likelihood
-from daeosens.inverse.likelihood.experiments import Experiment
 from daeosens.problem import Doses, with_doses
 
 NAMES = ["ka", "ke", "V", "F", "lag", "dose"]

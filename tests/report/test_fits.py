@@ -10,11 +10,7 @@ from matplotlib.image import imread
 from mpi4py import MPI
 
 from daeosens import InputError, Parameter, Parameters
-from daeosens.inverse.search.multistart import multistart
-from daeosens.inverse.search.start_points import starting_points
-from daeosens.inverse.uncertainty.covariance import covariance
-from daeosens.inverse.uncertainty.prediction import Prediction
-from daeosens.inverse.uncertainty.profiles import profile
+from daeosens.inverse import Prediction, covariance, multistart, profile, starting_points
 from daeosens.report.fits import (
     bands_figure,
     correlation_figure,

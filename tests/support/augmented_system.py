@@ -11,12 +11,11 @@ import numpy.typing as npt
 from petsc4py import PETSc
 from scipy import sparse
 
+from daeosens import ODE, Stepping
 from daeosens.errors import UnsupportedError
 from daeosens.petsc.vectors import Array, read, write
-from daeosens.problem.equations import ODE
-from daeosens.problem.matrices import Derivative, Products
-from daeosens.problem.problem import Problem
-from daeosens.timestepping.stepping import Stepping
+from daeosens.problem import Problem, Products
+from daeosens.problem.matrices import Derivative
 
 Indices: TypeAlias = npt.NDArray[np.int64]
 

@@ -17,16 +17,15 @@ from augmented_system import (
 )
 from petsc4py import PETSc
 
+from daeosens import Stepping, solve
 from daeosens.costs.cost import Cost, Observation, points_by_step
 from daeosens.costs.objective import Objective
-from daeosens.derivatives.adjoint import Gradient, evaluate
-from daeosens.derivatives.solve import solve
+from daeosens.derivatives import Gradient, evaluate
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, norm, read, write
-from daeosens.problem.problem import Problem
-from daeosens.timestepping.stepping import Stepping
-from daeosens.timestepping.trajectory.trajectory import Trajectory
+from daeosens.problem import Problem
+from daeosens.timestepping import Trajectory
 
 Mode = Literal["backsolve", "interpolating"]
 

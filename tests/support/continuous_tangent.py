@@ -18,14 +18,13 @@ from augmented_system import (
 )
 from petsc4py import PETSc
 
-from daeosens.derivatives.sensitivities import Sensitivities
-from daeosens.derivatives.solve import solve
+from daeosens import Stepping, solve
+from daeosens.derivatives import Sensitivities
 from daeosens.errors import InputError
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, read, write
-from daeosens.problem.problem import Problem
-from daeosens.timestepping.stepping import Stepping
-from daeosens.timestepping.trajectory.trajectory import Trajectory
+from daeosens.problem import Problem
+from daeosens.timestepping import Trajectory
 from daeosens.verify.extrapolated_differences import unit
 
 

@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from daeosens.cli.study import drive
+from daeosens.cli import drive
 
 
 def driver(name: str) -> Any:

@@ -9,7 +9,7 @@ from petsc4py import PETSc
 from daeosens.costs.cost import Cost
 from daeosens.derivatives.engines.request import of_costs
 from daeosens.derivatives.sweeps.backward import swept_in_c
-from daeosens.timestepping.trajectory.trajectory import Trajectory
+from daeosens.timestepping import Trajectory
 
 
 def in_c(

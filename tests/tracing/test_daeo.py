@@ -7,7 +7,7 @@ from scipy.interpolate import CubicSpline
 import daeosens as ds
 from daeosens.costs import AtEvent, EventTime
 from daeosens.derivatives.hessian import hessian_sweep
-from daeosens.verify.taylor import duality
+from daeosens.verify import duality
 
 P = [2.0, 1.0, 0.5, np.pi / 2.0]
 FINAL = 0.23174952587773142

@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 import daeosens as ds
 from daeosens.costs import AtEvent, EventTime
 from daeosens.errors import ComplementarityError
-from daeosens.verify.taylor import duality
+from daeosens.verify import duality
 
 METHODS = [("rk6vr", {"rtol": 1e-12}), ("rk4", {"dt": 0.02}), ("esdirk4", {"dt": 0.02})]
 

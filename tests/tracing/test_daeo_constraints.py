@@ -11,7 +11,7 @@ import daeosens as ds
 from daeosens.costs import EventTime
 from daeosens.derivatives.hessian import hessian_sweep
 from daeosens.errors import ComplementarityError
-from daeosens.verify.taylor import duality
+from daeosens.verify import duality
 
 METHODS = [("rk6vr", {"rtol": 1e-12}), ("rk4", {"dt": 0.02}), ("esdirk4", {"dt": 0.02})]
 

@@ -6,9 +6,9 @@ import pytest
 import daeosens as ds
 from daeosens.costs import EventTime
 from daeosens.derivatives.hessian import hessian_sweep
-from daeosens.problem.doses import Doses, with_doses
+from daeosens.problem import Doses, with_doses
 from daeosens.problem.modes import add_events
-from daeosens.verify.taylor import duality
+from daeosens.verify import duality
 
 
 def decay(t, x, y, p):

@@ -9,7 +9,7 @@ import pytest
 import daeosens as ds
 from daeosens.costs import EventTime
 from daeosens.derivatives.hessian import hessian_sweep
-from daeosens.verify.taylor import duality
+from daeosens.verify import duality
 
 REFERENCES = json.loads((Path(__file__).parents[1] / "references" / "daeo_jumps.json").read_text())
 

@@ -15,7 +15,7 @@ from daeosens.costs import AtEvent, EventTime
 from daeosens.errors import GrazingError, InputError, SolveError, UnsupportedError
 from daeosens.problem.modes import add_events
 from daeosens.tracing import LinearDAEO, execution
-from daeosens.verify.taylor import duality
+from daeosens.verify import duality
 from tests.support.e_coli_core import e_coli_core
 
 pytest.importorskip("highspy")

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import numpy as np
 
-from daeosens.problem.event_kinds import Component, Number, System
+from daeosens.problem import System
+from daeosens.problem.event_kinds import Component, Number
 
 
 class Hiccup:
