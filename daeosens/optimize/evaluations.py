@@ -72,6 +72,7 @@ class Evaluations:
 
     def measure(self, size: float) -> None:
         """Choose the unit of J, a power of 2, by its size."""
+        # A power of 2 changes no digit of J or of its gradient.
         self.unit = 2.0 ** round(math.log2(size)) if size > sys.float_info.min else 1.0
 
     def evaluate(self, tao: PETSc.TAO, x: PETSc.Vec, gradient: PETSc.Vec) -> float:
@@ -101,11 +102,14 @@ class Evaluations:
                     raise SolveError(f"value {value:g}")  # noqa: TRY301 (one way to fail)
                 self.last = Evaluation(x.copy(), value, None)
                 self._note_best(value)
+            # A value that the trust region may accept needs its gradient now, see above; a high
+            # one is spared the sweep.
             assert self.last is not None
             if self._is_low(self.last.value):
                 self._tried(x)
         except SolveError as error:
             self._count_failure(error)
+            # A failed point must not answer for its value at the next question.
             self.last = None
             return FAILED_VALUE
         return self.last.value / self.unit
@@ -113,6 +117,8 @@ class Evaluations:
     def _is_low(self, value: float) -> bool:
         """Whether a trust region may accept a value: lower than the last, but for rounding."""
         assert self.accepted is not None
+        # A little more than TAO's own rounding rules (4e-11): a gradient too many costs one
+        # sweep, one too few ends the descent at a failed solve.
         return value <= self.accepted.value + 1e-9 * abs(self.accepted.value)
 
     def slope(self, _tao: PETSc.TAO, x: PETSc.Vec, gradient: PETSc.Vec) -> None:
@@ -140,10 +146,13 @@ class Evaluations:
             return self.last
         value, gradient = self.functional.value_and_gradient(x)
         require_vec(gradient, self.functional, "value_and_gradient")
+        # A collective norm, so that all ranks see the same NaN.
         size = norm(gradient)
         if not (math.isfinite(value) and math.isfinite(size)):
             raise SolveError(f"value {value:g} with a gradient of norm {size:g}")
         self.last = Evaluation(x.copy(), value, gradient)
+        # Searches that fail may have passed lower points than the one they return; TaoRun goes on
+        # from the lowest.
         if self.best is None or value < self.best.value:
             self.best = self.last
         if self.unit == 0.0:
@@ -178,6 +187,7 @@ class Evaluations:
         self._count_failure(error)
         search = tao.getLineSearch()
         if search.getType() == MORE_THUENTE:
+            # Once for each search: tighten() undoes it at the next iterate.
             if not self.relaxed:
                 relax(search, relaxed=True)
                 self.relaxed = True

@@ -60,6 +60,7 @@ def steepness(slope: float, value: float) -> tuple[float, float]:
     >>> steepness(-2.0, 1.0)
     (2.0, -7.0)
     """
+    # Nothing is divided by 0 where the slope vanishes.
     descent = max(abs(slope), sys.float_info.min)
     rise = max(descent, 1e-9 * abs(value))
     return rise, -1.0 - 6.0 * min(rise / descent, 1e9)

@@ -211,6 +211,7 @@ def minimize(
     True, rate 0.511
     """
     require_functional(functional)
+    # With other arguments on one rank the others might wait for ever in a collective call.
     agree(
         functional.comm,
         "minimize",
@@ -232,6 +233,8 @@ def minimize(
         options=options or {},
         discretization=discretization,
     )
+    # Constraints go another way, on which these arguments have no meaning: they are refused there
+    # instead of being ignored.
     if constraints is not None or method in CONSTRAINED_METHODS:
         unused = {
             "relative_gradient_tolerance": relative_gradient_tolerance,
@@ -268,6 +271,7 @@ def minimize(
         "scaled_gradient_tolerance": scaled_gradient_tolerance,
         "predicted_decrease_tolerance": predicted_decrease_tolerance,
     }
+    # All complaints together, so that one call tells everything that is wrong.
     complaints = argument_complaints(method, tolerances, max_iterations, progress)
     complaints += newton_complaints(method, hessian, preconditioner, predicted_decrease_tolerance)
     if restart is not None and not isinstance(restart, (str, os.PathLike)):
@@ -297,6 +301,8 @@ def minimize(
         predicted_decrease=predicted_decrease_tolerance,
         max_iterations=int(max_iterations),
     )
+    # TAO reads its views only when it has solved, after the check that all options have been
+    # read: they are in a scope of their own.
     views = {name: value for name, value in chosen.items() if "view" in name}
     others = {name: value for name, value in chosen.items() if "view" not in name}
     with scoped_options(code=views), scoped_options(code=others) as scope:
@@ -304,6 +310,7 @@ def minimize(
         check_abilities(functional, method, hessian, bounded=limits is not None)
         report = _reporter(progress, functional.comm)
         evaluations = Evaluations(functional)
+        # With a copy of x: TAO moves one of them, the other stays at the last accepted iterate.
         descent = TaoRun(evaluations, method, method, limits, stopping, x.copy(), report)
         try:
             defaults = dict(prepare(descent))
@@ -317,10 +324,12 @@ def minimize(
                     descent, partial(run_tao, descent, x, scope, inverse, hessian)
                 )
         except BaseException:
+            # Only after an error: the vector is what a result returns.
             descent.x.destroy()
             raise
         finally:
             x.destroy()
+            # Later runs of the same functional are no trials.
             evaluations.limit_steps(limited=False)
             if isinstance(report, Bar):
                 report.close()
@@ -336,6 +345,7 @@ def _until_interrupted(descent: TaoRun, run: Callable[[], int]) -> int:
     try:
         return run()
     except KeyboardInterrupt:
+        # Before the start is evaluated there is nothing to return.
         if not descent.iterates:
             raise
         keep_what_is_there()
@@ -421,6 +431,7 @@ def _result(descent: TaoRun, reason: int, seconds: float) -> Result:
     problem = getattr(evaluations.functional, "problem", None)
     if isinstance(problem, Problem) and problem.differences:
         descent.notes.append(f"derivatives: {problem.differences}")
+    # Our own rules stop TAO with a reason for users, whose words are ours.
     name, message = descent.why or REASONS[reason]
     first = descent.iterates[0].gradient_norm
     if name == "CONVERGED_GATOL" and last.gradient_norm > HARDLY_SMALLER * first:

@@ -114,6 +114,7 @@ class RestartWriter:
             # before the first step it is not chosen yet, whatever TAO says
             radius = tao.getCurrentTrustRegionRadius() if len(descent.iterates) > 1 else 0.0
         forgotten = self._forgotten(descent, tao)
+        # One file by rank 0: h5py need not be built with MPI, and one checksum covers all.
         parts: Any = x.comm.tompi4py().gather(read(x).copy())
 
         def write() -> bytes:
@@ -130,6 +131,8 @@ class RestartWriter:
         things: list[str] = []
         if self.learns:
             things.append("limited-memory preconditioner")
+        # Krylov solvers end with a negative reason also at an indefinite matrix, after which NLS
+        # and BNLS shift the Hessian and remember by how much.
         krylov: Any = tao.getKSP().getConvergedReason()
         curved = krylov < 0 and krylov != PETSc.KSP.ConvergedReason.DIVERGED_MAX_IT
         curved = curved or krylov == PETSc.KSP.ConvergedReason.CONVERGED_NEG_CURVE
@@ -156,6 +159,7 @@ def identity_of(
             continue
         values: Array = np.concatenate(side.comm.tompi4py().allgather(read(side)))
         finite = values[np.isfinite(values)]
+        # Weighted by position, so that bounds in another order have another sum.
         weights = 1.0 + np.arange(len(values))[np.isfinite(values)]
         words[name] = f"{len(finite)} finite, checksum {math.fsum(weights * finite):.12g}"
     return words
@@ -195,6 +199,8 @@ def resume(descent: TaoRun, saved: Saved, x: PETSc.Vec, path: Path) -> str:
     x.copy(descent.x)
     descent.iterates = list(saved.iterates)
     descent.evaluations.count, descent.evaluations.failed = last.evaluations, last.failed_solves
+    # The unit of J is chosen at the first iterate; the same one gives TAO the same numbers to the
+    # last bit.
     descent.evaluations.measure(abs(saved.iterates[0].value))
     descent.resuming = True
     descent.continued = True
@@ -211,6 +217,7 @@ def options_for(saved: Saved, descent: TaoRun) -> Options:
     prefix = "tao_brgn_subsolver_" if descent.method == "brgn" else ""
     options: dict[str, object] = {}
     if saved.radius > 0.0 and (algorithm in TRUST_REGION or algorithm == "bnls"):
+        # A constant radius in the place of the search for one at a first point.
         family = "ntr" if algorithm == "ntr" else "bnk"
         options[f"{prefix}tao_{family}_init_type"] = "constant"
         options[f"{prefix}tao_trust0"] = saved.radius
@@ -219,6 +226,8 @@ def options_for(saved: Saved, descent: TaoRun) -> Options:
 
 def _write(path: Path, saved: Saved, known: bytes) -> bytes:
     """Replace the file, which must still be the known one, and return the new checksum."""
+    # The file ends with its checksum, so 32 bytes tell whether it is still what was read or
+    # written last.
     if path.exists() and _last_bytes(path, 32) != known:
         _refuse_other_writer(path)
 
@@ -234,6 +243,8 @@ def _write(path: Path, saved: Saved, known: bytes) -> bytes:
         for column in COLUMNS:
             file[f"history/{column}"] = [getattr(iterate, column) for iterate in saved.iterates]
 
+    # Made in memory and put in place in one step: a job that is killed leaves the old file or the
+    # new one.
     image = bytes(changed_image(b"", put))
     checksum = _checksum(image)
     replace_file(path, image + MARK + checksum)
@@ -326,6 +337,8 @@ def _on_first_rank(comm: PETSc.Comm, task: Callable[[], T]) -> T:
     if comm.rank == 0:
         try:
             outcome = (task(), "", "")
+        # Errors of rank 0 travel as words and are raised anew on every rank, for an exception on
+        # one alone would leave the others in the broadcast.
         except InputError as error:
             outcome = (None, str(error), "input")
         except DaeosensError as error:

@@ -60,6 +60,7 @@ class _Shared:
         if self.x is None or self.point is None or not np.array_equal(values, self.point):
             self.point = values
             self.x = scatter(values, self.start.duplicate())
+            # The results belong to the old x.
             self.value = self.gradient = None
             self.failed = False
         return self.x
@@ -80,6 +81,7 @@ class _Shared:
         if self.gradient is None and not self.failed:
             try:
                 value, gradient = self.functional.value_and_gradient(vec)
+                # All of the gradient on every rank: SciPy runs the same steps everywhere.
                 self.value, self.gradient = _finite(value), gather(gradient)
                 _finite(float(np.linalg.norm(self.gradient)))
             except SolveError as error:
@@ -87,6 +89,7 @@ class _Shared:
                 self.fail(error)
             else:
                 assert self.point is not None
+                # Walls stand beside the lowest point whose gradient is known.
                 if self.best is None or self.value <= self.best[1]:
                     self.best = (self.point, self.value, self.gradient)
         return self.wall()[1] if self.gradient is None else self.gradient.copy()

@@ -35,6 +35,7 @@ def start_of(functional: Functional, x0: PETSc.Vec | npt.ArrayLike | None) -> PE
     """
     require_functional(functional)
     anchor(functional.comm)
+    # Also where x0 is given: it is the pattern of layout and size.
     start = functional.start()
     require_vec(start, functional, "start")
     if x0 is None:
@@ -64,6 +65,8 @@ def limits_of(bounds: object, x: PETSc.Vec) -> Bounds | None:
     below, above = _sides(bounds, x.getSize())
     lower = vector_like(-np.inf if below is None else below, x, "the lower bound")
     upper = vector_like(np.inf if above is None else above, x, "the upper bound")
+    # Bounds that bound nothing are none, so that methods without bounds remain possible; all
+    # ranks have to agree on that.
     infinite = np.all(read(lower) == -np.inf) and np.all(read(upper) == np.inf)
     return None if x.comm.tompi4py().allreduce(bool(infinite), op=MPI.LAND) else (lower, upper)
 
@@ -82,7 +85,10 @@ def _sides(bounds: object, size: int) -> tuple[Bound, Bound]:
     several = cast("Sequence[Any]", bounds)
     rows: list[Any] = [row for row in several if isinstance(row, (tuple, list, np.ndarray))]
     pairs: list[Any] = [row for row in rows if np.shape(np.array(row, dtype=object)) == (2,)]
+    # A list of two numbers for each of the variables, as SciPy takes bounds.
     by_variable = len(pairs) == len(several) == size
+    # For two variables ((a, b), (c, d)) has both readings, and a wrong guess would minimise
+    # another problem. A None inside stands only in pairs.
     if isinstance(bounds, tuple) and len(several) == 2:
         if not by_variable:
             return several[0], several[1]
@@ -165,6 +171,7 @@ def point_complaints(x: PETSc.Vec, limits: Bounds | None, name: str) -> list[str
 
 def first_bad(x: PETSc.Vec, bad: npt.NDArray[np.bool_], *values: Array) -> tuple[Any, ...] | None:
     """Return, on every rank, the first bad global index and the values there."""
+    # The lowest index wins, so that the message does not depend on the number of ranks.
     mine: tuple[Any, ...] | None = None
     if bad.any():
         index = int(np.argmax(bad))

@@ -104,6 +104,8 @@ class Stopping:
         size, value = last.gradient_norm, last.value
         before = iterates[-2].value if last.iteration > 0 else math.inf
         change = abs(before - value) / max(abs(before), abs(value), sys.float_info.min)
+        # The first that applies names the reason: a tolerance that was met before a limit that
+        # was reached.
         rules: list[tuple[bool, int, tuple[str, str] | None]] = [
             (size <= self.gradient, _Reason.CONVERGED_GATOL, None),
             (size <= self.by_value * abs(value), _Reason.CONVERGED_GRTOL, None),
@@ -124,6 +126,8 @@ class Stopping:
         if not 0 < self.patience < len(iterates):
             return False
         before, after = iterates[: -self.patience], iterates[-self.patience :]
+        # Against the best of all earlier iterates: values that go up and down have not fallen
+        # either.
         lowest = min(iterate.value for iterate in before)
         smallest = min(iterate.gradient_norm for iterate in before)
         return all(
@@ -145,6 +149,8 @@ class Stopping:
         scale = np.maximum(np.abs(point), read(self.typical_x))
         if size == 0.0:
             size = sys.float_info.min
+        # g_i d_i^2 / F, divided by d_i below. It is the step of steepest descent in the variables
+        # x_i / d_i, and clipped to the bounds it vanishes where they hold x back.
         step = read(gradient) * scale * (scale / size)
         if limits is not None:
             step = np.clip(step, point - read(limits[1]), point - read(limits[0]))
@@ -157,6 +163,8 @@ def _rounded(iterates: Sequence[Iterate]) -> bool:
     if len(iterates) <= FLAT:
         return False
     before, after = iterates[:-FLAT], iterates[-FLAT:]
+    # Three signs together: J has not fallen beyond its rounding, the gradient has not halved, and
+    # it is small beside the largest. A plateau far from a minimum lacks the third.
     last, smallest = before[-1].value, min(iterate.gradient_norm for iterate in before)
     return (
         all(iterate.value >= last - ROUNDING * abs(last) for iterate in after)

@@ -108,6 +108,7 @@ class AugmentedLagrangian:
 
     def __init__(self, search: SearchRecord, form: StandardForm, x: PETSc.Vec) -> None:
         self.search = search
+        # Dividing J by more makes the same penalty heavier: WEIGHT times the one TAO begins with.
         self.form = replace(form, value_scale=WEIGHT * form.value_scale)
         self.x = x
         self._good: Point | None = None
@@ -142,6 +143,8 @@ class AugmentedLagrangian:
         tao.setConvergenceTest(self._converged)
         # PHR's subproblems would all be solved to the final tolerance
         assert self.search.reference is not None
+        # gradient_tolerance is relative to |dJ/dx| at the start; TAO sees gradients divided by
+        # value_scale.
         force = self.search.reference[0] or 1.0
         self._target = 0.3 * self.search.gradient_tolerance * force / self.form.value_scale
         self._inner_tolerance = max(self._target, INNER)
@@ -154,6 +157,7 @@ class AugmentedLagrangian:
         of J means nothing.
         """
         point = self.search.evaluate(self.x)
+        # Of inequalities ci >= 0 only those that are violated count, as in PETSc.
         below = np.minimum(self.form.inequalities(point.outputs), 0.0)
         violated = np.append(self.form.equalities(point.outputs), below)
         wanted = 0.5 * PENALTY * float(violated @ violated)
@@ -165,6 +169,8 @@ class AugmentedLagrangian:
             unwrapped(tao.solve)()
         except PETSc.Error as error:
             code: Any = getattr(error, "ierr", 0)
+            # Only an unbounded subproblem is a result; whatever else PETSc raises is an error,
+            # and so is this before there is an iterate to return.
             if code not in (NOT_FINITE, OUT_OF_RANGE) or not self.search.iterates:
                 raise
             self.search.message = (
@@ -222,6 +228,8 @@ class AugmentedLagrangian:
         step = read(x) - last.point.x
         slope = float(self.search.lagrangian.comm.allreduce(float(step @ last.gradient)))
         rise, factor = steepness(slope, last.value)
+        # The slope is that of the whole subproblem, penalty and multipliers included, which
+        # _slopes then must not add again: it is 0 at a failed solve.
         write(gradient, factor * last.gradient)
         if search == ARMIJO:
             return math.inf  # it halves the step, and does not look at the gradient
@@ -264,16 +272,22 @@ class AugmentedLagrangian:
         if self._failed is not None:
             self.search.message = f"the subproblem ended at a failed solve: {self._failed}"
             return _Reason.DIVERGED_USER
+        # The multipliers that the minimum of a subproblem leads to belong to its point: together
+        # they are the iterate whose residuals decide.
         point = self._known()
         failed = self.search.iterates[-1].failed_solves if self.search.iterates else 0
         reason = self.search.accept(point, self._multipliers())
         last = self.search.iterates[-1]
         stays = last.step <= STAYS * self.search.lagrangian.size(point.x)
+        # Both at once: an outer iteration whose searches met failed solves and that hardly moved.
+        # Failed solves alone are survived, small steps alone may be convergence.
         self._blocked = self._blocked + 1 if last.failed_solves > failed and stays else 0
         if self._blocked >= BLOCKED and reason == _Reason.CONTINUE_ITERATING:
             self.search.message = f"no step leads on: {self._last_failure}"
             return _Reason.DIVERGED_USER
         how = self.search.iterates[-1].optimality
+        # Subproblems are solved as well as the constraints are met, and never less well than the
+        # one before.
         self._inner_tolerance = max(self._target, min(self._inner_tolerance, INNER * how.violation))
         return self.search.agreed(tao, reason)
 
@@ -289,6 +303,7 @@ class AugmentedLagrangian:
         status: Any = sub.getSolutionStatus()
         its, value, residual, _cnorm, _step, reason = status
         self._remember(sub, value)
+        # Equal to the last digit: the line search has returned the point it began at.
         same = its > 0 and self._failed is None and self._inner == (value, residual)
         self._inner, self._vain = (value, residual), self._vain + 1 if same else 0
         if reason > 0:
@@ -312,6 +327,8 @@ class AugmentedLagrangian:
         if not self.search.lagrangian.comm.allreduce(mine, MPI.LAND):
             return
         form, (equal, unequal) = self.form, self._rows
+        # The gradient of the augmented Lagrangian by the multipliers that TAO has just multiplied
+        # the rows with; see StandardForm.multipliers for the signs.
         slope = point.gradient / form.value_scale
         if len(form.equality):
             slope = slope + equal.multipliers @ form.equality_rows(point.jacobian)

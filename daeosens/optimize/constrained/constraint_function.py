@@ -32,6 +32,8 @@ class ConstraintFunction:
         self._chain = None
         if item.parameters is not None:
             self._chain = chain(item, functional)
+        # Differentiates through the chain of log scales as well: its values are complex where x
+        # is.
         self._step = AutomaticJacobian(
             self._raw, 0, item.name, f'Constraint(jacobian=...) of "{item.name}"'
         )
@@ -101,17 +103,21 @@ class ConstraintFunction:
         if self._chain is None:
             return matrix
         first = self._chain.pull_back(x, np.eye(len(p)))
+        # d^2 c(p(x)) = p_x^T c_pp p_x + sum_i c_{p_i} (p_i)_xx, both weighted by the multipliers.
         return first.T @ matrix @ first + self._chain.curvature(x, multipliers @ self._rows(p))
 
     def _differences(self, x: Array, multipliers: Array) -> Array:
         """Return central differences of the exact Jacobian: wrong by about 1e-10 of its size."""
         columns: list[Array] = []
         for j in range(len(x)):
+            # About the cube root of the rounding unit, which balances the h^2 of central
+            # differences with rounding / h.
             h = DIFFERENCE * max(1.0, abs(x[j]))
             above, below = x.copy(), x.copy()
             above[j] += h
             below[j] -= h
             rows = self.jacobian(above) - self.jacobian(below)
+            # The distance that the two points really have, not 2 h: x + h is rounded.
             columns.append(multipliers @ rows / (above[j] - below[j]))
         matrix = np.column_stack(columns)
         return 0.5 * (matrix + matrix.T)
@@ -128,11 +134,14 @@ class Chain:
     def values(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the parameters, complex where x is."""
         unknowns = np.where(self.position >= 0, x[self.position], self.fixed)
+        # Exponentials only of logarithms: a linear unknown of 1000 would overflow, though where()
+        # drops it.
         exponent = np.where(self.logarithmic, unknowns, 0.0)
         return np.where(self.logarithmic, np.exp(exponent), unknowns)
 
     def pull_back(self, x: Array, rows: Array) -> Array:
         """Return rows [q, n] of derivatives in the parameters as rows [q, k] in x."""
+        # dp/dx of p = exp(x) is p, of p = x it is 1; fixed parameters have no column.
         slopes = np.where(self.logarithmic, self.values(x), 1.0)
         result = np.zeros((len(rows), len(x)))
         for column, position in enumerate(self.position):
@@ -145,6 +154,8 @@ class Chain:
         result = np.zeros(len(x))
         values = self.values(x)
         for column, position in enumerate(self.position):
+            # Each p_i depends on one unknown alone, so the second derivative is diagonal; for exp
+            # it is p again.
             if position >= 0 and self.logarithmic[column]:
                 result[position] += slope[column] * values[column]
         return np.diag(result)

@@ -76,6 +76,8 @@ class Ipopt:
         self.start = gather(x)
         self._vec = x.duplicate()
         law, (force, size, self._scale) = search.lagrangian, search.reference
+        # As in scales(): a change of x by max(1, |x0|) along the gradient changes J / s_0 by
+        # about 1.
         self._value_scale = force * size or 1.0
         self._sides = law.lower / self._scale, law.upper / self._scale
         self._limits = _limits(search, len(self.start), self.comm)
@@ -101,6 +103,8 @@ class Ipopt:
                 try:
                     self._drive()
                 finally:
+                    # Also after an error here: the other ranks would wait for the next request
+                    # for ever.
                     self.comm.bcast((_Request.END, None))
         finally:
             self._vec.destroy()
@@ -160,6 +164,7 @@ class Ipopt:
                 return self.search.lagrangian.hessian(vec, multipliers, weight)
             return self._accept(*data)
         except SolveError as error:
+            # A failed solve becomes NaN, to which IPOPT answers by a shorter step.
             self._last = error
         except BaseException as error:  # noqa: BLE001 (through foreign code; raised at the end)
             self._failure = error
@@ -168,6 +173,7 @@ class Ipopt:
     def _evaluate(self, x: Array) -> tuple[Point, Array, Array]:
         """Return the point, its whole gradient [k] and Jacobian [m, k]."""
         point = unwrapped(self.search.evaluate)(scatter(x, self._vec))
+        # Ranks hold consecutive parts of x, so that their parts in rank order are the whole.
         parts = self.comm.allgather((point.gradient, point.jacobian))
         gradient = np.concatenate([part for part, _ in parts])
         return point, gradient, np.hstack([part for _, part in parts])
@@ -196,6 +202,7 @@ class Ipopt:
             "print_time": False,
             "show_eval_warnings": False,
             "error_on_fail": False,
+            # Without this CasADi would make a gradient function of its own from the callbacks.
             "no_nlp_grad": True,
             "calc_lam_p": False,
             "grad_f": functions["gradient"],
@@ -212,6 +219,8 @@ class Ipopt:
             return
         low, high = self._limits
         lower, upper = self._sides
+        # Equalities have equal bounds of c / s, intervals both: IPOPT takes the constraints as
+        # they are.
         solver(x0=self.start, lbx=low, ubx=high, lbg=lower, ubg=upper)
         self._status = solver.stats()["return_status"]
 
@@ -227,12 +236,14 @@ class Ipopt:
 
     def hessian(self, x: Array, weight: float, multipliers: Array) -> Array:
         """Return the Hessian [k, k] of weight J / s_0 + sum_j v_j c_j / s_j."""
+        # The Lagrangian is evaluated in the user's units; the scales go into its weights.
         data = (x, multipliers / self._scale, weight / self._value_scale)
         done = self._ask(_Request.HESSIAN, data)
         return np.full((len(x), len(x)), np.nan) if done is None else done
 
     def goes_on(self, x: Array, multipliers: Array) -> bool:
         """Record an iterate, and return whether there is to be another one."""
+        # From J / s_0 + sum_j lam_j c_j / s_j to J + sum_j v_j c_j; signs are the same in both.
         v = self._value_scale * multipliers / self._scale
         reason = self._ask(_Request.ACCEPT, (x, v))
         return reason is not None and reason == _Reason.CONTINUE_ITERATING
@@ -310,11 +321,13 @@ def _functions(casadi: Any, problem: Ipopt, k: int, m: int) -> dict[str, Any]:
 
     def hessian(x: Array, _p: Array, weight: Array, multipliers: Array) -> list[Any]:
         matrix = problem.hessian(x[:, 0].copy(), float(weight[0, 0]), multipliers[:, 0].copy())
+        # IPOPT's interface takes one triangle of a symmetric matrix.
         return [casadi.triu(casadi.DM(matrix))]
 
     def iterated(*arguments: Array) -> list[Any]:
         by_name = dict(zip(casadi.nlpsol_out(), arguments, strict=True))
         go_on = problem.goes_on(by_name["x"][:, 0].copy(), by_name["lam_g"][:, 0].copy())
+        # CasADi ends a search where the callback returns another number than 0.
         return [0 if go_on else 1]
 
     sparsities = {"x": of_x, "f": single, "g": of_m, "lam_x": of_x, "lam_g": of_m}

@@ -99,6 +99,10 @@ class StandardForm:
 
     def multipliers(self, size: int, lam_e: Array, lam_i: Array) -> Array:
         """Return v [m], given those of L = J / value_scale + lam_e ce - lam_i ci."""
+        # J_x / s_0 + lam_e dce/dx - lam_i dci/dx = 0 is multiplied by s_0, so that v stands
+        # beside J itself. The minus turns TAO's lam_i >= 0 for ci >= 0 into v < 0 at a lower
+        # bound (sign = 1) and v > 0 at an upper one (sign = -1). Both sides of an interval add to
+        # the same v_j; at most one of them is active.
         v = np.zeros(size)
         np.add.at(v, self.equality, self.value_scale * lam_e / self.equality_scale)
         rows = -self.value_scale * lam_i * self.sign / self.inequality_scale
@@ -109,6 +113,7 @@ class StandardForm:
 def standard_form(lagrangian: Lagrangian, value_scale: float, scale: Array) -> StandardForm:
     """Return TAO's form of a problem, given the scales of J and of the components [m]."""
     equal = np.flatnonzero(lagrangian.equality)
+    # An infinite bound gives no row.
     below = np.flatnonzero(~lagrangian.equality & (lagrangian.lower > -math.inf))
     above = np.flatnonzero(~lagrangian.equality & (lagrangian.upper < math.inf))
     rows = np.concatenate([below, above])
@@ -187,11 +192,14 @@ class SearchRecord:
         counts = (self.evaluations, self.failed_solves)
         iterate = KktIterate(len(self.iterates), point.value, how, step, *counts)
         self.iterates.append(iterate)
+        # The result is the best iterate, not the last: penalties make residuals rise on the way,
+        # and a search that ends by patience ends at a worse one.
         if iterate.iteration == 0 or self._merit(iterate) < self._merit(self.iterates[self.best]):
             self.best = iterate.iteration
             self.x = point.x.copy()
             self.multipliers, self.outputs = multipliers, point.outputs
         if self.report is not None:
+            # A copy for each report: what the user does to it must not move the search.
             vec = self.lagrangian.x.duplicate()
             write(vec, point.x)
             try:
@@ -203,6 +211,8 @@ class SearchRecord:
     def _merit(self, iterate: KktIterate) -> float:
         """Return how many times the worst residual exceeds its tolerance."""
         how = iterate.optimality
+        # A tolerance of 0 means never; 1e-16 keeps the quotient finite, so that iterates can
+        # still be compared.
         gradient = max(self.gradient_tolerance, 1e-16)
         worst = max(
             how.stationarity / gradient,
@@ -267,6 +277,8 @@ class SearchRecord:
                 f"the functional or a constraint cannot be evaluated at the start: {error}",
                 remedy="another x0, or smaller steps",
             ) from error
+        # Scales and forces are those of the start for the whole search: tolerances that moved
+        # with the iterate could be met by moving them.
         value_scale, scale = scales(self.lagrangian, point)
         size = self.lagrangian.size(read(x))
         self.reference = (self.lagrangian.length(point.gradient), size, scale)

@@ -121,6 +121,8 @@ class Lagrangian:
             self._functions[item.name] = function
             return function.size
         if item.kind == "functional":
+            # The Jacobian takes the rows of both from vectors of one layout, so the split over
+            # ranks has to agree, not only the length.
             other: Any = item.what
             theirs: Any = other.start().getSizes()
             mine: Any = self.x.getSizes()
@@ -148,6 +150,9 @@ class Lagrangian:
         functional = self.functional
         if not isinstance(functional, Reduced) or not self._outputs:
             return None
+        # States are known only where steps end. Where an output is observed at times that J does
+        # not pin, J is joined by the outputs with weight 0: the run then hits their times, and J
+        # keeps its value.
         extra = {time for output in self._outputs for time in output.times}
         if extra <= {*functional.objective.times, functional.stepping.t_span[1]}:
             return functional
@@ -163,6 +168,8 @@ class Lagrangian:
         SolveError
             J or a constraint does not exist there, on every rank.
         """
+        # Functions of x see all of x on every rank; of their rows dc/dx [q, k] each rank keeps
+        # the columns of its own entries.
         value, gradient, outputs, slopes = self._run(x)
         everything = gather(x)
         first, last = x.getOwnershipRange()
@@ -196,6 +203,8 @@ class Lagrangian:
             value, gradient = self.functional.value_and_gradient(x)
             return float(value), read(gradient).copy(), [], []
         objectives = [runs.objective, *self._outputs]
+        # J is the first cost of the block and every output another one: one sweep, lam [n, 1 +
+        # outputs].
         swept = adjoint(runs.trajectory(x), objectives, runs.engine)
         runs.count.adjoint += 1
         slopes = [read(runs.control.pull_back(runs.problem, x, row)).copy() for row in swept]
@@ -226,6 +235,7 @@ class Lagrangian:
             if item.kind == "functional":
                 _check_hessian(item.what, f'constraint "{item.name}"')
         if self._outputs and isinstance(self.functional, Reduced):
+            # With weights of 1 the check covers every output.
             weighted = self._weighted(np.ones(len(self.labels)))
             _check_hessian(weighted, "an output of the run")
 
@@ -235,6 +245,7 @@ class Lagrangian:
         Outputs of the run share the second-order sweeps of J.
         """
         if self._outputs:
+            # A weighted sum is one cost: its second-order sweeps serve J and all outputs.
             total = dense_hessian(self._weighted(multipliers, weight), x)
         elif weight:
             total = weight * dense_hessian(self.functional, x)
@@ -249,6 +260,8 @@ class Lagrangian:
                 total += self._functions[item.name].hessian(everything, part)
             elif item.kind == "functional":
                 total += part[0] * dense_hessian(item.what, x)
+        # Products are symmetric but for rounding; solvers that factorise one triangle want them
+        # exactly so.
         return 0.5 * (total + total.T)
 
     def _weighted(self, multipliers: Array, weight: float = 1.0) -> Functional:

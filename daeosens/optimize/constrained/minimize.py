@@ -145,6 +145,7 @@ def minimize_constrained(
 
 
 def _check_dense(lagrangian: Lagrangian, limits: Bounds | None) -> None:
+    # Unknowns, their two bounds each, and the constraints.
     rows = lagrangian.x.getSize() * (1 if limits is None else 3) + len(lagrangian.labels)
     if rows > LARGEST_DENSE:
         raise UnsupportedError(
@@ -167,6 +168,8 @@ def _run(
     tao = PETSc.TAO().create(x.comm)
     try:
         tao.setType("almm")
+        # TAO's own rules are off; SearchRecord decides, with residuals that do not depend on
+        # units.
         tao.setTolerances(0.0, 0.0, 0.0)
         tao.setConstraintTolerances(0.0, 0.0)
         tao.setMaximumFunctionEvaluations(PETSc.UNLIMITED)
@@ -180,6 +183,7 @@ def _run(
                 _read_options(tao)
                 if PETSc.Options().hasName("tao_max_it"):
                     search.max_iterations = tao.getMaximumIterations()
+                # Read above from the option, if there is one; the record counts from here.
                 tao.setMaximumIterations(PETSc.UNLIMITED)
                 wiring.attach(tao)
                 tao.setUp()

@@ -40,9 +40,11 @@ def scales(law: Lagrangian, point: Point) -> tuple[float, Array]:
     A zero gradient says nothing; one so small that linearised feasibility lies more than
     1000 max(1, |x0|) away says too little.
     """
+    # One reduction for |dJ/dx| and all |dc_j/dx|: rows 0 and 1 ... m of [1 + m, k_local].
     squares = np.vstack([point.gradient[None], point.jacobian]) ** 2
     norms = np.sqrt(law.comm.allreduce(squares.sum(axis=1)))
     size = law.size(point.x)
+    # Positive where a component is outside of its bounds, by how much.
     distance = np.maximum(law.lower - point.outputs, point.outputs - law.upper)
     chosen = np.maximum(norms[1:] * size, 1e-3 * np.maximum(distance, 0.0))
     chosen = np.where(chosen > 0.0, chosen, 1.0)
@@ -72,6 +74,9 @@ def optimality(
     reference : (float, float, array [m])
         |dJ/dx| and max(1, |x|) at the start, scales of the components.
     """
+    # At a minimum dJ/dx = -sum_j v_j dc_j/dx, so that both forces are equally large: the sum is
+    # judged relative to the larger of them. |dJ/dx| of the start is a floor for problems whose
+    # minimum is free, where both vanish.
     force, size, scale = reference
     pull = multipliers @ point.jacobian
     slope = point.gradient + pull
@@ -83,6 +88,8 @@ def optimality(
     norms = np.sqrt(law.comm.allreduce(norms))
     above, below = point.outputs - law.upper, law.lower - point.outputs
     violation = np.maximum(np.maximum(above, below), 0.0) / scale
+    # The sign of v_j tells which bound pushes; an equality has no slack whatever its sign, and an
+    # infinite bound has a v_j of 0, whose product would be NaN.
     slack: Array = np.where(multipliers > 0.0, np.abs(above), np.abs(below))
     slack[law.equality | (multipliers == 0.0)] = 0.0
     products: Array = np.abs(multipliers) * slack

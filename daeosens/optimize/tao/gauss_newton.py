@@ -45,6 +45,8 @@ class GaussNewton:
 
     def at(self, x: PETSc.Vec) -> PETSc.Mat:
         """Return R at x [n]."""
+        # One Jacobian serves all products of the Krylov solver at this x; it costs several
+        # sweeps.
         if self.jacobian is None or self.x is None or not self.x.equal(x):
             self.jacobian = self.functional.residual_jacobian(x)
             self.x = x.copy()
@@ -117,6 +119,8 @@ class BRGNRegularized:
             gradient.axpy(self.weight, x)
         elif self.kind == "l1dict":
             point = read(x)
+            # The derivative of sqrt(x^2 + e^2) - e, which is |x| but for a rounded kink of width
+            # e.
             slope = point / np.sqrt(point**2 + self.smoothing**2)
             gradient.getArray()[...] += self.weight * slope
         return value + self._term(x), gradient
@@ -138,6 +142,7 @@ def chosen_algorithm() -> str:
     OptionError
         One without Hessian.
     """
+    # Asked before TAO exists, because callbacks and the matrix depend on it.
     name = PETSc.Options().getString(f"{SUBSOLVER}tao_type", "bnls")
     if name not in ALGORITHMS:
         raise OptionError(
@@ -166,6 +171,7 @@ def regularized(functional: Functional) -> Functional:
             expected='"lm", "l2pure" or "l1dict"',
             remedy="a Prior in the objective, which is also what the result is then judged by",
         )
+    # PETSc's own defaults, so that J is what BRGN minimises.
     return BRGNRegularized(
         functional, kind, options.getReal(WEIGHT, 1e-4), options.getReal(SMOOTHING, 1e-6)
     )
@@ -230,8 +236,10 @@ def give_residual(tao: PETSc.TAO, descent: TaoRun, x: PETSc.Vec, curvature: Gaus
         functional.residual(point).copy(values)
 
     def derivative(sub: PETSc.TAO, point: PETSc.Vec, values: PETSc.Mat, _same: PETSc.Mat) -> None:
+        # BRGN keeps one matrix for the whole run, so the numbers are copied into it.
         values.getDenseArray()[...] = curvature.at(point).getDenseArray()
         values.assemble()
+        # Before the first iterate there is no gradient norm to choose a forcing by.
         if descent.iterates:
             tune(sub, descent)
 
@@ -242,6 +250,8 @@ def give_residual(tao: PETSc.TAO, descent: TaoRun, x: PETSc.Vec, curvature: Gaus
 def give_nothing(tao: PETSc.TAO, matrix: PETSc.Mat, x: PETSc.Vec) -> None:
     """Satisfy BRGN's set-up, where its subsolver has callbacks and a Hessian of ours."""
 
+    # BRGN refuses to be set up without both, but never calls them where the subsolver has its
+    # own.
     def never(*_arguments: object) -> None:
         raise AssertionError
 

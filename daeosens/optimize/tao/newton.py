@@ -62,13 +62,17 @@ class HessianOperator:
 
     def move(self, x: PETSc.Vec, shift: float = 0.0) -> None:
         """Go to another point with a shift in the place of any other."""
+        # TAO may ask again at the same x, when it is run again for example; a dense Hessian costs
+        # up to n products and is kept.
         moved = self.x is None or not x.equal(self.x)
         self.x = x.copy()
         if moved and self.whole is not None:
             matrix = self.whole(self.x)
             self.count += len(matrix)
+            # Its eigenvalues are wanted, and eigh looks at one triangle.
             self.dense = 0.5 * (matrix + matrix.T)
             _check_finite(self.dense)
+        # The shift comes in the user's units of J, TAO's own shifts in TAO's.
         self.diagonal = shift / self.unit
         self.shifted = False
 
@@ -80,6 +84,7 @@ class HessianOperator:
         else:
             self.count += 1
             result = self.product(self.x, dx)
+            # This error names the cause, which a Krylov solver that meets a NaN would not.
             _check_finite(norm(result))
         result.scale(1.0 / self.unit)
         return result
@@ -99,6 +104,7 @@ class HessianOperator:
     ) -> PETSc.Mat:
         """Return the block of the variables that are free, for PETSc."""
         sizes = (rows.getLocalSize(), rows.getSize())
+        # PETSc asks for this where bounds are active: only free variables take part in the step.
         return _shell(mat.comm, sizes, Restricted(self, rows))
 
 
@@ -108,11 +114,13 @@ class Restricted:
     def __init__(self, whole: HessianOperator, indices: PETSc.IS) -> None:
         self.whole = whole
         self.indices = indices
+        # The shift so far; a later one of the block is its own.
         self.diagonal = whole.diagonal
 
     def mult(self, _mat: PETSc.Mat, dx: PETSc.Vec, result: PETSc.Vec) -> None:
         """Multiply, for PETSc."""
         assert self.whole.x is not None
+        # H_ff dx_f = (H [dx_f; 0])_f: one product of the whole Hessian.
         extended = _extend(dx, self.indices, self.whole.x)
         _restrict(self.whole.apply(extended), self.indices, result)
         result.axpy(self.diagonal, dx)
@@ -136,6 +144,8 @@ class DensePreconditioner:
         whole = self.operator.dense
         context: Any = pc.getOperators()[0].getPythonContext()
         before = self.made_of
+        # Eigenvectors are computed once for each matrix, set of free variables and shift.
+        # Matrices and blocks are new objects when they change, so identity tells.
         same = before[0] is whole and before[1] is context and before[2] == context.diagonal
         if self.inverse is None or not same:
             self.made_of = (whole, context, context.diagonal)
@@ -148,10 +158,13 @@ class DensePreconditioner:
         matrix = self.operator.dense
         assert matrix is not None
         if isinstance(context, Restricted):
+            # Indices in the order of the ranks, as gather() returns the vectors of the block.
             free = context.indices.allGather().getIndices()
             matrix = matrix[np.ix_(free, free)]
         shift = context.diagonal * np.eye(len(matrix))
         values, vectors = np.linalg.eigh(matrix / self.operator.unit + shift)
+        # Preconditioned with |H|^-1 the model has eigenvalues 1 and -1 only: conjugate gradients
+        # need at most two products, and see negative curvature at once.
         sizes = np.abs(values)
         return 1.0 / np.maximum(sizes, max(1e-14 * sizes.max(), sys.float_info.min)), vectors
 
@@ -173,6 +186,7 @@ class UserPreconditioner:
             _restrict(self.inverse(x, extended), context.indices, result)
         else:
             self.inverse(x, residual).copy(result)
+        # TAO solves with H / unit, whose inverse is unit H^-1.
         result.scale(self.operator.unit)
 
 
@@ -290,6 +304,7 @@ def _extend(part: PETSc.Vec, indices: PETSc.IS, like: PETSc.Vec) -> PETSc.Vec:
     """Return a vector like another that is ``part`` at the indices and 0 elsewhere."""
     whole: PETSc.Vec = like.duplicate()
     whole.zeroEntries()
+    # A sub-vector may be a copy: only restoring it writes back.
     view = whole.getSubVector(indices)
     part.copy(view)
     whole.restoreSubVector(indices, view)

@@ -135,6 +135,8 @@ class TaoRun:
             try:
                 unwrapped(tao.solve)()
             except PETSc.Error as error:
+                # The search went so far down that its interval was no number any more: a result
+                # with its reason, not an error. Another error of PETSc is raised as it is.
                 if not self.iterates or FALLING not in str(error):
                     raise
                 self.why = ("DIVERGED_LS_FAILURE", "J seems to fall without end along the search")
@@ -142,11 +144,14 @@ class TaoRun:
             reason: Any = tao.getConvergedReason()
             if reason != _Reason.DIVERGED_LS_FAILURE:
                 return reason
+            # No iterate since the last restart: a third run would begin as the second did.
             stuck = self.resumed_at == len(self.iterates) or self.algorithm in NEWTON
             again = self.failed_in_search and not stuck
             if not self._lowered(tao) and not again:
                 return reason
             self.x.copy(x)
+            # TAO evaluates where it begins; this answers from what is known, at no cost, with the
+            # gradient that belongs to the iterate.
             self.evaluations.last = Evaluation(
                 self.x.copy(), self.iterates[-1].value, self.gradient
             )
@@ -164,6 +169,7 @@ class TaoRun:
             return False
         if point_complaints(best.x, self.limits, "x"):
             return False
+        # x_k - x of the new iterate; its norm is the step, before x becomes the new iterate.
         self.x.axpy(-1.0, best.x)
         step = norm(self.x)
         best.x.copy(self.x)
@@ -217,6 +223,7 @@ class TaoRun:
             reason = _Reason.DIVERGED_LS_FAILURE
             tao.setConvergedReason(reason)
             return
+        # x_k - x_{k+1}: norm and, in _promised, the negative step.
         self.x.axpy(-1.0, x)
         step = norm(self.x)
         promised = self._promised(tao, trial.value)
@@ -236,6 +243,7 @@ class TaoRun:
             return
         trial, length = self.evaluations.last, 1.0
         if tao.getIterationNumber() == 0 and trial is not None and trial.gradient is not None:
+            # 2 |J| / |g|^2 in TAO's unit: both are divided by it, and the square by its square.
             squared = norm(trial.gradient) ** 2 / self.evaluations.unit
             if trial.value != 0.0 and squared > 0.0:
                 length = min(1.0, 2.0 * abs(trial.value) / squared)
@@ -315,6 +323,8 @@ class TaoRun:
         # PETSc 3.26: NTR shows its radius there
         full: Any = 1.0 if self.algorithm == "ntr" else tao.getSolutionStatus()[4]
         krylov: Any = tao.getKSP().getConvergedReason()
+        # Only where the Krylov solver has converged is the step Newton's; at the edge of a trust
+        # region or at negative curvature the model has promised something else.
         good = (PETSc.KSP.ConvergedReason.CONVERGED_RTOL, PETSc.KSP.ConvergedReason.CONVERGED_ATOL)
         if full < 1.0 or krylov not in good:
             return math.nan
@@ -334,6 +344,8 @@ class TaoRun:
         if line_search != MORE_THUENTE and not (line_search == ARMIJO and self.monotone):
             return False
         last = self.iterates[-1]
+        # Beside failed solves the search was told to be content with a lower J: a step that gains
+        # nothing there has to flatten the gradient at least.
         if self.failed_in_search and trial.value >= last.value:
             assert trial.gradient is not None
             size = projected_norm(trial.x, trial.gradient, self.limits)
@@ -348,6 +360,7 @@ def tune(tao: PETSc.TAO, descent: TaoRun) -> None:
         return
     first, last = descent.iterates[0], descent.iterates[-1]
     stopping = descent.stopping
+    # The loosest of the rules ends the descent, so that is as far as solving well pays.
     target = max(
         stopping.gradient,
         stopping.by_first * first.gradient_norm,
