@@ -138,6 +138,7 @@ class Observation(NamedTuple):
     def add(self, point: Point, out: tuple[PETSc.Vec, PETSc.Vec]) -> None:
         """Add the gradients in u and p to ``out`` = (lam [n], mu [m])."""
         if self.residual_weights is not None:
+            # A row of the Jacobian of residuals, where a cost would have w = r.
             self.scalar.add_residual_adjoint(self.weight, point, self.residual_weights, out)
             return
         self.scalar.add_u(self.weight, *point, out[0])
@@ -157,12 +158,15 @@ def points_by_step(
     points: dict[int, list[Observation]] = {}
     for row, cost in enumerate(costs):
         for time, weight, scalar in cost.points:
+            # Sweeps go by steps: what is to be added to lam when they pass a state.
             points.setdefault(index(time), []).append(Observation(row, weight, scalar))
     return points
 
 
 def value_at_points(cost: Cost, point: Callable[[When], Point]) -> float:
     """Return the value of a cost without its densities; added up from the end, as sweeps do."""
+    # Floating-point sums depend on the order; the value of a cost is the same digit for digit
+    # with and without its gradient.
     backwards = reversed(cost.points)
     return sum((weight * scalar.value(*point(time)) for time, weight, scalar in backwards), 0.0)
 
@@ -206,6 +210,8 @@ def add_curvature(
     by_u, by_p = (vec.duplicate() for vec in out)
     by_t = scalar.time_hessian(point, (by_u, by_p))
     for vec, by in zip(out, (by_u, by_p), strict=True):
+        # (psi_ut, psi_pt) dt joins the parts of u and p; the part of t is psi_tu du + psi_tp dp +
+        # psi_tt dt.
         vec.axpy(weight * dt, by)
     result = weight * (dot(by_u, du) + dot(by_p, dp_vec) + by_t * dt)
     by_u.destroy()

@@ -88,6 +88,7 @@ class EventData:
         sigma = finite_array(self.sigma, "sigma")
         if (sigma <= 0).any():
             raise InputError(f"sigma = {sigma.min():g}", expected="sigma > 0")
+        # Data [K] have become [K, 1]; so do noise levels, one an event.
         sigma = sigma[:, None] if sigma.shape == (len(data),) and data.shape[1] == 1 else sigma
         try:
             object.__setattr__(self, "sigma", np.broadcast_to(sigma, data.shape))
@@ -123,6 +124,8 @@ class EventData:
         return Cost(
             points=tuple(
                 (
+                    # The time of the event moves with u0 and p: the residual is given twice, the
+                    # second time to be differentiated in t.
                     At(self.event, number, after),
                     1.0,
                     SumOfSquares(residual, problem.comm, residual, branches),
@@ -144,6 +147,7 @@ class EventData:
             )
         size = self.data.shape[1]
         observation = lower_observe(problem, self.observe, self.observe_u, self.observe_p, size)
+        # Argument 0 of observe is the time.
         step = AutomaticJacobian(observation[0], 0, "observe", "observe_t=callback")
 
         def along_t(t: float, u: Array, p: Any) -> Array:
@@ -164,6 +168,7 @@ class EventData:
 
 def _check_order(event: str, times: Array, numbers: npt.NDArray[np.integer[Any]]) -> None:
     """Refuse times that decrease; numbers from the end are compared among themselves."""
+    # Whether number 2 comes before number -1 is not known before the run.
     for chosen in (numbers >= 0, numbers < 0):
         rows = np.flatnonzero(chosen)
         rows = rows[np.argsort(numbers[rows], kind="stable")]

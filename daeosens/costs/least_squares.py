@@ -101,6 +101,7 @@ class LeastSquares:
     def __post_init__(self) -> None:
         names = getattr(self.data, "column_names", getattr(self.data, "columns", ()))
         named = all(isinstance(name, str) for name in names)
+        # Numbers as column names, as of a plain array in a data frame, name no unknown.
         object.__setattr__(self, "columns", tuple(names) if named else ())
         if self.side not in (None, "before", "after"):
             raise InputError(f"side = {self.side!r}", expected='"before" or "after"')
@@ -109,6 +110,7 @@ class LeastSquares:
         times = finite_array(self.times, "observation times")
         if times.ndim != 1 or times.size == 0:
             raise InputError(f"observation times have shape {times.shape}", expected="shape (K,)")
+        # Equal times are replicates: several scalars at one state.
         if (np.diff(times) < 0).any():
             k = int(np.argmax(np.diff(times) < 0))
             raise InputError(
@@ -117,6 +119,7 @@ class LeastSquares:
                 expected="times in order",
                 remedy="sort times and data together: order = np.argsort(times, kind='stable')",
             )
+        # Data that are distributed vectors go another way: neither converted nor copied.
         vectors = isinstance(self.data, (list, tuple)) and _any_vec(self.data)
         object.__setattr__(self, "times", tuple(times.tolist()))
         object.__setattr__(self, "vectors", vectors)
@@ -184,6 +187,8 @@ class LeastSquares:
             ]
         else:
             sizes = (problem.size, problem.n_parameters)
+            # Times with the same gaps share one observation and its derivatives: mostly there are
+            # few patterns.
             patterns, kinds = self._patterns
             observations = [self._observation(problem, rows) for rows in patterns]
             residuals = []
@@ -193,6 +198,8 @@ class LeastSquares:
         branches = Branches(self.observe) if callable(self.observe) else None
         moments = [time if self.side is None else Instant(time, self.side) for time in self.times]
         pairs = zip(moments, residuals, strict=True)
+        # A time without any number gives no scalar, though steps still hit it: runs with and
+        # without a measurement are the same.
         observed = [True] * len(moments) if self.vectors else (~np.isnan(self.data)).any(axis=1)
         return Cost(
             points=tuple(
@@ -213,6 +220,7 @@ class LeastSquares:
         missing = np.isnan(self.data)
         if not missing.any():
             return [None], [0] * len(missing)
+        # kinds[k] is the pattern of time k.
         patterns, kinds = np.unique(missing, axis=0, return_inverse=True)
         rows: list[Rows] = [
             np.flatnonzero(~pattern) if pattern.any() else None for pattern in patterns
@@ -224,6 +232,8 @@ class LeastSquares:
         """Which of the rank's entries of each vector were observed.  Collective at first."""
         comm = self.data[0].comm.tompi4py()
         values = [read(row) for row in self.data]
+        # NaN on one rank means that entry; only all ranks together know whether a vector is
+        # empty.
         counts = [(np.isnan(own).sum(), np.isinf(own).sum(), own.size) for own in values]
         for k, (missing, infinite, size) in enumerate(comm.allreduce(np.array(counts))):
             if infinite:
@@ -255,6 +265,7 @@ class LeastSquares:
                 expected="one column for each observed component",
                 remedy="observe=[indices] for a partial observation",
             )
+        # selection u = u[indices]: the constant Jacobian [q, n] of an observation of unknowns.
         indices = indices if rows is None else indices[rows]
         selection = np.zeros((indices.size, n))
         selection[np.arange(indices.size), indices] = 1.0
@@ -266,6 +277,8 @@ class LeastSquares:
             return selection
 
         if self.scale == "log":
+            # The logarithm bends, so that second derivatives are needed, though the observation
+            # itself is linear.
             nothing = np.zeros((indices.size, problem.n_parameters))
 
             def select_p(_t: float, _u: Array, _p: Any) -> Array:
@@ -324,6 +337,7 @@ def paired_unknowns(
         by position would go to another unknown than the one in its name.
     """
     known = problem.state_names
+    # Names decide before positions wherever all of them are known.
     if known and columns and observe is None and {*columns} <= {*known}:
         return observed_indices(problem, list(columns), size)
     indices = observed_indices(problem, observe, size)
@@ -352,6 +366,7 @@ def paired_unknowns(
 
 def _unknown_in(column: str, known: Sequence[str]) -> str:
     """Return the unknown that a column's name begins with, as in "X [g/L]"; "" if there is none."""
+    # As written first; without regard to case only where that finds nothing.
     for fold in (str, str.casefold):
         whole = fold(column)
         begun = [
@@ -425,6 +440,7 @@ def _logarithms(
             return None
 
         def call(t: float, u: Array, p: Any) -> Any:
+            # (log y)_x = y_x / y, row by row.
             return np.asarray(jacobian(t, u, p)) / positive(t, u, p)[:, None]
 
         return call

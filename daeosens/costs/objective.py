@@ -107,6 +107,7 @@ class Sum:
         densities: list[tuple[float, Scalar]] = []
         for weight, term in self.terms:
             cost = term.lower(problem, final_time)
+            # Sums of sums become one flat list; weights multiply.
             points += [(time, weight * factor, scalar) for time, factor, scalar in cost.points]
             densities += [(weight * factor, scalar) for factor, scalar in cost.densities]
         return Cost(tuple(points), tuple(densities))
@@ -257,6 +258,7 @@ def require_event(problem: Problem, event: str) -> None:
     InputError
         Names those that it has.
     """
+    # Those that a monitor finds on the way are not declared, but it knows their names.
     names = [known.name for known in problem.events]
     if problem.monitor is not None:
         names += problem.monitor().names
@@ -282,6 +284,8 @@ def EventTime(event: str, number: int = 0) -> AtEvent:  # noqa: N802 (a noun, li
     -1
     """
     return AtEvent(
+        # A cost of any form at the event whose value is the time itself: all that is said of its
+        # derivatives is that d/dt = 1.
         lambda t, _u, _p: t,
         event,
         number,
@@ -332,6 +336,8 @@ class Running:
         derivatives = Derivatives(
             self.gradient_u, self.gradient_p, self.density_t, self.hessian_product, self.hessian_t
         )
+        # The integral is taken by the sweeps, stage by stage, with the weights of the method
+        # (docs/mathematics.md, section 2).
         keywords = Keywords(t="density_t")
         scalar = callback_of(
             self, problem, "running", self.density, derivatives, keywords, self.branches

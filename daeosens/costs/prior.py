@@ -60,6 +60,7 @@ class Prior:
         if isinstance(self.mean, PETSc.Vec) or self.scale != "log":
             told = f"mean={self.mean!r}, sigma={self.sigma!r}, names={self.names!r}"
             return f"Prior({told}, scale={self.scale!r})"
+        # exp(mean -+ sigma): one standard deviation to either side in the unit of the parameter.
         mean, sigma = np.broadcast_arrays(np.atleast_1d(self.mean), np.asarray(self.sigma))
         names = self.names or [f"parameter {k}" for k in range(mean.size)]
         bands = [
@@ -77,6 +78,7 @@ class Prior:
         """Return the names of the numbers meant, of those known: for a block its entries."""
         if self.names is None:
             return tuple(known)
+        # The name of a block only where no parameter is called just so.
         blocks = {name.partition("[")[0] for name in known} - {*known}
         return tuple(
             number
@@ -113,6 +115,8 @@ class Prior:
             residual: Any = FieldPriorResidual(self.mean, float(sigma))
         else:
             residual = self._of_numbers(problem, sigma)
+        # At the start, where the parameters are as they were given: an event may change them on
+        # the way.
         return Cost(points=((START, 1.0, SumOfSquares(residual, problem.comm)),))
 
     def _of_numbers(self, problem: Problem, sigma: Array) -> NumbersPriorResidual:

@@ -86,6 +86,7 @@ class NumbersPriorResidual:
         """Add ``weight`` times the derivative of r_p^T w along the direction."""
         if self._logarithmic:
             slope, p = self._slope(point), np.asarray(point[2])[self._chosen]
+            # (log p)_pp = -1 / p^2, divided by sigma.
             bend = -slope / p * direction[1][self._chosen]
             self._add(weight * bend * self._everywhere(w), out)
 
@@ -95,6 +96,8 @@ class NumbersPriorResidual:
         return 1.0 / self._sigma
 
     def _own(self, rows: Array) -> Array:
+        # Every rank knows all parameters; the squares are summed over ranks, so one of them holds
+        # the rows.
         return rows if self._comm.rank == 0 else rows[:0]
 
     def _everywhere(self, rows: Array) -> Array:

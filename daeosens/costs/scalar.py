@@ -98,6 +98,8 @@ class Callback:
         self._name = self.name(keywords.value)
         self._numpy = problem.style == "numpy"
         self._compiled = value if isinstance(value, Compiled) else None
+        # Derivatives by propagation need Python code on arrays: neither PETSc vectors nor C can
+        # be seen through.
         self._automatic = self._numpy and self._compiled is None
         self.branches = Branches(value) if self._automatic else None
         self._value = guarded(value, self._name, problem.comm)
@@ -131,6 +133,7 @@ class Callback:
             value = self._value(t, read(u) if self._numpy else u, p)
         if self.problem.comm.size > 1:
             return self._common(value, t)
+        # The usual case without the general check, which would be seen in small problems.
         if isinstance(value, float) and math.isfinite(value):
             return float(value)
         return float(check_output(value, self._name, (), t, self.keywords.kind))
@@ -141,6 +144,8 @@ class Callback:
         ends = np.zeros(3)
         try:
             number = float(check_output(value, self._name, (), t, self.keywords.kind))
+            # One reduction by MAX gives the largest, minus the smallest, and whether any rank has
+            # an error.
             ends[:2] = number, -number
         except DaeosensError as found:
             error, ends[2] = found, 1.0
@@ -148,6 +153,8 @@ class Callback:
         if ends[2]:
             raise_together(self.problem.comm, error)
         highest, lowest = float(ends[0]), -float(ends[1])
+        # Relative to the largest value seen: a cost may pass through zero, where ranks differ by
+        # rounding of what was added up.
         self._largest = max(self._largest, abs(highest), abs(lowest))
         if highest - lowest > SAME * self._largest:
             raise InputError(
@@ -170,6 +177,7 @@ class Callback:
             return
         if self._work is None:
             self._work = self.problem.create_state()
+        # A compiled function fills PETSc vectors by itself, without a NumPy view in between.
         if isinstance(compiled, Compiled):
             compiled.fill(self.name(self.keywords.u), t, (u, p), self._work)
         else:
@@ -180,6 +188,8 @@ class Callback:
         """Add ``weight`` times the gradient in p."""
         if self._p is None or out.size == 0:
             return
+        # Numbers: the whole gradient [m] on every rank, of which add_to keeps what the vector has
+        # here.
         if not self.problem.field_parameter:
             values = self._p(t, self._see(u), p)
             add_to(out, weight, check_output(values, self.name(self.keywords.p), (out.size,), t))
@@ -215,6 +225,7 @@ class Callback:
         if isinstance(compiled, Compiled):
             work = self._work_of_hessian
             compiled.fill_all(name, t, (u, p, du, dp), work)
+            # H (du, dp) = (psi_uu du + psi_up dp, psi_pu du + psi_pp dp).
             out_u.axpy(weight, work[0])
             out_p.axpy(weight, work[1])
             return
@@ -284,6 +295,7 @@ class Callback:
             raise InputError(f"{name} = {derivative!r}", expected=f'a callback or "{word}"')
         if self._automatic:
             step = AutomaticJacobian(value, position, self._name, f"{keyword}=callback")
+            # A scalar is an observation of one row: its Jacobian [1, n] without the first axis.
             if position:
                 return lambda *point: step(*point)[0]
             return lambda *point: step(*point)[0, 0]
@@ -296,9 +308,12 @@ class Callback:
         if supplied.hessian is not None:
             return guarded(supplied.hessian, name, self.problem.comm)
         gradients = {1: supplied.u, 2: supplied.p}
+        # A gradient that is zero by declaration has no second derivatives, mixed ones included.
         wanted = {k: gradient for k, gradient in gradients.items() if gradient != INDEPENDENT}
         if not wanted:
             return None
+        # Gradients that the user gave in Python are differentiated once; where they are missing
+        # the value is, twice.
         first = {
             k: _row(gradient) if _in_python(gradient) else None for k, gradient in wanted.items()
         }
@@ -323,6 +338,7 @@ class Callback:
             raise InputError(f"{name} = {user!r}", expected=f'a callback or "{INDEPENDENT}"')
         if user is not None and not isinstance(user, str):
             user = guarded(user, name, self.problem.comm)
+        # value_t is zero or a constant: nothing to differentiate.
         if self._t is None or isinstance(user, str):
             return None
         if user is not None:
@@ -340,6 +356,7 @@ class Callback:
         nothing = (np.zeros(self.problem.size), np.zeros(self.problem.n_parameters))
 
         def call(t: float, u: Array, p: Any) -> tuple[Array, Array, float]:
+            # Along t: (psi_ut, psi_pt, psi_tt).
             result = product((t, u, p), np.ones(1), {0: np.ones(1)})
             by_u, by_p = result.get(1, nothing[0]), result.get(2, nothing[1])
             return by_u, by_p, float(result[0][0])
@@ -363,6 +380,7 @@ def callback_of(
 
     Small problems would notice what it takes to look at all callbacks.
     """
+    # Weak: the callbacks of an objective live as long as it does.
     last = _LAST.get(owner)
     if last is None or last.problem is not problem:
         last = _LAST[owner] = Callback(problem, title, value, supplied, keywords)

@@ -75,6 +75,7 @@ class SumOfSquares:
     def value(self, t: float, u: PETSc.Vec, p: Any) -> float:
         """Return 1/2 |r|^2."""
         rows = self._residual.value((t, u, p))
+        # Ranks hold different rows, so their squares add up.
         return self._total(0.5 * float(rows @ rows))
 
     def add_u(self, weight: float, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
@@ -102,6 +103,8 @@ class SumOfSquares:
         out: tuple[PETSc.Vec, PETSc.Vec],
     ) -> None:
         """Add ``weight`` times r_x^T r_x d + (r^T r_xx) d."""
+        # The Gauss-Newton part first, by a tangent and its adjoint; the curvature of r, weighted
+        # with r itself, is the rest.
         change = self._residual.tangent(point, direction)
         self._residual.add_adjoint(weight, point, change, out)
         rows = self._residual.value(point)
@@ -113,6 +116,7 @@ class SumOfSquares:
             vec.zeroEntries()
         if self._timed is None:
             return 0.0
+        # (r_t^T r)_u = r_u^T r_t + (r_t^T w)_u at w = r, and (r_t^T r)_t = r_t^T r_t + r^T r_tt.
         rows, slope = self._residual.value(point), self._timed.slope(point)
         self._residual.add_adjoint(1.0, point, slope, out)
         return self._total(float(slope @ slope) + self._timed.add_slope_adjoint(point, rows, out))
@@ -185,6 +189,7 @@ class ArrayResidual:
         """Add ``weight`` times r_u^T w and r_p^T w."""
         for k, vec in enumerate(out):
             if vec is not None and vec.size and (k == 0 or self._p is not None):
+                # r_x^T w = observe_x^T (w / sigma), written as a row times a matrix.
                 vec.getArray()[...] += weight * (w / self._sigma) @ self._matrix(point, k)
 
     def add_curvature(
@@ -195,6 +200,7 @@ class ArrayResidual:
             return
         t, u, p = point
         du, dp = direction
+        # sum_i (w_i / sigma_i) (observe_i)_xx d; the data drop out.
         products = self._curvature((t, read(u), p), w / self._sigma, {1: read(du), 2: dp})
         for k, vec in enumerate(out, start=1):
             if vec is not None and vec.size:
@@ -211,6 +217,7 @@ class ArrayResidual:
         """Add the derivatives of r_t^T w in u and p; return that in t."""
         assert self._curvature_t is not None
         t, u, p = point
+        # Along t alone: the derivatives of observe_t^T (w / sigma) in t, u and p.
         products = self._curvature_t((np.array([t]), read(u), p), w / self._sigma, {0: np.ones(1)})
         for k, vec in enumerate(out, start=1):
             if vec is not None and vec.size:
@@ -229,6 +236,7 @@ class TimeResidual:
 
     def __init__(self, data: float, sigma: float, comm: PETSc.Comm) -> None:
         self._data, self._sigma = data, sigma
+        # One row must be on one rank only, or it would be counted on each.
         self._count = 1 if comm.rank == 0 else 0
 
     def value(self, point: Point) -> Array:
@@ -287,6 +295,7 @@ class VectorResidual:
         if self._matrix is None:
             out[0].getArray()[self._observed] += weight / self._sigma * w
             return
+        # Rows that were not observed stay zero, so that H^T does not see them.
         rows = self._data.duplicate()
         rows.getArray()[self._observed] = weight / self._sigma * w
         self._matrix.multTransposeAdd(rows, out[0], out[0])

@@ -60,6 +60,8 @@ class ConsistentStart:
     def tangent(self, problem: Problem, p: Array, dp: Array) -> PETSc.Vec:
         """Return du0/dp dp [n] as a new vector."""
         if isinstance(self.start, StartMap):
+            # First the guess moves by eta_p dp, of which the consistent map keeps the
+            # differential part and replaces the algebraic one: c_y = -G_y^-1 (G_x dx + G_p dp).
             du0 = self.start.tangent(problem, p, dp)
         else:
             du0 = problem.create_state()
@@ -71,6 +73,8 @@ class ConsistentStart:
     def transposed(self, problem: Problem, p: Array, lam: PETSc.Vec) -> Array:
         """Return (du0/dp)^T lam [m] on every rank."""
         _, step, consistent = self._solved(problem, p)
+        # The transposed chain: through the consistent map, which turns lam into that of the guess
+        # and adds to mu, then through eta.
         before, mu = lam.copy(), problem.create_parameters()
         if consistent is not None:
             consistent.adjoint(step, [before], [mu])
@@ -81,6 +85,8 @@ class ConsistentStart:
         _, step, consistent = self._solved(problem, p)
         create, own = problem.create_state, problem.create_parameters
         first = Adjoint(lam.copy(), own())
+        # G is bent at the consistent state, so the direction after the map counts; the one before
+        # enters linearly, and is left 0.
         along = SecondOrder(
             create(),
             self.tangent(problem, p, dp),
@@ -93,11 +99,14 @@ class ConsistentStart:
             consistent.second_order(step, first, [along])
         bend = self._pulled(problem, p, along.lam_dot, along.mu_dot)
         if isinstance(self.start, StartMap):
+            # By lam of the guess, which second_order has left in first.lam.
             bend = bend + self.start.curvature(problem, p, first.lam, dp)
         return bend
 
     def _solved(self, problem: Problem, p: Array) -> SolvedStart:
         """Return the way from the guess at p to the solution; the last one is kept."""
+        # Gradient, tangents and products at one x need the same solution, each of which is a
+        # Newton iteration.
         for kept in self._last:
             if kept.problem is problem and np.array_equal(kept.step.p, p):
                 return kept
@@ -166,6 +175,7 @@ def solved_start(
     equations = problem.modes.get(entered_mode(problem, problem.mode, t, guess, p), problem)
     if equations.curved_mass or equations not in maps:  # rows may be others elsewhere
         maps[equations] = consistent_map(equations, t, guess, p, options)
+    # None where no variable is algebraic: the state is as it was given.
     consistent, after = maps[equations], guess.copy()
     if consistent is not None:
         consistent.apply(t, guess, p, after)

@@ -91,6 +91,8 @@ class InitialState:
 
     def unpack(self, problem: Problem, x: PETSc.Vec) -> tuple[Any, Any]:
         """Return (u0, p)."""
+        # The identity, or the projection onto consistent states, whose derivative in the
+        # algebraic guesses is 0.
         return (self._solved(problem, x).step.u_next.copy() if self.consistent else x), self.p
 
     def pull_back(self, problem: Problem, x: PETSc.Vec, gradient: Gradient) -> PETSc.Vec:
@@ -115,7 +117,9 @@ class InitialState:
             return product.u0_vec
         solved = self._solved(problem, x)
         if product.gradient is None:
+            # Gauss-Newton: without the curvature of the map.
             return solved.adjoint(product.u0_vec)
+        # (c_u^T lam)_dot = c_u^T lam_dot + (lam^T c_uu) dx.
         return solved.adjoint_along(product.gradient.u0_vec, product.u0_vec, dx)
 
     def _solved(self, problem: Problem, x: PETSc.Vec) -> SolvedStart:
@@ -214,6 +218,7 @@ class FieldParameter:
 def _uniform_bounds(
     create: Callable[[], PETSc.Vec], lower: float, upper: float
 ) -> tuple[PETSc.Vec, PETSc.Vec] | None:
+    # Methods without bounds are possible where there are none.
     if math.isinf(lower) and math.isinf(upper):
         return None
     low, high = create(), create()
@@ -223,6 +228,7 @@ def _uniform_bounds(
 
 
 def _check_bounds(vec: PETSc.Vec, lower: float, upper: float) -> None:
+    # Collective, so that every rank comes to the same verdict.
     least, greatest = vec.min()[1], vec.max()[1]
     if not lower <= upper:
         raise InputError(f"bounds [{lower:g}, {upper:g}]", expected="lower <= upper")

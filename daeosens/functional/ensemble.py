@@ -152,6 +152,7 @@ def solve_batch(
             try:
                 trajectory = solve(problem, starts[k], sets[k], stepping, times[:-1])
                 last = trajectory.times[-1]
+                # An event may have ended the run before; later times stay NaN.
                 passed = [n for n, time in enumerate(times) if time <= last]
                 states[k, passed] = [
                     gather(trajectory.stored[trajectory.index(times[n])]) for n in passed
@@ -165,6 +166,8 @@ def solve_batch(
                 values[k], (by_u0[k], by_p[k]) = gradient.value, gradient.gather()
             except (SolveError, GrazingError) as error:
                 failures[k] = str(error)
+                # Also what was computed before its adjoint failed: a member has failed or it has
+                # not.
                 states[k] = np.nan
         return failures
 
@@ -178,6 +181,8 @@ def solve_batch(
 def _sets_by_name(problem: Problem, p: Mapping[str, Any]) -> Array:
     """Return parameters [B, m] of all members, or [m] of one for all, from those by name."""
     names = problem.parameter_names
+    # How many axes one value of a block has, from the commas in its last name; one axis more is
+    # that of the members.
     axes = {name.partition("[")[0]: 1 + name.count(",") for name in names if name.endswith("]")}
     several = {name: np.asarray(value) for name, value in p.items()}
     several = {name: value for name, value in several.items() if value.ndim > axes.get(name, 0)}
@@ -225,5 +230,6 @@ def _members(problem: Problem, u0: npt.ArrayLike, p: npt.ArrayLike | None) -> tu
 
 def _share(comm: MPI.Intracomm, array: Array, mine: range) -> None:
     """Give every rank the rows that the others have computed."""
+    # Rows of rank r are r, r + size, r + 2 size, ...
     for rank, rows in enumerate(comm.allgather(array[mine.start :: mine.step])):
         array[rank :: comm.size] = rows

@@ -42,6 +42,7 @@ class StartMap:
             call(p, u0)
             return u0
         values = call(p)
+        # Some problems complete a state from fewer numbers: a map may give these, or all of it.
         shape = (problem.n_start if np.shape(values) == (problem.n_start,) else problem.size,)
         return check_output(values, "initial_state", shape, 0.0)
 
@@ -75,6 +76,7 @@ class StartMap:
     def curvature(self, problem: Problem, p: Array, lam: PETSc.Vec, dp: Array) -> Array:
         """Return the derivative of eta_p^T lam along dp [m] on every rank."""
         if self.hessian is not None:
+            # Rows that the map does not give are zero in eta_p, so their lam does not count.
             w = gather(lam)[: self._count(problem, p)] if problem.style == "numpy" else lam
             call = guarded(self.hessian, "initial_state_hessian", problem.comm)
             return _numbers(call(p, w, dp), "initial_state_hessian", problem)
@@ -83,6 +85,7 @@ class StartMap:
                 "'initial_state_hessian' is needed and was not supplied",
                 expected="initial_state_hessian=callback",
             )
+        # sum_i lam_i (eta_i)_pp dp.
         return self._bend((p,), gather(lam)[: self._count(problem, p)], {0: dp})[0]
 
     @cached_property

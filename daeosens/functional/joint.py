@@ -98,6 +98,7 @@ class Joint:
 
     def start(self) -> PETSc.Vec:
         """Return a new vector with the controls' starting point."""
+        # The same x for all, which _compare has checked.
         return self.experiments[0].start()
 
     def bounds(self) -> tuple[PETSc.Vec, PETSc.Vec] | None:
@@ -125,6 +126,7 @@ class Joint:
         """Return the same functional by runs that take the steps of those at x, or None."""
         experiments = [experiment.repeated(x) for experiment in self.experiments]
         known = [experiment for experiment in experiments if experiment is not None]
+        # All or none: a sum of which one part has other steps is another functional.
         return Joint(known) if len(known) == len(experiments) else None
 
     def value(self, x: Vector) -> float:
@@ -184,6 +186,8 @@ class Joint:
         """
         parts = [experiment.residual(x) for experiment in self.experiments]
         rows = PETSc.Vec().create(comm=self.comm)
+        # Each rank keeps what it has: r of the joint functional is in another order than its
+        # experiments' one after the other, but |r| and R^T R do not depend on it.
         rows.setSizes((sum(part.getLocalSize() for part in parts), PETSc.DETERMINE))
         rows.setType(PETSc.Vec.Type.STANDARD)
         rows.getArray()[...] = np.concatenate([read(part) for part in parts])
@@ -194,6 +198,7 @@ class Joint:
         x = self.point(x)
         rows = [experiment.residual_jacobian(x).getDenseArray() for experiment in self.experiments]
         matrix = dense(self.residual(x), x)
+        # Rows of each rank in the order of residual, all columns.
         matrix.getDenseArray()[...] = np.concatenate(rows)
         matrix.assemble()
         return matrix
@@ -224,6 +229,7 @@ def _compare(first: Reduced, other: Reduced, k: int) -> None:
             f"experiments[{k}] is on {other.comm.size} ranks, experiments[0] on {first.comm.size}",
             expected="one communicator",
         )
+    # Names and their scales, in order: x of equal length may mean something else.
     names = [_names(functional.control) for functional in (first, other)]
     told = f"experiments[0] and experiments[{k}]"
     if names[0] != names[1]:
@@ -255,6 +261,8 @@ def _numbers(functional: Reduced) -> tuple[PETSc.Vec | None, ...]:
 def _equal(vector: PETSc.Vec | None, another: PETSc.Vec | None) -> bool:
     if vector is None or another is None:
         return vector is another
+    # Layouts first, with the answer of all ranks: Vec.equal of different layouts would be an
+    # error on some.
     alike = vector.comm.tompi4py().allreduce(vector.getSizes() == another.getSizes(), MPI.LAND)
     return alike and bool(vector.equal(another))
 

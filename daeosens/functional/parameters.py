@@ -252,6 +252,8 @@ class Parameters:
         free = [entry for entry in self.entries.values() if entry.free]
         if all(math.isinf(entry.lower) and math.isinf(entry.upper) for entry in free):
             return None
+        # The logarithm is monotone, so bounds go over one by one; a lower bound of 0 or less is
+        # none there.
         lower = [entry.scaled(entry.lower) for entry in free]
         upper = [entry.scaled(entry.upper) for entry in free]
         return scatter(lower, self._new_vec(problem)), scatter(upper, self._new_vec(problem))
@@ -265,6 +267,8 @@ class Parameters:
         """Return all entries by name at x, in their own units."""
         values = {name: float(entry.value) for name, entry in self.entries.items()}
         for name, value in zip(self.free_names, gather(x).tolist(), strict=True):
+            # exp(700) is near the largest float: a wild trial step gives a huge parameter, whose
+            # run fails, instead of an overflow here.
             log = self.entries[name].scale == "log"
             values[name] = math.exp(min(value, 700.0)) if log else value
         return values
@@ -283,6 +287,7 @@ class Parameters:
         p = self._p(problem, x)
         by_p = gradient.p
         if self._start is not None:
+            # u0 = eta(p): lam_0 reaches the parameters through eta_p as well.
             by_p = by_p + self._start.transposed(problem, p, gradient.u0_vec)
         layout, slopes = self._chain(problem, p)
         return self._in_x(problem, by_p[layout.positions] * slopes)
@@ -294,6 +299,7 @@ class Parameters:
         p = self._p(problem, x)
         layout, slopes = self._chain(problem, p)
         dp = np.zeros(problem.n_parameters)
+        # dp/dx is p for x = log p and 1 else; parameters that are fixed do not move.
         dp[layout.positions] = gather(dx)[layout.free] * slopes
         direction = scatter(dp, problem.create_parameters())
         du0 = None if self._start is None else self._start.tangent(problem, p, dp)
@@ -308,18 +314,22 @@ class Parameters:
         by_p = product.p
         start = self._start
         if start is not None:
+            # eta_p^T lam_dot_0 + mu_dot_0; the term with eta_pp follows, as it needs lam_0.
             by_p = by_p + start.transposed(problem, p, product.u0_vec)
         if product.gradient is None:
             return self._in_x(problem, by_p[layout.positions] * slopes)
         along = gather(dx)[layout.free]
         gradient = product.gradient.p
         if start is not None:
+            # (lam_0^T eta_pp) dp.
             dp = np.zeros(problem.n_parameters)
             dp[layout.positions] = along * slopes
             lam = product.gradient.u0_vec
             by_p = by_p + start.curvature(problem, p, lam, dp)
             gradient = gradient + start.transposed(problem, p, lam)
         result = by_p[layout.positions] * slopes
+        # The scale bends too: p = exp(x) has d^2p/dx^2 = p, so the Hessian gains (dJ/dp) p on its
+        # diagonal, with the whole dJ/dp, start included.
         bends = gradient[layout.positions] * p[layout.positions] * along
         result += np.where(layout.logs, bends, 0.0)
         return self._in_x(problem, result)
@@ -342,6 +352,9 @@ class Parameters:
     def _layout(self, problem: Problem) -> _Layout:
         """Return the layout for a problem: many parameters are looked up once only."""
         if problem not in self._layouts:
+            # Three orders meet: the parameters of the problem, the entries of this control, and
+            # x, which has the free entries in the order they were named, those of other
+            # experiments among them.
             used = [self.entry_of(name) for name in problem.parameter_names]
             places = {name: k for k, name in enumerate(used)}
             free = [k for k, name in enumerate(self.free_names) if name in places]
@@ -367,6 +380,8 @@ class Parameters:
 
     def _new_vec(self, problem: Problem) -> PETSc.Vec:
         vec = PETSc.Vec().create(comm=problem.comm)
+        # PETSc splits x over the ranks; every rank needs all parameters, so x is gathered where
+        # it is used.
         vec.setSizes(len(self.free_names))
         vec.setType(PETSc.Vec.Type.STANDARD)
         return vec

@@ -130,6 +130,7 @@ class Reduced:
         self.control = control
         self.engine: Engine = engine
         self.checkpoint: Checkpoint = checkpoint
+        # PETSc has no adjoint of a residual and no second order; those go by vectors.
         self._sweep: Sweep = "vectors" if engine == "tsadjoint" else engine
         self.count = Count()
         require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
@@ -155,12 +156,15 @@ class Reduced:
                 remedy='Parameters({"rate": Parameter(1.0)}, initial_state=u0)',
             )
         if isinstance(control, (Parameters, InitialState)):
+            # A consistent start is one of the algebraic equations at the time of the start, which
+            # Stepping knows.
             self.control = control.of_runs(by_form(problem, stepping))
         first, last = stepping.t_span
         inside_span((first, last), np.array(objective.times, dtype=float), "observation time")
         self.stepping = by_form(problem, stepping)
         self._chooses = stepping.method == AUTO
         control.check(problem)
+        # Lowered here only to be checked; each sweep lowers it for itself.
         objective.lower(problem, last)
         lower_events(problem)
         if self._start_follows:
@@ -193,6 +197,7 @@ class Reduced:
             With the same times.
         """
         other = self._by(self.stepping, objective)
+        # The states do not depend on weights, so runs are borrowed and counted once.
         other._runs_of, other.count = self, self.count
         return other
 
@@ -210,9 +215,12 @@ class Reduced:
         Where parameters far from the best ones make the equations stiff, an explicit method would
         take ``max_steps``, a million, before the trial counts as failed.
         """
+        # The steps belong to whoever makes the runs.
         if self._runs_of is not None:
             self._runs_of.limit_steps(limited=limited)
             return
+        # The best run so far shows how stiff the equations are where the search is going: the
+        # method is changed before further trials, not within one.
         if limited and self._chooses and self._cached and stiff_along(self._cached[1]):
             self.stepping = made_stiff(self.stepping)
             self._forget()
@@ -233,6 +241,7 @@ class Reduced:
             return self.checkpoint
         if self.engine == "tsadjoint":
             return "states"
+        # Stages are what a sweep needs again; without them each step back repeats a step forward.
         cheap = problem.size <= CHEAP and runs_in_c(problem, self.stepping.resolved_method)
         return "states" if cheap else "stages"
 
@@ -297,11 +306,13 @@ class Reduced:
         x = self.point(x)
         if self._runs_of is not None:
             run = self._runs_of.trajectory(x)
+            # A memory of second-order sweeps belongs to one run and must not outlive it.
             if run is not self._borrowed:
                 self._borrowed, self._memory = run, Memory()
             return run
         if self._cached is not None:
             point, cached = self._cached
+            # Optimisers ask for value, gradient and products at the same x: one run serves all.
             if point.equal(x):
                 return cached
             self._forget()
@@ -347,6 +358,8 @@ class Reduced:
         if not self.stepping.adaptive:
             return self
         run = self.trajectory(x)
+        # Other events than those at given times move with x, and so do the steps that end at
+        # them.
         moving = self.problem.monitor is not None
         moving = moving or not all(event.explicit for event in self.problem.events)
         if run.crossings and moving:
@@ -389,7 +402,11 @@ class Reduced:
         """Return the Hessian of J at x times several directions, in one sweep."""
         x, along = self.point(x), [self.point(dx) for dx in directions]
         pushed = [self.control.push_forward(self.problem, x, dx) for dx in along]
+        # (du0, dp) of every direction first, then all of them go through one tangent and one
+        # second-order sweep.
         run = self.trajectory(x)
+        # (u0, p) -> H (du0, dp); the curvature of the map x -> (u0, p), with lam_0 and mu, is
+        # added by pull_back_second.
         products = hessian_sweep(run, self.objective, pushed, self._memory, self._sweep)
         self.count.tangent += len(directions)
         self.count.second_order += len(directions)
@@ -409,6 +426,8 @@ class Reduced:
         """
         x, dx = self.point(x), self.point(dx)
         pushed = self.control.push_forward(self.problem, x, dx)
+        # Without a gradient in the product, pull_back_second leaves the curvature of the control
+        # out, as Gauss-Newton does with that of r.
         product = gauss_newton_product(self.trajectory(x), self.objective, *pushed, self._sweep)
         self.count.tangent += 1
         self.count.adjoint += 1
@@ -433,6 +452,7 @@ class Reduced:
         x = self.point(x)
         units = _units(x)
         count = self._together(x)
+        # Directions in blocks, whose tangents are in memory at one time.
         columns = [
             gather(product)
             for start in range(0, len(units), count)
@@ -460,6 +480,7 @@ class Reduced:
         rows = self.residual(x)
         self._n_residuals = rows.size
         matrix, count = dense(rows, x), self._together(x)
+        # Columns by tangents: dr/dx e_j. Every rank has its rows of r along each of them.
         if self.sweep_for(rows.size, x.size) == "tangent":
             units = _units(x)
             for start in range(0, x.size, count):
@@ -470,11 +491,14 @@ class Reduced:
             first, last = rows.getOwnershipRange()
             for start in range(0, rows.size, count):
                 block = range(start, min(start + count, rows.size))
+                # e_k of the global row k: zero on every rank but the one that holds it, where k -
+                # first is its place.
                 weights = [np.eye(1, last - first, k - first).ravel() for k in block]
                 run = self.trajectory(x)
                 products = residual_adjoint(run, self.objective, weights, self._sweep)
                 self.count.adjoint += len(block)
                 for k, (lam, mu) in zip(block, products, strict=True):
+                    # A row of dr/d(u0, p) is pulled back to x like a gradient.
                     row_gradient = Gradient(0.0, lam, mu, shared_p=shared(self.problem, mu))
                     row = gather(self.control.pull_back(self.problem, x, row_gradient))
                     if first <= k < last:
@@ -539,6 +563,7 @@ class Reduced:
         same = shared(self.problem, by_p)
         gradient = Gradient(0.0, ones, by_p, shared_p=same)
         product = HessianProduct(gradient, ones, by_p, shared_p=same)
+        # With any numbers: that the derivatives of the start exist is what is asked.
         self.control.push_forward(problem, x, x)
         self.control.pull_back_second(problem, x, x, product)
 
