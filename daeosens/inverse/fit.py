@@ -220,6 +220,7 @@ def fit(
         raise InputError(f"hessian = {hessian!r}", expected='"exact" or "gauss_newton"')
     if hessian == "exact":
         functional.check_second_order()
+    # Gauss-Newton takes a tangent for each parameter; beyond FEW one adjoint a step is cheaper.
     few = len(likelihood.parameters.free_names) <= FEW
     first_order = "lmvm" if functional.bounds() is None else "bqnls"
     chosen = method or ("bntr" if few else first_order)
@@ -253,6 +254,7 @@ def fit(
         )
         x0 = preparation.x
     elif starts != 1:
+        # The first start is the usual one, so that more starts never end higher.
         points = starting_points(
             functional,
             starts,
@@ -272,10 +274,14 @@ def fit(
             settings["max_iterations"] = 0  # the best attempt as it is
     minimized = partial(minimize, progress=progress, **settings)
     with interruptible(problem.comm if comm is None else comm):
+        # Also after a multistart: the best attempt is taken up where it ended, which takes one
+        # iteration or none and gives the result its history.
         result = minimized(functional, x0)
         if attempts is not None and attempts.interrupted:
             result = replace(result, reason=INTERRUPTED[0], message=INTERRUPTED[1])
         goes_on = not result.interrupted
+        # The pole of the likelihood first, as it keeps minimisations from converging; then
+        # plateaus, on which they converge too early.
         if goes_on and isinstance(functional, EstimatedNoise) and not result.converged:
             result = finished(functional, result, minimized)
         if goes_on and not result.interrupted:
@@ -283,11 +289,14 @@ def fit(
     sigma, degrees, uncertainty = estimated_uncertainty(
         functional, likelihood.priors, result.x, hessian, table, model
     )
+    # N / (N - k), by which the covariance was multiplied: the functional still has the likeliest
+    # level.
     share = table.count / degrees if isinstance(functional, EstimatedNoise) else 1.0
     rows = [
         gather(residual(experiment.trajectory(result.x), misfit))
         for experiment, misfit in zip(functional.experiments, likelihood.misfits, strict=True)
     ]
+    # The residual of a cost is model - data; a fit shows data - model.
     residuals = -spread(np.concatenate(rows), table.observed) / sigma
     if isinstance(functional, EstimatedNoise) and not model.each_column:
         sizes = np.sqrt(np.nanmean(table.values**2, axis=0))
@@ -324,6 +333,7 @@ def _laws(likelihood: Likelihood) -> dict[int, tuple[float, float]]:
             if scale == "log" and law.scale == "linear":
                 if mean <= 0:
                     continue
+                # The delta method to the other scale: only the spread of starts depends on it.
                 mean, sigma = math.log(mean), sigma / mean
             elif scale == "linear" and law.scale == "log":
                 mean, sigma = math.exp(mean), sigma * math.exp(mean)

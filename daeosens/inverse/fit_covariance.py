@@ -52,6 +52,8 @@ def estimated_uncertainty(
                 expected="data with noise",
                 remedy="a given noise level, Normal(sigma)",
             )
+        # With the noise levels at their likeliest, the Hessian of L is a Schur complement, so
+        # that its inverse allows for them.
         matrix = curvature(functional, x, hessian)
         gradient = functional.gradient(x)
         slope = gather(gradient)
@@ -62,12 +64,18 @@ def estimated_uncertainty(
         by_prior = np.zeros_like(matrix)
         for experiment, prior in zip(functional.experiments, priors, strict=True):
             if prior is not None:
+                # The misfit and the prior of L are scaled differently below, so the Hessian of
+                # the prior is needed by itself.
                 alone = Reduced(experiment.problem, prior, experiment.stepping, experiment.control)
                 by_prior = by_prior + curvature(alone, x, hessian)
+        # k_eff = tr(C H_misfit) = k - tr(C H_prior): a parameter that its prior determines takes
+        # no degree of freedom from the data.
         effective = size - float(np.trace(covariance.scaled @ by_prior))
         degrees = count - effective
         if known:
             return sigma, degrees, covariance
+        # sigma^2 grows by N / (N - k): the curvature of the misfit falls by as much, that of the
+        # priors stays.
         factor = count / degrees
         covariance = covariance_from_hessian(
             (matrix - by_prior) / factor + by_prior,
@@ -81,6 +89,7 @@ def estimated_uncertainty(
         )
         return sigma * math.sqrt(factor), degrees, covariance
     except UnsupportedError as error:
+        # Without a covariance every parameter counts as fitted.
         degrees = count - size
         factor = 1.0 if known else count / max(degrees, 1)
         return sigma * math.sqrt(factor), float(degrees), error

@@ -67,8 +67,11 @@ def fit_discretization(
         error = functional_error(functional, x)
     except DaeosensError as failure:
         return failure
+    # The gradient of exact solutions at x is minus the error, since the computed one vanishes:
+    # one Newton step leads to their minimum, H^-1 = C over the share that was multiplied in.
     shift = -uncertainty.scaled @ gather(error.gradient) / estimated_share
     errors = np.sqrt(np.diag(uncertainty.scaled))
+    # 0 / 0 on a bound, where nothing moves.
     parts = np.divide(shift, errors, out=np.zeros_like(shift), where=errors > 0.0)
     discretization = Discretization(error.value, shift, parts)
     if discretization.largest > 1.0 and functional.comm.rank == 0:

@@ -62,10 +62,13 @@ def warn_of_unequal_noise(
         return
     counts, residuals = counts[known], residuals[:, known]
     names = [name for name, counted in zip(names, known, strict=True) if counted]
+    # Mean squares S_j / n_j: the likeliest variance of each column, in units of the common one.
     squares = np.nansum(residuals**2, axis=0) / counts
     if squares.min() <= 0.0 or squares.max() <= RATIO**2 * squares.min():
         return
     pooled = float(counts @ squares / counts.sum())
+    # Twice the logarithm of the likelihood ratio: N log(sum S / N) - sum_j n_j log(S_j / n_j), 0
+    # where all are equal.
     ratio = float(counts.sum() * np.log(pooled) - counts @ np.log(squares))
     if chdtrc(len(names) - 1, ratio) >= LEVEL:
         return

@@ -250,6 +250,8 @@ class Fit:
         estimate = self.covariance
         threshold = None
         if is_estimated(self.noise):
+            # For a model linear in its parameters the sum of squares rises by S t^2 / (N - k) at
+            # the ends of the t interval; L = N/2 log S + ... rises by N/2 log(1 + t^2 / (N - k)).
             share = estimate.quantile(level) ** 2 / self.degrees_of_freedom
             threshold = 0.5 * self.data.count * math.log1p(share)
         return profile(

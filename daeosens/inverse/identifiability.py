@@ -55,6 +55,7 @@ class Identifiability:
     @property
     def falling(self) -> str:
         """The combination along which J falls most, or an empty string at a minimum."""
+        # Eigenvalues ascend, so the first is the lowest.
         least = self.curvatures[0] if self.curvatures.size else 1.0
         return self.combination(0) if least < -FALLING * self.tolerance else ""
 
@@ -131,12 +132,15 @@ def identifiability(
     size = len(names)
     matrix = symmetric(finite_array(matrix, "the Hessian", (size, size)))
     diagonal = np.diag(matrix)
+    # A unit diagonal makes curvatures free of the units of the parameters.
     sizes = np.sqrt(np.abs(diagonal))
     kinds: tuple[Scale, ...] = ("linear",) * size if scales is None else tuple(scales)
     logs = np.array([kind == "log" for kind in kinds], dtype=bool)
     # a logarithm known to a million is rounding, not knowledge
     sizes[(diagonal == 0.0) | (logs & (np.abs(diagonal) <= 1e-12))] = 1.0
     eigenvalues, weights = np.linalg.eigh(matrix / np.outer(sizes, sizes))
+    # Weights are in units of 1 / sizes; back to the scale of the optimiser, where the words are
+    # about.
     directions = weights / sizes[:, None]
     directions /= np.maximum(np.linalg.norm(directions, axis=0), 1e-300)
     return Identifiability(tuple(names), kinds, eigenvalues, weights, directions, tolerance)

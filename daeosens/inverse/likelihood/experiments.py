@@ -151,17 +151,22 @@ def controls(
     ]
     if complaints:
         raise together(complaints, heading="experiments")
+    # A free parameter that every experiment has a value for would move nothing: it is left out of
+    # x.
     everywhere = {name for name in known if all(name in labels for labels in own)}
     shared = {
         name: entry
         for name, entry in parameters.entries.items()
         if not (entry.free and name in everywhere)
     }
+    # Free in one experiment is unknown in all: even where another gives a number, its entry needs
+    # a name of its own beside the unknown ones.
     free = {name for labels in own for name, (_, entry) in labels.items() if entry.free}
     free |= {name for name, entry in shared.items() if entry.free}
     more: dict[str, Parameter] = {}
     for k, entries_here in enumerate(own):
         for name, (label, entry) in entries_here.items():
+            # Entries of one label are one unknown: experiments of one name share it.
             if name in free and more.setdefault(label, entry) != entry:
                 raise InputError(
                     f'experiments[{k}]: parameters["{name}"] = {entry}, but {more[label]} in '
@@ -175,11 +180,14 @@ def controls(
         # what no experiment fits needs no name of its own
         known_here = {name: entry for name, (_, entry) in entries_here.items() if name not in free}
         renamed = {name: label for name, (label, _) in entries_here.items() if name in free}
+        # All unknowns in each, in the same order, so that x means the same in every experiment;
+        # "own" says which of them stand for its parameters.
         changes: dict[str, Any] = {"values": {**shared, **known_here, **more}}
         if more:
             changes["own"] = renamed
         if experiment.initial_state is not None:
             changes |= {"initial_state": experiment.initial_state}
+            # Derivatives of another initial state would be wrong.
             changes |= {"initial_state_p": None, "initial_state_hessian": None}
         parts.append(replace(parameters, **changes))
     return whole, parts
@@ -254,6 +262,7 @@ def tables(
     times, values = (
         np.concatenate([getattr(table, name) for table in measured]) for name in ("times", "values")
     )
+    # Row numbers of the tables one after another.
     starts = np.cumsum([0, *(len(table.times) for table in measured)])
     order = np.concatenate(
         [first + table.order for first, table in zip(starts, measured, strict=False)]

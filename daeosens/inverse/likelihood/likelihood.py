@@ -147,6 +147,8 @@ def negative_log_likelihood(
     laws = laws_of(problem, priors, parts)
     free = len(whole.free_names)
     rows = sum(len(law) for law in laws)
+    # A given level lets priors stand in for data; an estimated one needs a residual that is left
+    # over, or it would go to zero.
     fewest = free + 1 if is_estimated(noise) else free - rows
     if data.count < fewest:
         raise InputError(
@@ -162,6 +164,7 @@ def negative_log_likelihood(
         _check_starts(law, part)
     own_priors = [_objective(law) for law in laws]
     watched = (observation.observe, observation.observe_u, observation.observe_p)
+    # With noise levels of 1: an estimated level weights them anew at each x.
     misfits = [
         LeastSquares(
             table.times, table.values, 1.0, *watched, side=observation.side, scale=noise.scale
@@ -178,6 +181,7 @@ def negative_log_likelihood(
         )
     else:
         objectives = with_levels(misfits, _split(noise.sigma, measured), own_priors)
+        # A given level is part of the data: no more than least squares.
         runs = zip(treated, objectives, steppings, parts, strict=True)
         functional = Joint([Reduced(*run) for run in runs])
     return Likelihood(functional, misfits, whole, laws, own_priors)
@@ -187,6 +191,7 @@ def _split(sigma: Any, measured: Sequence[Measurements]) -> list[Any]:
     """Return the noise levels of each experiment; those [K, q] go by rows of all the data."""
     if np.ndim(sigma) < 2:
         return [sigma] * len(measured)
+    # Levels [K, q] are in the order of all data, experiment after experiment.
     ends = np.cumsum([len(table.times) for table in measured])
     return np.split(np.asarray(sigma), ends[:-1])
 
@@ -240,6 +245,7 @@ def laws_of(
         A name that the problem does not have.
     """
     known = problem.parameter_names
+    # "V (patient 2)" is V in the experiment of that name.
     names_of_own = {label: name for part in parts for name, label in (part.own or {}).items()}
     counted: set[tuple[int, str]] = set()
     laws: list[list[Law]] = []
@@ -255,8 +261,11 @@ def laws_of(
                         remedy=nearest(named, [*known, *names_of_own]),
                     )
                 entry = part.entry_of(name)
+                # Of another experiment.
                 if named in names_of_own and named != entry:
                     continue
+                # The same unknown in several experiments has one prior: counted twice it would be
+                # too narrow by the root of 2.
                 if (number, entry) not in counted:
                     counted.add((number, entry))
                     laws[-1].append(Law(name, mean, sigma, prior.scale))
@@ -276,6 +285,7 @@ def _objective(laws: Sequence[Law]) -> Objective | None:
             ),
         )
         for scale in ("linear", "log")
+        # At most two costs, one for each scale.
         if (chosen := [law for law in laws if law.scale == scale])
     ]
     if not terms:

@@ -100,6 +100,8 @@ def measurements(
     if named is not None:
         index = getattr(table, "index", None)
         label = getattr(index, "name", None)
+        # The index of a data frame is mostly the number of a row: it is the clock only where its
+        # name says so.
         if isinstance(label, str) and _is_time(label) and label not in named:
             named = {label: np.asarray(index), **named}
         return _by_name(named, times, columns)
@@ -149,6 +151,8 @@ def _clock(table: dict[str, Any], columns: Sequence[str] | None) -> str:
     """
     first = next(iter(table))
     data = () if columns is None else tuple(columns)
+    # A table whose times are not first would be fitted against a measurement without a word, so
+    # doubt is an error.
     others = [name for name in table if name not in (first, *data) and _is_time(name)]
     if first in data or (others and not _is_time(first)):
         likely = others[0] if others else "..."
@@ -162,6 +166,7 @@ def _clock(table: dict[str, Any], columns: Sequence[str] | None) -> str:
 
 
 def _sorted(times: Array, values: Array, names: tuple[str, ...], clock: str = "") -> Measurements:
+    # Stable: replicates stay in the order of the table.
     order = np.argsort(times, kind="stable")
     return Measurements(times[order], values[order], names, order, clock)
 
@@ -217,5 +222,6 @@ def _by_name(
                 f'column "{name}" has shape {array.shape}, times have shape {moments.shape}',
                 expected="as many numbers as times",
             )
+    # Remembered, to be compared with the names of unknowns.
     taken = clock if times is None and isinstance(clock, str) else ""
     return _sorted(moments, np.column_stack(arrays), tuple(chosen), taken)

@@ -144,6 +144,7 @@ def in_order(noise: Noise, data: Measurements) -> Noise:
             f"sigma has shape {levels.shape}",
             expected=f"a number, or shape {data.values.shape[1:]} or {data.values.shape}",
         )
+    # Row k of the data was row order[k] of the table.
     return replace(noise, sigma=levels[data.order])
 
 
@@ -173,6 +174,7 @@ class Observation:
             Columns that would be compared with other unknowns than they are named after; a first
             column, by default that of the times, with the name of an unknown.
         """
+        # Only a clock that was assumed: one that is named with times= is meant.
         if data.clock in problem.state_names:
             raise InputError(
                 f'the first column, "{data.clock}", has the name of an unknown; it would be taken '
@@ -182,5 +184,6 @@ class Observation:
             )
         if callable(self.observe) or (self.observe is None and not problem.state_names):
             return self
+        # Numbers of unknowns in the order of the columns; derivatives of a selection are known.
         chosen = paired_unknowns(problem, self.observe, data.names)
         return replace(self, observe=chosen, observe_u=None, observe_p=None)

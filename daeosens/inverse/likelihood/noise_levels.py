@@ -84,6 +84,7 @@ class EstimatedNoise:
         self.groups = np.arange(size) if each_column else np.zeros(size, dtype=int)
         self.observed = ~np.isnan(data)
         self.counts: Any = np.bincount(self.groups, self.observed.sum(axis=0))
+        # An exact fit leaves a level of rounding, which is relative to the data.
         sizes = np.abs(data)
         scale = [np.nanmax(sizes[:, self.groups == g]) for g in range(len(self.counts))]
         self._least = LEAST * np.maximum(scale, 1e-300)
@@ -158,6 +159,7 @@ class EstimatedNoise:
     def value(self, x: PETSc.Vec) -> float:
         """Return L(x)."""
         squares = self._squares(x)
+        # L = sum_g N_g log sigma_g + S_g / (2 sigma_g^2) + priors.
         total = self._level_value(squares, self._levels(squares))
         pairs = zip(self.runs(x), self.priors, strict=True)
         return total + math.fsum(_prior_value(run, prior) for run, prior in pairs if prior)
@@ -173,6 +175,8 @@ class EstimatedNoise:
         levels = self._levels(squares)
         value, gradient = 0.0, x.duplicate()
         gradient.zeroEntries()
+        # dL/dsigma = 0 at the likeliest level, so that dL/dx is the gradient for fixed levels:
+        # that of weighted least squares.
         objectives = self._objectives(levels[self.groups])
         for experiment, run, objective in zip(
             self.experiments, self.runs(x), objectives, strict=True
@@ -190,6 +194,8 @@ class EstimatedNoise:
         reduced, slopes, factors = self._second(x)
         matrix = reduced.hessian(x)
         for slope, factor in zip(slopes, factors, strict=True):
+            # Schur complement: L_xx - L_xs L_ss^-1 L_sx, s = log sigma, with L_xs = -2 slope and
+            # L_ss = 2 S / sigma^2 + 1 / deviation^2.
             matrix = matrix - factor * np.outer(gather(slope), gather(slope))
         return matrix
 
@@ -225,6 +231,7 @@ class EstimatedNoise:
             group = np.broadcast_to(self.groups, observed.shape)[observed]
             rows = np.column_stack([residual_tangent(tangent, misfit) for tangent in along])
             rows /= by_column[:, None]
+            # Rows of one experiment: r / sigma [q_k], R / sigma [q_k, k].
             left = gather(residual(run, misfit)) / by_column
             matrix += rows.T @ rows
             for g in range(len(levels)):
@@ -234,7 +241,12 @@ class EstimatedNoise:
                 matrix += rows.T @ rows
                 total += gather(residual(run, prior)) @ rows
         total += slopes.sum(axis=0)
+        # The whole gradient, prior included, vanishes at the minimum: it is taken from the
+        # slopes, in shares N_g / N, so that they are exact there and for a single level without
+        # prior vanish everywhere.
         slopes -= np.outer(self.counts / self.counts.sum(), total)
+        # Far from the minimum the correction may be too large; without it the matrix is never
+        # negative.
         corrected = matrix - slopes.T @ (self._factors(x, levels)[:, None] * slopes)
         return corrected if np.linalg.eigvalsh(corrected)[0] > 0.0 else matrix
 
@@ -254,6 +266,7 @@ class EstimatedNoise:
     @QUIET
     def _squares(self, x: PETSc.Vec) -> Array:
         squared = np.where(self.observed, self.residuals(x) ** 2, 0.0)
+        # S_g, the sum over the columns of each group.
         totals: Any = np.bincount(self.groups, squared.sum(axis=0))
         if not np.isfinite(totals).all():
             raise SolveError("a residual is not finite", expected="outputs that can be observed")
@@ -278,6 +291,7 @@ class EstimatedNoise:
             tail = squares * np.exp(-2.0 * logs)
             slope = self.counts - tail + (logs - mean) / deviation**2
             step = slope / (2.0 * tail + 1.0 / deviation**2)
+            # Steps of at most a factor e: the exponential would overflow after a long one.
             logs = logs - np.clip(step, -1.0, 1.0)
             if np.abs(step).max() < 1e-14:
                 break
@@ -297,6 +311,8 @@ class EstimatedNoise:
             levels = self._levels(squares)
             table = self.residuals(x)
             weights = [
+                # r / sigma_g^2 in the columns of group g: its product with R^T is the slope of
+                # S_g / (2 sigma_g^2).
                 np.where(self.groups == g, table / level**2, 0.0)
                 for g, level in enumerate(levels.tolist())
             ]

@@ -54,6 +54,7 @@ def finished(
     """
     spent, notes = [first], first.notes
     if first.reason in STUCK:
+        # Least squares with fixed levels have no pole.
         spent.append(minimized(functional.weighted(first.x), first.x))
         spent.append(minimized(functional, _refined(functional, spent[-1].x)))
         notes = (*spent[-1].notes, NOTE)
@@ -83,6 +84,7 @@ def _refined(functional: EstimatedNoise, x: PETSc.Vec) -> PETSc.Vec:
     bounds = functional.bounds()
     value = functional.value(x)
     for _ in range(STEPS):
+        # No level, no weights: the Hessian would be infinite.
         if functional.fits_exactly(x):
             break
         trial = x.copy()
@@ -94,6 +96,8 @@ def _refined(functional: EstimatedNoise, x: PETSc.Vec) -> PETSc.Vec:
             lower = functional.value(trial)
         except SolveError:
             break
+        # Gauss-Newton close to the minimum; where a step does not help, rounding has been reached
+        # or the way is too long.
         if not lower < value:
             break
         x, value = trial, lower
@@ -112,6 +116,9 @@ def _step(functional: EstimatedNoise, x: PETSc.Vec) -> tuple[Array, float]:
     matrix = curvature(squares, x, "gauss_newton")[np.ix_(free, free)]
     slope = gather(functional.gradient(x))[free]
     step = np.zeros(x.getSize())
+    # The least step where some combination is not determined.
     step[free] = -np.linalg.lstsq(matrix, slope, rcond=None)[0]
     singular = np.linalg.matrix_rank(matrix) < len(free)
+    # -g.s = g^T H^-1 g, with H the inverse covariance: the squared length of the step in standard
+    # errors.
     return step, math.inf if singular else -float(slope @ step[free])

@@ -193,7 +193,9 @@ def multistart(
             expected="a divisor of the number of ranks",
         )
     place = None if folder is None else Path(folder)
+    # Read by one rank, so that all of them know the same attempts.
     done = on_first_rank(comm, lambda: finished(place, points, settings))
+    # Neighbouring ranks form a group, in the same order.
     group = cast("MPI.Intracomm", comm.Split(comm.rank // ranks_per_start, comm.rank))
     first, step = comm.rank // ranks_per_start, comm.size // ranks_per_start
     todo = [index for index in range(first, len(points), step) if index not in done]
@@ -201,6 +203,7 @@ def multistart(
     failure: Exception | None = None
     stopped = False
     try:
+        # One group asks whether the files belong to this functional.
         checks = bool(done) and first == 0
         functional = build(group) if todo or checks else None
         if checks:
@@ -214,6 +217,7 @@ def multistart(
                 keep_what_is_there()
                 stopped = True
                 break
+            # Once for each group, whose ranks all have it.
             mine += [attempt] if group.rank == 0 else []
             if attempt.message == INTERRUPTED[1]:
                 stopped = True
@@ -227,6 +231,7 @@ def multistart(
         if failure is not None:
             raise failure
 
+    # A group that fails must not leave the others in the next collective call.
     on_every_rank(comm, own)
     attempts = [*done.values(), *(attempt for part in comm.allgather(mine) for attempt in part)]
     group.Free()
@@ -270,6 +275,7 @@ def _attempt(index: int, functional: Functional, start: Array, settings: dict[st
         message = " ".join(str(error).split())
         seconds = time.perf_counter() - begin
         return Attempt(index, start, start, math.inf, math.inf, False, message, 0, 0, seconds)
+    # Attempts are arrays: vectors live on the communicator of their group, which ends here.
     x = gather(result.x)
     result.x.destroy()
     return Attempt(

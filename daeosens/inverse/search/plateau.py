@@ -31,6 +31,8 @@ PLATEAU = "on a plateau"
 def sizes(functional: Functional, x: PETSc.Vec) -> Array:
     """Return by how much each unknown [k] changes where its parameter changes by its own size."""
     _, scales = labels(functional, x.getSize())
+    # d log p = 1 is a change by the own size; on a linear scale the start counts where the
+    # parameter has gone to zero.
     own = np.maximum(np.abs(gather(x)), np.abs(gather(functional.start())))
     return np.where([scale == "log" for scale in scales], 1.0, own)
 
@@ -69,6 +71,7 @@ def off_plateau(
         name, x = lower
         again = minimized(functional, x)
         spent.append(again)
+        # It has come back to the same level: no lower ground after all.
         if again.value > best.value - LOWER:
             break
         best = again
@@ -93,11 +96,14 @@ def _lower_ground(functional: Functional, result: Result) -> tuple[str, PETSc.Ve
     """Return a point lower than the result, and the parameter that leads there; None: no such."""
     x = result.x
     names, scales = labels(functional, x.getSize())
+    # In units of log-likelihood: below 1 even a change by its own size is within a standard error
+    # or two.
     felt = np.diag(curvature(functional, x, "gauss_newton")) * sizes(functional, x) ** 2
     flat = np.flatnonzero(felt < 1.0)
     lower: tuple[str, PETSc.Vec] | None = None
     lowest = result.value - LOWER
     if flat.size and isinstance(functional, HasTrials):
+        # The run at x sets how many steps are many, far from it models may become stiff.
         functional.value(x)
         functional.limit_steps(limited=True)
     try:
@@ -122,6 +128,7 @@ def _elsewhere(functional: Functional, x: PETSc.Vec, i: int, *, log: bool) -> It
     pairs = [(point[i], factor) for factor in FROM_HERE]
     pairs += [(start[i], factor) for factor in FROM_START]
     for origin, factor in pairs:
+        # x is the logarithm, so factors are added.
         value = origin + math.log(factor) if log else origin * factor
         moved = point.copy()
         moved[i] = value

@@ -101,6 +101,8 @@ def starting_points(
     for i in range(size):
         if i in laws:
             mean, sigma = laws[i]
+            # A normal cut at the bounds: shares between the probabilities of its two ends,
+            # through the inverse of the distribution.
             ends = ndtr((np.array([lower[i], upper[i]]) - mean) / sigma)
             share = np.clip(ends[0] + shares[:, i] * (ends[1] - ends[0]), 1e-12, 1.0 - 1e-12)
             points[:, i] = np.clip(mean + sigma * ndtri(share), lower[i], upper[i])

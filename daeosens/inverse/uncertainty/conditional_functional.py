@@ -55,7 +55,10 @@ class ConditionalFunctional:
         joint = estimate.scaled
         own = float(joint[index, index])
         across = joint[self._others, index]
+        # The path of the others along the ridge of the quadratic model: d others / d x_i = C_oi /
+        # C_ii.
         self.slope = across / own if own > 0 else np.zeros_like(across)
+        # Covariance of the others for x_i held: C_oo - C_oi C_io / C_ii.
         inner = joint[np.ix_(self._others, self._others)] - np.outer(self.slope, across)
         self._transform = _transform(inner, self.center, diagonal=limits is not None)
         self.held = self.origin
@@ -78,6 +81,7 @@ class ConditionalFunctional:
         if self._limits is not None:
             low, high = (side[self._others] for side in self._limits)
             others = np.clip(others, low, high)
+        # z of the point others = center + T z.
         self._start = np.asarray(np.linalg.solve(self._transform, others - self.center), float)
 
     def point(self, z: Array) -> Array:
@@ -106,6 +110,7 @@ class ConditionalFunctional:
     def value_and_gradient(self, x: PETSc.Vec) -> tuple[float, PETSc.Vec]:
         """Return J and dJ/dz."""
         value, gradient = self._at(x, self._functional.value_and_gradient)
+        # dJ/dz = T^T dJ/dx_others.
         slope = gather(gradient)[self._others] @ self._transform
         gradient.destroy()
         return value, self._vector(slope)
@@ -140,11 +145,15 @@ class ConditionalFunctional:
 
 def _transform(inner: Array, center: Array, *, diagonal: bool) -> Array:
     """Return T [k-1, k-1] for the covariance of the others; theirs on bounds is guessed."""
+    # A parameter held on a bound has no covariance, but may leave the bound along the profile: it
+    # needs some scale.
     spread = np.diag(inner)
     guess = 0.1 * np.maximum(np.abs(center), 1e-3)
     sizes = np.sqrt(np.where(spread > 0, spread, guess**2))
     if diagonal:
         return np.diag(sizes)
+    # inner = D E E^T D with D the standard deviations and E = V sqrt(eigenvalues); scaled first,
+    # so that units do not spoil the eigenvalues.
     eigenvalues, vectors = np.linalg.eigh(inner / np.outer(sizes, sizes))
     return sizes[:, None] * vectors * np.sqrt(np.maximum(eigenvalues, 1e-14))
 

@@ -129,6 +129,7 @@ class Covariance:
     @property
     def matrix(self) -> Array:
         """Covariance [k, k] in the parameters' own units, by the delta method."""
+        # dp/dx = p for x = log p.
         slopes = np.where(self._logs, self.estimate, 1.0)
         return self.scaled * np.outer(slopes, slopes)
 
@@ -162,6 +163,8 @@ class Covariance:
             raise InputError(f"level = {level:g}", expected="a probability between 0 and 1")
         half = 0.5 * (1.0 + level)
         degrees = self.degrees_of_freedom
+        # An estimated level makes errors larger by chance as well: Student's t, whose quantiles
+        # are wider.
         return float(ndtri(half) if math.isinf(degrees) else stdtrit(degrees, half))
 
     def intervals(self, level: float = 0.95) -> Intervals:
@@ -173,6 +176,8 @@ class Covariance:
             A level that is no probability.
         """
         reach = self.quantile(level) * self.scaled_errors
+        # Symmetric in the scale of the optimiser, so that logarithms give intervals that stay
+        # positive.
         ends = [np.where(self._logs, _exp(end), end) for end in (self.x - reach, self.x + reach)]
         held = np.isin(self.names, self.on_bound)
         lower, upper = (np.where(held, math.nan, end) for end in ends)
@@ -269,6 +274,7 @@ def covariance(
         raise InputError(f"variance = {variance:g}", expected="a positive number")
     point = vector_like(x, functional.start(), "x")
     names, scales = labels(functional, point.getSize())
+    # J with sigma = 1 is variance times the negative log-likelihood, and so are its derivatives.
     matrix = curvature(functional, point, hessian) / variance
     gradient = functional.gradient(point)
     slope = gather(gradient) / variance
@@ -317,6 +323,8 @@ def covariance_from_hessian(
             f"degrees_of_freedom = {degrees_of_freedom:g}",
             expected="more observations than parameters",
         )
+    # The conditional covariance: rows and columns of parameters on a bound are left out before
+    # the inverse is taken.
     free = [i for i, name in enumerate(names) if name not in held]
     part = whole[np.ix_(free, free)]
     report = identifiability(
@@ -327,10 +335,12 @@ def covariance_from_hessian(
     distance = math.nan
     if free:
         sizes = np.sqrt(np.diag(part))
+        # Scaled to a unit diagonal, so that the units of the parameters do not spoil the inverse.
         inverse = np.linalg.inv(part / np.outer(sizes, sizes)) / np.outer(sizes, sizes)
         scaled[np.ix_(free, free)] = symmetric(inverse)
         if gradient is not None:
             slope = finite_array(gradient, "gradient", (size,))[free]
+            # The Newton step -C g, measured in the metric C^-1: sqrt(g^T C g).
             distance = math.sqrt(max(float(slope @ inverse @ slope), 0.0))
     return Covariance(
         tuple(names),

@@ -153,6 +153,7 @@ class GaussianPrior:
         total = np.zeros(out.getLocalSize())
         if samples is None:
             for j in range(out.getSize()):
+                # var_j = e_j^T R^-1 e_j = |R^-1/2 e_j|^2: one solve instead of two.
                 column = self.root_solve(unit(out, j))
                 square = dot(column, column)  # A is symmetric
                 start, end = out.getOwnershipRange()
@@ -227,6 +228,8 @@ def matern(grid: Grid, mean: PETSc.Vec, sigma: float, length: float) -> Gaussian
         if not (isinstance(value, Real) and value > 0 and math.isfinite(value)):
             raise InputError(f"prior {name} = {value!r}", expected="a positive number")
     hx, hy = grid.spacing
+    # A is a matrix of diagonal blocks, one for each unknown of a point: kappa^2 + 2 (wx + wy) in
+    # the middle, -wx and -wy beside it.
     along_x, along_y = laplacian_weights(grid)
     squared = 8.0 / length**2  # kappa^2
     entries: list[Entry] = []
@@ -241,6 +244,8 @@ def matern(grid: Grid, mean: PETSc.Vec, sigma: float, length: float) -> Gaussian
     ny, nx, _ = grid.owned_shape
     planes = np.repeat(np.array(values), ny * nx).reshape(len(values), ny, nx)
     fill_stencil_matrix(planes, operator)
+    # White noise has variance 1 / (hx hy) in a cell, and (kappa^2 - Laplacian)^-1 makes of it
+    # fields of variance 1 / (4 pi kappa^2): A^-2 / weight is to have sigma^2 on its diagonal.
     weight = hx * hy / (4.0 * math.pi * squared * sigma**2)
     return GaussianPrior(mean, operator, weight)
 
@@ -251,6 +256,8 @@ def white_noise(like: PETSc.Vec, seed: int) -> PETSc.Vec:
     The same numbers on any number of ranks.  Collective.
     """
     out = random_numbers(like, seed)
+    # Uniform in (-1, 1) to uniform in (0, 1), without the ends, at which the normal quantile is
+    # infinite.
     share = np.clip(0.5 * (read(out) + 1.0), 2.0**-54, 1.0 - 2.0**-53)
     write(out, ndtri(share))
     return out

@@ -41,6 +41,7 @@ def curvature(functional: Functional, x: PETSc.Vec, hessian: HessianKind = "exac
     if hessian not in ("exact", "gauss_newton"):
         raise InputError(f"hessian = {hessian!r}", expected='"exact" or "gauss_newton"')
     able: Any = functional
+    # Whole matrices where there are any: their columns share sweeps. Products come last.
     if hessian == "exact" and hasattr(able, "hessian"):
         return symmetric(finite_array(able.hessian(x), "the Hessian"))
     if hessian == "gauss_newton" and hasattr(able, "gauss_newton_matrix"):

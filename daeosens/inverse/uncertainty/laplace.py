@@ -70,6 +70,7 @@ class Posterior:
 
     def covariance_product(self, v: PETSc.Vec) -> PETSc.Vec:
         """Return the posterior covariance times v as a new vector.  Collective."""
+        # (R^-1 - U D U^T) v.
         out = self.prior.solve(v)
         for share, mode in zip(self.shrinkage, self.modes, strict=True):
             out.axpy(-float(share) * dot(mode, v), mode)
@@ -86,6 +87,7 @@ class Posterior:
         out = self.prior.variance() if prior_variance is None else prior_variance.copy()
         local = read(out).copy()
         for share, mode in zip(self.shrinkage, self.modes, strict=True):
+            # The diagonal of U D U^T, entry by entry: no communication.
             local -= share * read(mode) ** 2
         write(out, local)
         return out
@@ -117,6 +119,8 @@ class Posterior:
 
     def information_gain(self) -> float:
         """Return the Kullback-Leibler divergence from prior to posterior [nat].  Collective."""
+        # KL of two normals: 1/2 (log det ratio + trace - n + distance of the means), of which
+        # modes that the data do not touch have none.
         gains = np.log1p(self.eigenvalues) - self.shrinkage
         return 0.5 * (float(gains.sum()) + self.prior.squared_distance(self.x))
 
@@ -219,6 +223,7 @@ def laplace(
     point = vector_like(x, misfit.start(), "x")
     search = _Search(_product(misfit, hessian), point, prior, seed)
     size = point.getSize()
+    # More directions are added to the basis that is there: no product is lost.
     wanted = 10 if rank is None else rank
     while True:
         complete = search.extend(min(wanted + oversampling, size))
@@ -229,6 +234,7 @@ def laplace(
         wanted *= 2
     if rank is not None:
         kept = min(rank, kept)
+    # H + R is positive definite where 1 + lambda > 0 in every direction.
     if values.size and values.min() <= -1.0:
         raise UnsupportedError(
             f"misfit plus prior is not convex at x: eigenvalue {values.min():.3g} of the misfit "
@@ -268,17 +274,21 @@ class _Search:
         """Add random directions up to ``size`` of them; return whether nothing is left to find."""
         while len(self._basis) < size:
             probe = white_noise(self._x, self._seed + len(self._basis))
+            # The range of R^-1 H, in which the leading modes are.
             image = self._prior.solve(self._hessian(probe))
             before = self._norm(image)
             for _ in range(2):  # once is not enough against rounding
                 for q, weighted in zip(self._basis, self._weighted, strict=True):
                     image.axpy(-dot(weighted, image), q)
             after = self._norm(image)
+            # Nothing is left outside of the span: H has no further directions.
             if after <= 1e-13 * before:
                 return True
             image.scale(1.0 / after)
             self._basis.append(image)
             self._weighted.append(self._prior.apply(image))
+            # Second pass: Q^T H Q, exact on the basis (Rayleigh-Ritz), as Q^T R Q = I. It grows
+            # by a row and a column for each new direction.
             column = self._hessian(image)
             self._project([dot(q, column) for q in self._basis])
         return size >= self._x.getSize()

@@ -106,6 +106,7 @@ class Prediction:
     @property
     def prediction(self) -> tuple[Array, Array]:
         """Lower and upper ends [K, q] of the band for a new measurement, noise included."""
+        # A new measurement has its own noise, independent of that in the estimate.
         return self._band(np.hypot(self.standard_error, self.noise))
 
     def _band(self, error: Array) -> tuple[Array, Array]:
@@ -205,6 +206,7 @@ def predict(
     output, change = _outputs(problem, observe, observe_u, observe_p)
     start = control.start(problem)
     x = scatter(estimate.x, start)
+    # A run of its own: steps end at the times that are asked for.
     run = solve(problem, *control.unpack(problem, x), stepping, points)
     steps = [run.index(float(time), side) for time in points]
     moments = [(float(run.times[n]), run.stored[n], run.p) for n in steps]
@@ -218,10 +220,13 @@ def predict(
                 expected="positive outputs",
                 remedy='scale="linear"',
             )
+        # d log y = dy / y.
         slopes = 1.0 / values
+    # Parameters on a bound have no variance, and need no tangent.
     moving = np.flatnonzero(np.diag(estimate.scaled) > 0)
     columns: list[Array] = []
     for i in moving.tolist():
+        # e_i in x, pushed to (du0, dp): scales and starts that follow parameters included.
         direction = scatter(np.eye(len(estimate.x))[i], x.duplicate())
         du0, dp = control.push_forward(problem, x, direction)
         along = tangent(run, du0, dp)
@@ -234,6 +239,7 @@ def predict(
     if columns:
         gradient = np.stack(columns, axis=-1)
         inner = estimate.scaled[np.ix_(moving, moving)]
+        # G C G^T at each time and output, G [K, q, k] the derivatives: diagonal only.
         variance = np.einsum("kqi,ij,kqj->kq", gradient, inner, gradient)
     error = np.sqrt(np.maximum(variance, 0.0))
     return Prediction(points, values, scale, error, _noise(noise, values), level, quantile)
@@ -324,6 +330,7 @@ def _callback_outputs(
         return np.asarray(check_output(values, "observe", tuple(shape), t), dtype=float)
 
     def change(t: float, u: PETSc.Vec, p: Any, du: PETSc.Vec, dp: PETSc.Vec | None) -> Array:
+        # observe_u du + observe_p dp, by the tangent at that time.
         result: Array = np.asarray(by_u(t, read(u), p)) @ read(du)
         if dp is not None:
             result = result + np.asarray(by_p(t, read(u), p)) @ read(dp)

@@ -61,6 +61,7 @@ class ProfileTracer:
 
     def _side(self, origin: Point, sign: float, notes: list[str]) -> tuple[list[Point], float, End]:
         """Return the points to one side, where the interval ends there, and how."""
+        # In the root of twice the rise a parabola is a straight line of slope 1 / standard error.
         target = math.sqrt(2.0 * self.height)
         step = self.width / self.points
         curve = [origin]
@@ -71,6 +72,7 @@ class ProfileTracer:
             x = last[0] + sign * step
             at_bound = sign * (x - limit) >= 0
             x = limit if at_bound else x
+            # Already on the bound, below the threshold.
             if x == last[0]:
                 return curve[1:], limit, "bound"
             point = self._at(x, self._guess(curve, x))
@@ -79,6 +81,7 @@ class ProfileTracer:
                 if failures > 4:
                     notes.append(f"{'above' if sign > 0 else 'below'} {last[0]:.5g}: {point}")
                     return curve[1:], math.nan, "failed"
+                # Nearer to the last minimum, from which the others are found more easily.
                 step *= 0.25
                 continue
             curve.append(point)
@@ -89,6 +92,8 @@ class ProfileTracer:
                 return curve[1:], limit, "bound"
             if abs(x - self.cut.origin) >= self.reach * self.width:
                 return curve[1:], sign * math.inf, "open"
+            # The step that would have climbed one point's share of the root, by the slope of the
+            # last step; at most twice and at least a fifth as long as that.
             climb = _root(point) - _root(last)
             wanted = target / self.points * abs(x - last[0]) / climb if climb > 0 else math.inf
             step = min(max(wanted, 0.2 * step), 2.0 * step)
@@ -104,6 +109,7 @@ class ProfileTracer:
         errors = [_root(below) - target, _root(above) - target]
         stale = 0
         while abs(above[0] - below[0]) > self.tolerance * self.width:
+            # The zero of the secant through both ends.
             x = (below[0] * errors[1] - above[0] * errors[0]) / (errors[1] - errors[0])
             share = (x - below[0]) / (above[0] - below[0])
             point = self._at(x, below[2] + share * (above[2] - below[2]))
@@ -122,6 +128,8 @@ class ProfileTracer:
                 above, errors[1] = point, error
                 errors[0] *= 0.5 if stale > 0 else 1.0
                 stale = 1
+        # The interval is shorter than the tolerance: true errors again, since halved ones would
+        # mislead a last interpolation.
         low, high = _root(below) - target, _root(above) - target
         return (below[0] * high - above[0] * low) / (high - low)
 
@@ -129,6 +137,7 @@ class ProfileTracer:
         """Extrapolate the others."""
         last = curve[-1]
         if len(curve) == 1:
+            # At the estimate the quadratic model knows the direction of the path.
             return last[2] + self.cut.slope * (x - last[0])
         before = curve[-2]
         share = (x - last[0]) / (last[0] - before[0])
@@ -141,6 +150,8 @@ class ProfileTracer:
             x,
             others,
             method=self.method,
+            # In z the Hessian is about the identity, so that a gradient g leaves J too high by
+            # g^2 / 2: 1e-8 of the height at most.
             gradient_tolerance=1e-4 * math.sqrt(self.height),
             max_iterations=self.max_iterations,
         )

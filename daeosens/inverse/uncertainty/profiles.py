@@ -133,6 +133,8 @@ class Profile:
         return "\n".join([line, *(f"  {note}" for note in self.notes)])
 
     def _miss(self, ends: tuple[float, float], center: float, reach: float) -> float:
+        # A bound cuts the interval, which says nothing about curvature; an open end misses by
+        # infinity.
         misses = [
             abs(abs(end - center) / reach - 1.0) if how == "crossed" else math.inf
             for end, how in zip(ends, self.status, strict=True)
@@ -294,6 +296,7 @@ def profile(
     if complaints:
         raise together(complaints, heading="profile")
     quantile = estimate.quantile(level)
+    # J is a negative log-likelihood, so 2 (J - min J) is chi-square: half the squared quantile.
     height = 0.5 * quantile**2 if threshold is None else threshold
     bounds = functional.bounds()
     kind = method or ("lmvm" if bounds is None else "bqnls")
@@ -306,6 +309,8 @@ def profile(
         i = estimate.names.index(name)
         cut = ConditionalFunctional(functional, estimate, i, limits)
         error = float(estimate.scaled_errors[i])
+        # A threshold of the user's own belongs to sqrt(2 height) standard errors where J is a
+        # parabola; with estimated noise it is that of the same quantile, see Fit.profile.
         by_height = threshold is not None and math.isinf(estimate.degrees_of_freedom)
         width = (math.sqrt(2.0 * height) if by_height else quantile) * error
         if width == 0.0:  # on a bound, from which J rises with its slope
@@ -321,6 +326,7 @@ def _entry(name: str, scale: Scale, tracer: ProfileTracer) -> Profile:
     trace = tracer.trace()
     notes = trace.notes
     lowest = int(np.argmin(trace.rise))
+    # Rounding and the tolerance of minimisations are far below a thousandth of the height.
     if trace.rise[lowest] < -1e-3 * tracer.height:
         x = float(trace.x[lowest])
         best = math.exp(x) if scale == "log" else x
