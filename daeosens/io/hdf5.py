@@ -50,6 +50,7 @@ def write_array(path: Path, name: str, values: npt.ArrayLike | str) -> None:
     def put(file: Any) -> None:
         if name in file:
             old = file[name]
+            # In place where it fits: space that a deleted dataset leaves is not used again.
             if not old.is_virtual and old.shape == np.shape(data) and old.dtype == data.dtype:
                 old[...] = data
                 return
@@ -69,6 +70,7 @@ def write_vec(path: Path, name: str, vec: PETSc.Vec) -> None:
     """
     comm = vec.comm.tompi4py()
     block = block_of(vec)
+    # Serial HDF5 cannot write one file from several ranks.
     own = path if comm.size == 1 else path.with_suffix(f".rank{comm.rank:04d}{path.suffix}")
     on_every_rank(comm, lambda: write_array(own, name, read(vec).reshape(block.extent)))
     blocks = comm.gather((own.name, block))
@@ -80,6 +82,7 @@ def _write_virtual(path: Path, name: str, blocks: list[tuple[str, RowBlock]]) ->
     layout = _h5.VirtualLayout(shape=blocks[0][1].shape, dtype=np.float64)
     for file_name, block in blocks:
         if all(block.extent):
+            # Where the block of a rank lies in the whole array.
             layout[block.region] = _h5.VirtualSource(file_name, name, block.extent)
 
     def put(file: Any) -> None:
@@ -150,6 +153,7 @@ def read_vec(path: str | Path, name: str, out: PETSc.Vec) -> None:
     path = Path(path)
     comm = out.comm.tompi4py()
     block = block_of(out)
+    # The file is the same for all; each of them then reads its own region.
     on_first_rank(comm, lambda: _check_sources(path, name))
     values = on_every_rank(comm, lambda: _read_region(path, name, block.shape, block.region))
     write(out, values.ravel())
@@ -227,6 +231,7 @@ def _read_region(path: Path, name: str, shape: tuple[int, ...] | None, region: A
         return np.asarray(dataset[region], dtype=float)
 
     values = _open(path, get)
+    # NaN is also what HDF5 shows for a block that is missing.
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
         raise InputError(

@@ -91,6 +91,8 @@ def read_table(path: str | Path) -> Table:
     problems: list[str] = []
     lines = [
         (number, [cell.strip() for cell in next(csv.reader(io.StringIO(line)))])
+        # Line by line, so that an error names the line of the file; cells over several lines are
+        # none of a table of numbers.
         for number, line in enumerate(text.splitlines(), 1)
         if line.strip() and not line.lstrip().startswith("#")
     ]
@@ -101,6 +103,7 @@ def read_table(path: str | Path) -> Table:
             remedy="time,hare,lynx on the first line",
         )
     names = _header(problems, *lines[0])
+    # Known before the rows are read: a word is wrong in a column of numbers only.
     words = _words([cells for _, cells in lines[1:]], names)
     rows = [_row(problems, number, cells, names, words) for number, cells in lines[1:]]
     if problems:
@@ -117,6 +120,7 @@ def columns_by_name(table: Any) -> dict[str, Any] | None:
     """
     if isinstance(table, Mapping):
         return dict(cast("Mapping[str, Any]", table))
+    # By what they can do: pandas and its like are not imported here.
     if hasattr(table, "names") and hasattr(table, "column"):
         words: Mapping[str, Any] = getattr(table, "words", {})
         return {name: words[name] if name in words else table.column(name) for name in table.names}

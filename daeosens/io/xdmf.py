@@ -127,6 +127,7 @@ def _add_points(element: ET.Element, grid: UniformGrid, shape: tuple[int, ...]) 
     """Add a grid one point thick: every XDMF reader knows it, not every one the flat kind."""
     ET.SubElement(element, "Topology", TopologyType="3DCoRectMesh", Dimensions=_text((1, *shape)))
     geometry = ET.SubElement(element, "Geometry", GeometryType="ORIGIN_DXDYDZ")
+    # XDMF counts axes from the slowest: z, y, x, as the arrays [ny, nx] do.
     for values in ((0.0, *grid.origin[::-1]), (1.0, *grid.spacing[::-1])):
         item = ET.SubElement(geometry, "DataItem", Format="XML", Dimensions="3")
         item.text = _text(values)
@@ -154,6 +155,7 @@ def _add_slab(element: ET.Element, source: str, shape: tuple[int, ...], index: i
     size = _text((1, *shape[:2]))
     slab = ET.SubElement(element, "DataItem", ItemType="HyperSlab", Dimensions=size)
     region = ET.SubElement(slab, "DataItem", Format="XML", Dimensions="3 3")
+    # Rows: where the slab starts, its strides, how many entries it has.
     region.text = " ".join(_text(row) for row in ((0, 0, index), (1, 1, 1), (*shape[:2], 1)))
     _add_plain(slab, source, shape)
 

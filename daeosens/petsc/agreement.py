@@ -29,6 +29,7 @@ def on_every_rank(comm: MPI.Intracomm, action: Callable[[], T]) -> T:
         The first failure in rank order, of the same class; the failing rank's own exception there.
     """
     value, error = _attempt(action)
+    # Before anybody raises: after this all ranks know of every failure.
     failures = comm.allgather(describe(error))
     if error is not None:
         raise error

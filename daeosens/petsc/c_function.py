@@ -118,6 +118,7 @@ def admit_native(callback: object) -> Native | None:
         return _from_scipy(callback)
     if kind.__module__ == "_cffi_backend":
         return _from_cffi(callback)
+    # numba is not imported: what its compiled functions look like is enough.
     address: Any = getattr(callback, "address", None)
     if isinstance(address, int) and hasattr(callback, "native_name"):
         return Native(address, keeps=callback, signature=_signature_by_numba(callback))
@@ -148,6 +149,7 @@ def check_signature(native: Native, name: str, arrays: int, *, returns: bool) ->
     kind = "double" if returns else "void"
     expected = f"{kind} (double, {', '.join(['double *'] * arrays)}, void *)"
     matched = re.fullmatch(r"\s*(\w+)\s*\(([^()]*)\)\s*", native.signature.replace("const ", ""))
+    # The return type and the types of the arguments in between the brackets.
     types = [argument.replace(" ", "") for argument in matched[2].split(",")] if matched else []
     data = types[1 + arrays :]
     right = (
@@ -185,6 +187,8 @@ def _address_of(pointer: Any) -> int:
 
 def _from_scipy(callback: Any) -> Native:
     """Read the capsule that SciPy makes of whatever it was given."""
+    # A LowLevelCallable is a tuple whose own indexing is forbidden: its first entry is a capsule
+    # with function, signature and user data.
     capsule: Any = tuple[Any].__getitem__(callback, 0)
     return Native(
         _capsule_pointer(capsule, _capsule_name(capsule)) or 0,

@@ -59,7 +59,11 @@ def diagonal_runs(
     block = np.searchsorted(starts, columns, side="right") - 1
     column = columns - np.asarray(starts, dtype=int)[block]
     row = rows - inner * of_f
+    # The last key counts first: by block, then v before f, then diagonal by diagonal, then down
+    # the rows.
     order = np.lexsort((row, column - row, of_f, block))
+    # Along a diagonal without gaps the row grows with the position, so that their difference
+    # stays: a new run begins where any key changes.
     keys = np.stack([block, of_f, column - row, row - np.argsort(order)])[:, order]
     begins = np.append(True, (np.diff(keys) != 0).any(axis=0))[: order.size]
     first = np.flatnonzero(begins)

@@ -48,6 +48,8 @@ def _place(dm: Any, entry: int) -> str:
     if dm.getType() != PETSc.DM.Type.DA:
         return f"in local entry {entry}"
     corner, points = dm.getCorners()
+    # Entries of a DMDA are numbered with the unknown fastest, then x, y, z; coordinates are
+    # counted from this rank's corner.
     unknown, *inside = reversed(np.unravel_index(entry, (*reversed(points), dm.getDof())))
     point = [int(first + k) for first, k in zip(corner, inside, strict=True)]
     return f"for unknown {unknown} of point {point}"

@@ -59,6 +59,8 @@ def is_known(name: str) -> bool:
     """
     parts = name.lower().split("_")
     n_tails = len(parts) - 1 if NESTED.match(name.lower()) else 1
+    # A name behind any prefix: every tail is tried where the beginning is that of an inner
+    # solver.
     tails = ("_".join(parts[start:]) for start in range(n_tails))
     return any(tail in known_options() or EXTERNAL.match(tail) is not None for tail in tails)
 

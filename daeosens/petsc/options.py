@@ -127,9 +127,12 @@ def scoped_options(
         for layer, (_, options) in enumerate(layers)
         for name, value in options.items()
     }
+    # Asked before anything is put in: what is there now and is of no scope is the user's, and
+    # wins.
     database, not_ours = PETSc.Options(), _command_line()
     before = {name.lower() for name in database.getAll()}
     named = {prefix.lower() + name: entry for name, entry in entries.items()}
+    # What is covered now has to come back at the end, with its mark of having been read.
     outer = {name: (_inserted[name], database.used(name)) for name in named if name in _inserted}
     placed = [
         name
@@ -157,6 +160,7 @@ def scoped_options(
                 entry, was_used = outer[name]
                 _insert(name, entry)
                 if was_used:
+                    # Asking is the only way to mark an option as used.
                     database.hasName(name)
 
 
@@ -182,6 +186,7 @@ value (do not include . in it)
       expected: a value that PETSc takes here
       try: another value, or -help on the command line, which lists what PETSc takes
     """
+    # An exception of a callback inside PETSc is no refusal of an option.
     if error.__cause__ is not None or getattr(error, "ierr", 0) not in _REFUSALS:
         return None
     message = str(error).splitlines()[-1].partition("] ")[2].strip()
@@ -214,6 +219,7 @@ def unused_command_line(*, prefixes: Sequence[str] = (), final: bool = False) ->
     return sorted(
         name
         for name in _command_line() - AT_EXIT
+        # Before the end of a solve it cannot be told that late options are read by nobody.
         if not used(name) and (final or not is_late(split_prefix(name, prefixes)[1]))
     )
 

@@ -40,6 +40,7 @@ def retry(
 
 def not_finite(faults: list[str], comm: PETSc.Comm) -> NotFiniteError:
     """Return the error for a start outside the domain, with the fault of any rank.  Collective."""
+    # The fault may be on another rank than the one that has to tell it.
     messages = [text for rank_faults in comm.tompi4py().allgather(faults) for text in rank_faults]
     return NotFiniteError(
         messages[0] if messages else "the residual at the start is not finite",

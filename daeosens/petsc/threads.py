@@ -26,6 +26,7 @@ def thread_count() -> int:
     >>> thread_count() >= 1
     True
     """
+    # Ranks share the cores: threads of several would be in each other's way.
     if MPI.COMM_WORLD.size > 1 and not any(name in os.environ for name in VARIABLES):
         return 1
     return max((library.get_num_threads() for library in _libraries()), default=1)

@@ -31,6 +31,7 @@ def read(vec: PETSc.Vec) -> Array:
 
 def write(vec: PETSc.Vec, values: npt.ArrayLike) -> None:
     """Overwrite the local values [n_local]."""
+    # The kernel copies contiguous doubles; all else goes by NumPy.
     if not (isinstance(values, np.ndarray) and put_numbers(vec, values)):
         vec.getArray()[...] = values
 
@@ -44,6 +45,7 @@ def gather(vec: PETSc.Vec) -> Array:
 
 def scatter(values: npt.ArrayLike, vec: PETSc.Vec) -> PETSc.Vec:
     """Write each rank's part of the replicated ``values`` [n] into ``vec``, and return it."""
+    # Every rank has all values, and keeps its part.
     start, end = vec.getOwnershipRange()
     write(vec, np.asarray(values, dtype=float)[start:end])
     return vec
@@ -61,6 +63,7 @@ def largest(vec: PETSc.Vec) -> float:
     PETSc's own infinity norm may lose the NaN of another rank, because MPI's maximum may.
     """
     local = float(np.abs(read(vec)).max(initial=0.0))
+    # NaN does not compare: infinity goes through a maximum.
     local = math.inf if math.isnan(local) else local
     return local if vec.comm.size == 1 else vec.comm.tompi4py().allreduce(local, MPI.MAX)
 

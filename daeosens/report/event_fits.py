@@ -140,6 +140,8 @@ def _draw_region(
     center, matrix = estimate.estimate[chosen], estimate.matrix[np.ix_(chosen, chosen)]
     sizes, directions = np.linalg.eigh(matrix)
     reach = math.sqrt(-2.0 * math.log1p(-level))  # chi-square with two degrees of freedom
+    # Half axes are reach times the root of the eigenvalues; matplotlib wants whole ones, and the
+    # angle of the first.
     region = Ellipse(
         (float(center[0]), float(center[1])),
         *(2.0 * reach * np.sqrt(sizes)).tolist(),
@@ -150,6 +152,7 @@ def _draw_region(
         label=f"both, {100 * level:g} %",
     )
     axes.add_patch(region)
+    # Each parameter by itself: a narrower interval than the shadow of the ellipse.
     half = estimate.quantile(level) * np.sqrt(np.diag(matrix))
     bars: Any = {"color": COLORS[0], "capsize": 3, "label": f"each, {100 * level:g} %"}
     axes.errorbar(*center, half[1], half[0], "o", **bars)

@@ -123,6 +123,7 @@ def profiles_figure(
         for axes, entry in zip(grid.flat, entries, strict=False):
             _draw_profile(axes, entry)
             axes.set_xlabel(known.get(entry.name, entry.name))
+        # Places that are left over in the last row.
         for axes in list(grid.flat)[len(entries) :]:
             axes.remove()
         for line in grid:
@@ -227,9 +228,11 @@ def _draw_profile(axes: Any, entry: Profile) -> None:
     height = entry.threshold
     color = COLORS[0]
     lower, upper = entry.interval
+    # Points far above the threshold would press the rest together.
     shown = entry.rise <= 1.6 * height
     left, right = _window(entry)
     axes.axhline(height, color=THRESHOLD_COLOR, linewidth=1.0, label="{percent} threshold")
+    # Evenly in the scale of the optimiser, in which the quadratic is one.
     scaled = np.linspace(*_in_scale(entry, left, right), POINTS)
     quadratic = height * ((scaled - entry.estimate) / entry.half_width) ** 2
     curve = np.exp(scaled) if entry.scale == "log" else scaled
@@ -257,6 +260,7 @@ def _window(entry: Profile) -> tuple[float, float]:
     near = entry.x[entry.rise <= 1.6 * entry.threshold]
     reach = 1.25 * entry.half_width
     low, high = min(near.min(), entry.estimate - reach), max(near.max(), entry.estimate + reach)
+    # A side that is open, or nearly so, must not make the other invisible.
     low = max(low, entry.estimate - 3.0 * entry.half_width)
     high = min(high, entry.estimate + 3.0 * entry.half_width)
     return (math.exp(low), math.exp(high)) if entry.scale == "log" else (float(low), float(high))
@@ -269,6 +273,7 @@ def _in_scale(entry: Profile, left: float, right: float) -> tuple[float, float]:
 def _smooth(entry: Profile, scaled: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Interpolate in the signed root of the rise, which is close to a straight line."""
     x, first = np.unique(entry.x, return_index=True)
+    # Without overshoot between points (PCHIP), squared again at the end.
     roots = (np.sign(entry.x - entry.estimate) * np.sqrt(np.maximum(entry.rise, 0.0)))[first]
     if len(x) < 2:
         return np.full_like(scaled, np.nan)

@@ -102,6 +102,8 @@ def pieces(length: int, events: Sequence[int]) -> list[slice]:
     >>> pieces(6, [2])
     [slice(0, 3, None), slice(3, 6, None)]
     """
+    # A run has both states of an event, one after the other: the piece before ends with the first
+    # of them.
     ends = [*(step + 1 for step in events), length]
     starts = [0, *ends[:-1]]
     if any(end <= start for start, end in zip(starts, ends, strict=True)):
@@ -211,6 +213,7 @@ def plane_figure(
         halves: Any = figure.subfigures(1, 2, width_ratios=(1.0, 1.05))
         plane: Any = halves[0].subplots()
         for part, mode in zip(parts, curve.modes, strict=True):
+            # One entry in the legend for each mode.
             first = mode not in [line.get_label() for line in plane.get_lines()]
             color = COLORS[known.index(mode) % len(COLORS)]
             plane.plot(*positions[part].T, color=color, label=mode if first else "_")
@@ -275,6 +278,7 @@ def _draw_pieces(
         (line,) = axes.plot(times[part], values[part], **look)
     if series.style == "plain":
         marker = MARKERS[number % len(MARKERS)]
+        # Open before the jump, filled after it, as limits from the left and the right are drawn.
         for offset, face in ((0, "white"), (1, color)):
             states = np.array(series.events, dtype=int) + offset
             (marks,) = axes.plot(times[states], values[states], marker, color=color, zorder=4)
@@ -284,6 +288,7 @@ def _draw_pieces(
 
 def _draw_surfaces(axes: Any, surfaces: Sequence[Surface]) -> None:
     """Add lines through the whole picture without changing its limits, each with its name."""
+    # Lines reach through the picture, and would otherwise stretch it.
     limits: Any = axes.axis()
     left, right, bottom, top = (float(limit) for limit in limits)
     for k, surface in enumerate(surfaces):

@@ -46,6 +46,7 @@ def stretches(report: Branches, end: float) -> list[Stretch]:
     """
     starts = [t for t, _ in report.active]
     stretches: list[Stretch] = []
+    # One optimiser is the lowest from one jump to the next, or to the end.
     for (start, number), last in zip(report.active, [*starts[1:], end], strict=True):
         branch = report[number]
         t = branch.times
@@ -143,6 +144,7 @@ def landscape(run: Trajectory, model: DAEOModel, points: int = 240) -> tuple[Arr
     grid: Array = np.linspace(first, last, points)  # steps are of many sizes
     x = np.stack([np.interp(grid, run.times, run.u[:, k]) for k in range(model.n_x)], axis=1)
     y: Array = np.linspace(float(model.box[0, 0]), float(model.box[0, 1]), points)
+    # All pairs of y and t in one call; reshaped, rows are y and columns t.
     number, places = np.tile(np.arange(points), points), np.repeat(y, points)[:, None]
     values = model.values(grid[number], x[number], places, np.asarray(run.p))
     values = values.reshape(points, points)
@@ -151,6 +153,7 @@ def landscape(run: Trajectory, model: DAEOModel, points: int = 240) -> tuple[Arr
 
 def _draw_landscape(figure: Any, axes: Any, run: Trajectory, model: DAEOModel, points: int) -> None:
     t, y, values = landscape(run, model, points)
+    # The root spreads the low values, among which the optimisers lie.
     norm = PowerNorm(0.5, vmin=0.0, vmax=float(np.quantile(values, DEEP)) or 1.0)
     mesh = axes.pcolormesh(
         t, y, values, norm=norm, cmap="GnBu_r", shading="nearest", rasterized=True, gid="landscape"

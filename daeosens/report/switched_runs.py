@@ -134,6 +134,7 @@ def switching_figure(
     names = [
         name for row in rows for name in (*(course.name for course in row.courses), *row.levels)
     ]
+    # One name, one colour in all axes, in the order in which names come.
     colors = {
         name: COLORS[k % len(COLORS)] for k, name in enumerate(dict.fromkeys(filter(None, names)))
     }
@@ -154,6 +155,7 @@ def switching_figure(
         column[-1, 0].set(xlabel=time_label)
         handles: dict[str, Any] = {}
         for axes in column[:, 0]:
+            # By name: what several axes show stands in the legend once.
             lines, names = axes.get_legend_handles_labels()
             handles |= dict(zip(names, lines, strict=True))
         if handles:
@@ -194,9 +196,11 @@ def tangents_figure(path: Path, panels: Sequence[TangentsPanel]) -> Path:
                 axes.plot(curve.x, curve.y, color=COLORS[k], label=curve.name)
                 if curve.mark is not None:
                     axes.axvline(curve.mark, color=COLORS[k], linestyle=":")
+            # An empty line, so that the legend has one grey entry for the marks of all colours.
             if panel.mark_label:
                 axes.plot([], [], ":", color="0.3", label=panel.mark_label)
             left, right = axes.get_xlim()
+            # Tangents of one width in the picture, whatever the slope.
             ends = REACH * (right - left) * np.array([-1.0, 1.0])
             for curve in panel.curves:
                 points: Any = (curve.at, curve.values, curve.slopes)

@@ -107,6 +107,7 @@ def check(
         tolerance=tolerance,
     )
     bench = CheckPoint(problem, t, u0, p, udot, seed=seed, tolerance=tolerance)
+    # The equations of a problem with modes are those of its modes: there are no others.
     if problem.modes:
         for name, mode in problem.modes.items():
             check_equations(bench.titled(f'mode "{name}"', mode))
@@ -151,6 +152,8 @@ def _check_initial_state(bench: CheckPoint, control: Parameters) -> None:
     def product(w: PETSc.Vec, out: PETSc.Vec) -> None:
         scatter(start.transposed(problem, bench.p, w), out)
 
+    # eta_p dp by differences; the transposed product is judged by (eta_p^T w, dp) = (w, eta_p
+    # dp).
     moves, expected = bench.expected(bench.p_vec, lambda x: bench.fill(call, gather(x)))
     bench.judge_transpose(name, "callback", moves, expected, product)
     if isinstance(by_p, Products):

@@ -31,6 +31,8 @@ def check_objective(bench: CheckPoint, objective: Objective) -> None:
         return
     cost = objective.lower(bench.problem, bench.t)
     points, densities = [seen for *_, seen in cost.points], [seen for _, seen in cost.densities]
+    # Sums of squares are made here of the observation, so that its Jacobians are what can be
+    # wrong.
     if isinstance(objective, LeastSquares):
         if callable(objective.observe):
             _observation(bench, objective)
@@ -44,6 +46,8 @@ def check_objective(bench: CheckPoint, objective: Objective) -> None:
     if isinstance(objective, Prior):
         _gradient_p(bench, "prior", "library", points[0])
         return
+    # A cost at a fixed time needs no derivative in time, unless an event may end the run;
+    # densities are differentiated in time where steps move.
     for scalar in points:
         _check_scalar(bench, scalar, in_time=bool(bench.problem.events))
     for scalar in densities:
@@ -108,6 +112,7 @@ def _gradient(
         gradient = x.duplicate()
         gradient.zeroEntries()
         add(gradient)
+        # A gradient is one row: dJ along each direction.
         return np.array([[dot(gradient, move) for move in moves]])
 
     bench.judge(name, source, expected, callback, components(moves))
@@ -120,6 +125,7 @@ def _slope(bench: CheckPoint, name: str, source: str, scalar: Scalar) -> None:
         return np.array([scalar.value(number(x), u, p)])
 
     def callback() -> Array:
+        # The only direction is the time, of its typical size.
         return np.array([[number(moves[0]) * scalar.value_t(t, u, p)]])
 
     moves, expected = bench.expected(bench.t_vec, value, TIME_LEVELS)

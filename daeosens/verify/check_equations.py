@@ -69,6 +69,7 @@ def _matrix(
     def transposed(w: PETSc.Vec, out: PETSc.Vec) -> None:
         _filled(derivative, point).multTranspose(w, out)
 
+    # A matrix transposes itself; of products both are given, and either may be wrong by itself.
     if derivative.assembled:
         bench.judge_matrix(name, source, moves, expected, callback)
     else:
@@ -84,6 +85,7 @@ def _time_derivative(
     function: Function,
 ) -> None:
     moves, expected = bench.expected(bench.t_vec, function, TIME_LEVELS)
+    # The direction is a typical size of t, not 1.
     scale = number(moves[0])
 
     def callback() -> Array:
@@ -100,6 +102,7 @@ def _mass_p(bench: CheckPoint) -> None:
 
     def product(x: PETSc.Vec) -> Array:
         def fill(out: PETSc.Vec) -> None:
+            # M(p) v with v = udot held.
             problem.add_udot_product(1.0, t, u, udot, bench.see_p(x), udot, out)
 
         return bench.fill(fill)

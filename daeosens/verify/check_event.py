@@ -27,6 +27,7 @@ def check_event(bench: CheckPoint, event: Event) -> None:
     reset = lower_reset(problem, event)
     if reset is not None:
         inside = bench.titled(f'event "{event.name}"', reset)
+        # A reset is checked like a right-hand side u+ = a(t, u, p) of its own.
         if _has_value(inside, RESET.value, lambda: inside.fill(reset.rhs, t, u, p)):
             check_equations(inside, RESET)
     for _, value in lower_changes(problem, event):

@@ -29,6 +29,7 @@ WEIGHTS = 17
 
 def check_equation_hessians(bench: CheckPoint, keywords: Keywords) -> None:
     """Check the user's second derivatives of w^T f or w^T F, argument by argument."""
+    # One random w sees every component of f: a wrong one would have to be orthogonal to it.
     w = random_numbers(bench.problem.state, seed=WEIGHTS)
     if bench.source(keywords.hessian) in GIVEN:
         _equation_hessian(bench, keywords.hessian, w)
@@ -44,6 +45,8 @@ def check_scalar_hessians(bench: CheckPoint, scalar: Callback) -> None:
     variables = {"du": bench.u, "dp": bench.p_vec}
     point = (t, bench.u, bench.p)
 
+    # The Hessian is checked against differences of the first derivatives, which have rows of
+    # their own: so a wrong second derivative is told from a wrong first one.
     def gradient(x: Variables) -> Array:
         by_u, by_p = _zeros([bench.u, bench.p_vec])
         scalar.add_u(1.0, t, x["du"], bench.see_p(x["dp"]), by_u)
@@ -61,6 +64,8 @@ def check_scalar_hessians(bench: CheckPoint, scalar: Callback) -> None:
         _judge(bench, name, origin, variables, gradient, _column(bench, hessian, variables))
     if supplied.hessian_t is not None and supplied.t != AUTONOMOUS:
         name, origin = scalar.name(keywords.hessian_t), bench.origin(supplied.hessian_t)
+        # The row of the time, (psi_tu, psi_tp, psi_tt), is the derivative of psi_t along each
+        # argument.
         column = _time_column(lambda outs: scalar.time_hessian(point, outs), variables)
         _judge(bench, name, origin, {**variables, "dt": bench.t_vec}, slope, column)
 
@@ -101,6 +106,8 @@ def _equation_hessian(bench: CheckPoint, name: str, w: PETSc.Vec) -> None:
     if problem.form == "residual":
         assert problem.residual_udot is not None
         variables = {"du": u, "dudot": udot, "dp": bench.p_vec}
+        # w^T F has first derivatives in u, udot and p; the products with w are stacked in that
+        # order, and so are those of the Hessian.
         first = [problem.residual_u, problem.residual_udot, problem.residual_p]
         hessian = of_residual
 
@@ -153,6 +160,7 @@ def _mass_hessian(bench: CheckPoint, w: PETSc.Vec) -> None:
 
     def products(x: Variables) -> Array:
         v, p = x["dv"], bench.see_p(x["dp"])
+        # Of w^T M(p) v: M^T w in v, (M_p v)^T w in p.
         by_v = problem.create_state()
         problem.add_udot_product(1.0, t, u, v, p, w, by_v, transpose=True)
         by_p = _transposed(mass_p, (t, p, v), w, bench.p_vec)
@@ -174,6 +182,7 @@ def _judge(
     column: Callable[[str, PETSc.Vec], Array],
 ) -> None:
     """Add a row for each argument: ``column(argument, move)`` is the derivative of ``first``."""
+    # One argument at a time, so that the row that is wrong tells which block of the Hessian is.
     for argument, variable in variables.items():
         if variable.size == 0:
             continue
@@ -194,6 +203,7 @@ def _column(
 
     def column(argument: str, move: PETSc.Vec) -> Array:
         zeros = dict(zip(variables, _zeros(variables.values()), strict=True))
+        # A direction that is zero in all other arguments gives one column of blocks.
         *states, dp = {**zeros, argument: move}.values()
         outs = _zeros(variables.values())
         hessian((*states, bench.see_p(dp)), tuple(outs))
@@ -229,6 +239,7 @@ def _zeros(like: Sequence[PETSc.Vec] | Any) -> list[PETSc.Vec]:
 def _transposed(
     derivative: Derivative, point: tuple[Any, ...], w: PETSc.Vec, like: PETSc.Vec
 ) -> PETSc.Vec:
+    # As sweeps take it: assembled or by products, transposed by PETSc.
     matrix = derivative.create(*point)
     derivative.fill(*point, matrix)
     out = like.duplicate()

@@ -77,6 +77,7 @@ class CheckPoint:
         if not problem.field_parameter:
             self.p_vec = scatter(self.p, problem.create_parameters())
         if udot is None:
+            # Any rate will do: derivatives of F are compared where F itself need not be zero.
             self.udot = random_direction(self.u, seed + 1000)
         else:
             self.udot = problem.admit_state(udot, "udot")
@@ -141,6 +142,8 @@ class CheckPoint:
 
             return sample
 
+        # Few components are moved one by one, so that a wrong entry can be named; many along
+        # random directions, in which no entry hides.
         moves = directions(x, self._seed)
         return moves, [difference(along(move), self.comm, levels) for move in moves]
 
@@ -157,6 +160,7 @@ class CheckPoint:
             comparison = compare(callback(), expected, self._tolerance, self.comm, describe)
         except (DaeosensError, PETSc.Error) as error:
             cause = _cause(error)
+            # A derivative that nobody gave is no wrong one.
             if isinstance(cause, UnsupportedError):
                 self.add(name, "", math.nan, "not supplied")
             else:
@@ -239,6 +243,7 @@ class CheckPoint:
         ``product(w, out)`` fills ``out`` with A^T w.
         """
         weights = self._weights(expected)
+        # Errors of differences add up in absolute value in the products.
         sizes = [weight.copy() for weight in weights]
         for size in sizes:
             size.abs()
@@ -262,6 +267,7 @@ class CheckPoint:
             for weight in weights:
                 out = moves[0].duplicate()
                 product(weight, out)
+                # Row k holds (A^T w_k, v_j), to be compared with (w_k, A v_j).
                 rows.append([dot(out, move) for move in moves])
             return np.array(rows)
 
@@ -290,6 +296,8 @@ def number(x: PETSc.Vec) -> float:
 
 def _cause(error: BaseException) -> BaseException:
     """Return what went wrong in a callback: what it raised inside PETSc is PETSc's cause."""
+    # PETSc hides what a callback raised behind its own error; anything that is not ours goes
+    # through.
     cause = error.__cause__ if isinstance(error, PETSc.Error) else error
     if not isinstance(cause, DaeosensError):
         raise error

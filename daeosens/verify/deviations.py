@@ -23,6 +23,8 @@ def entries(moves: Sequence[PETSc.Vec], first_row: int = 0) -> Words:
         row += first_row
         if sizes is None:
             return f"row {row}: {computed:.6g} instead of {expected:.6g} (random direction)"
+        # A direction is a unit vector times the size of its component: back to the entry that the
+        # user has written.
         computed, expected = computed / sizes[column], expected / sizes[column]
         return f"entry [{row}, {column}] is {computed:.6g} instead of {expected:.6g}"
 

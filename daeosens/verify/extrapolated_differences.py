@@ -72,6 +72,8 @@ def random_numbers(like: PETSc.Vec, seed: int) -> PETSc.Vec:
     grid: Any = like.getDM()
     natural: Any = grid.createNaturalVec() if isinstance(grid, PETSc.DMDA) and grid else out
     start, end = natural.getOwnershipRange()
+    # Each rank goes to its own place in one stream, so that the numbers do not depend on how many
+    # ranks there are.
     stream = np.random.PCG64(seed)
     stream.advance(start)
     write(natural, 2.0 * np.random.Generator(stream).random(end - start) - 1.0)
@@ -137,12 +139,17 @@ def difference(function: Callable[[float], Array], comm: PETSc.Comm, levels: int
             above = []
             continue
         size = np.maximum(size, np.maximum(np.abs(pair[0]), np.abs(pair[1])))
+        # What rounding of the two values makes of the quotient.
         noise = 4.0 * sys.float_info.epsilon * size / h
+        # First column: central differences, whose error is a series in h^2.
         row = [(pair[0] - pair[1]) / (2.0 * h)]
         for column in range(min(len(above), HIGHEST_COLUMN)):
+            # Richardson: halving h divides h^2, h^4, ... by 4, 16, ...
             factor = 4.0 ** (column + 1)
             row.append((factor * row[column] - above[column]) / (factor - 1.0))
             change = np.maximum(np.abs(row[-1] - row[column]), np.abs(row[-1] - above[column]))
+            # Extrapolation errs by about the change that it makes, until that is lost in
+            # rounding.
             better = change + noise < error
             best = np.where(better, row[-1], best)
             error = np.where(better, change + noise, error)
@@ -159,6 +166,7 @@ def _pair(
             ahead, behind = function(h), function(-h)
     except SolveError:
         return None
+    # All ranks decide alike, or they would part in later collective calls.
     finite = bool(np.isfinite(ahead).all() and np.isfinite(behind).all())
     return (ahead, behind) if all(comm.tompi4py().allgather(finite)) else None
 
@@ -226,12 +234,17 @@ def compare(
     sizes = np.where(known, np.abs(values), 0.0)
     rows = sizes.max(axis=1, initial=0.0)[:, None]
     floor = 1e-8 * max(ranks.allgather(float(rows.max(initial=0.0)))) + sys.float_info.min
+    # Deviations within ten times the doubt about the differences prove nothing.
     with np.errstate(invalid="ignore", over="ignore"):
         deviation = np.where(np.isfinite(computed), np.abs(computed - values), np.inf)
         deviation = np.where(known, deviation, 0.0)
+        # A small entry of a row is computed from numbers of the size of the largest one, hence
+        # the thousandth.
         relative = deviation / (sizes + 1e-3 * rows + floor)
         large, explained = relative > tolerance, deviation <= 10.0 * doubt
         usual = float((deviation / (rows + floor)).max(initial=0.0))
+    # Doubt that rounding explains is usual for small entries; doubt far beyond it means a kink or
+    # noise in the function.
     unclear = bool((~known | (large & explained & (doubt > 100.0 * rounding))).any())
     wrong = large & ~explained
     worst, words = -1.0, ""

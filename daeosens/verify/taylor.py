@@ -114,6 +114,8 @@ def taylor(
     if hessian:
         curvature = dot(_hessian_product(functional)(x, direction), direction)
 
+    # With the steps of x held, J(x + eps d) is the smooth function that the derivatives belong
+    # to.
     neighbours = functional.repeated(x) if isinstance(functional, HasRepeated) else functional
     jumps = neighbours is None
     neighbours = neighbours or functional
@@ -124,14 +126,18 @@ def taylor(
         moved.destroy()
         return result
 
+    # So close that the function is a straight line to rounding: what is left of its differences
+    # is noise.
     spacing = 1e-6 * float(steps[:6][-1])
     noise = _noise([value, *(along(spacing * k) for k in range(1, 5))])
     noise = max(noise, _rounding(x, gradient))
     columns: list[list[float]] = []
     for eps in map(float, steps):
+        # Remainders of order 1, 2 and, with the Hessian, 3.
         change = along(eps) - value
         rest = change - eps * derivative
         columns.append([change, rest, rest - 0.5 * eps**2 * curvature][: 3 if hessian else 2])
+        # Two in a row, as one may be small by chance where the remainder changes its sign.
         sunk = [abs(column[-1]) <= NOISY * noise for column in columns[-2:]]
         if epsilons is None and sunk == [True, True]:
             break
@@ -168,6 +174,7 @@ def duality(trajectory: Trajectory, objective: Objective, seed: int = 0) -> floa
     agree(problem.comm, "duality", seed=seed)
     gradient = adjoint(trajectory, objective)
     du0 = random_direction(trajectory.stored[0], seed)
+    # (lam_0, du0) + (mu, dp) = dJ, in which a factor, a sign or a missing term would show.
     parts = [dot(gradient.u0_vec, du0)]
     dp = None
     if problem.n_parameters:
