@@ -21,7 +21,7 @@ from daeosens.derivatives.engines.compiled.tangent import (
     check_directions,
 )
 from daeosens.derivatives.engines.request import lowered_on
-from daeosens.derivatives.looks.look import look
+from daeosens.derivatives.looks.look import look, look_at_products
 from daeosens.derivatives.solver_error import solver_error
 from daeosens.derivatives.sweeps.second_order import FirstOrderMemory, SecondOrderSweep
 from daeosens.methods.remainders import remainders
@@ -201,7 +201,8 @@ def hessian_sweep(
     require_objective(objective)
     cost = lowered_on(trajectory, objective)
     memory = Memory() if memory is None else memory
-    if memory.value is None:  # the first product with this Hessian
+    first = memory.value is None  # product with this Hessian
+    if memory.value is None:
         look(trajectory, [cost], second=True)
         memory.value = evaluate_cost(trajectory, cost)
     problem = trajectory.problem
@@ -214,6 +215,18 @@ def hessian_sweep(
     error = solver_error(trajectory, left.total)
     told = problem.differences
     gradient = Gradient(memory.value, lam, mu, chosen, shared(problem, mu), error, told)
-    return [
+    products = [
         HessianProduct(gradient, *dot, chosen, error, shared(problem, dot[1]), told) for dot in dots
     ]
+    if first:
+        look_at_products(
+            trajectory,
+            objective,
+            _parts(products),
+            lambda run: _parts(hessian_sweep(run, objective, directions, engine=engine)),
+        )
+    return products
+
+
+def _parts(products: Sequence[HessianProduct]) -> list[tuple[Array, Array]]:
+    return [(product.u0, product.p) for product in products]

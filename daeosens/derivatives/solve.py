@@ -16,10 +16,9 @@ from daeosens.petsc.vectors import Array
 from daeosens.problem.callback_guard import QUIET, unwrapped
 from daeosens.problem.problem import PossiblyNamed, Problem
 from daeosens.timestepping.delayed_run import run_delayed
-from daeosens.timestepping.dense_output import states_inside
 from daeosens.timestepping.events.event_loop import run_through_events
 from daeosens.timestepping.method_choice import AUTO, by_form, run_chosen
-from daeosens.timestepping.runner import integrate
+from daeosens.timestepping.smooth_run import smooth_run
 from daeosens.timestepping.stepping import Stepping, pinned_times, refuse_reserved
 from daeosens.timestepping.thinning import checkpointed, staying
 from daeosens.timestepping.trajectory.schedule import Checkpoints
@@ -209,22 +208,7 @@ def _taken(
     if not problem.smooth:
         run = run_through_events(problem, state, parameters, stepping, pinned, record, stay)
         return run if checkpoints is None else checkpointed(run, checkpoints)
-    run = integrate(problem, state, parameters, stepping, pinned, record, stay)
-    run.times.setflags(write=False)  # what sweeps follow
-    run.sizes.setflags(write=False)
-    trajectory = Trajectory(
-        problem,
-        parameters,
-        stepping,
-        run.times,
-        run.sizes,
-        run.states,
-        run.effort,
-        record,
-        run.kept,
-        recording=run.recording,
-        inside=states_inside,
-    )
+    trajectory = smooth_run(problem, state, parameters, stepping, record, pinned, stay)
     return trajectory if checkpoints is None else checkpointed(trajectory, checkpoints)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from petsc4py import PETSc
 
-from daeosens.derivatives.discretization_error import difference, richardson
+from daeosens.derivatives.halved import difference, richardson
 from daeosens.errors import InputError
 from daeosens.petsc.vectors import Array, norm
 

@@ -13,9 +13,9 @@ from petsc4py import PETSc
 
 from daeosens.costs.objective import Objective, require_objective
 from daeosens.derivatives.adjoint import Gradient, adjoint, evaluate, shared
-from daeosens.derivatives.discretization_error import halved, repeated
 from daeosens.derivatives.engines.arrays.hessian import DIRECTIONS
 from daeosens.derivatives.engines.choice import Engine, Sweep, check_engine, choose_sweep
+from daeosens.derivatives.halved import halved, repeated
 from daeosens.derivatives.hessian import HessianProduct, Memory, hessian_sweep
 from daeosens.derivatives.looks.look import note_that_start_follows
 from daeosens.derivatives.preflight import evaluate_second_derivatives

@@ -14,7 +14,7 @@ from petsc4py import PETSc
 from scipy.integrate import solve_ivp
 
 import daeosens as ds
-from daeosens.derivatives.discretization_error import halved
+from daeosens.derivatives.halved import halved
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,14 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from daeosens.costs.cost import Cost
+from daeosens.costs.objective import Objective
 from daeosens.derivatives.looks.kinks import warn_of_jumps, warn_of_kinks, warn_of_running_kinks
 from daeosens.derivatives.looks.kinks_at_points import warn_on_kinks
+from daeosens.derivatives.looks.products import (
+    Products,
+    concerns_products,
+    warn_of_unresolved_products,
+)
 from daeosens.derivatives.looks.resolution import warn_of_unresolved
 from daeosens.derivatives.looks.running_costs import warn_of_running_costs
 from daeosens.derivatives.looks.seen import Seen
@@ -109,6 +115,23 @@ def look(trajectory: Trajectory, costs: Sequence[Cost] = (), *, second: bool = F
                 item.take(trajectory, costs, seen)
     if costs and not second:
         _look_at_costs(trajectory, costs, seen)
+
+
+def look_at_products(
+    trajectory: Trajectory,
+    objective: Objective,
+    products: Products,
+    again: Callable[[Trajectory], Products],
+) -> None:
+    """Look at the first products with a Hessian, if it is time to, and warn of what is seen.
+
+    As long as three of them.  ``again`` returns the products along another run.
+    """
+    seen = _SEEN.of(trajectory.problem)
+    if concerns_products(trajectory, seen):
+        seen.uses[look_at_products] = use = seen.uses.get(look_at_products, 0) + 1
+        if is_due(use) or seen.products_unresolved:
+            warn_of_unresolved_products(trajectory, objective, products, again, seen)
 
 
 def note_that_start_follows(problem: Problem) -> None:

@@ -19,6 +19,8 @@ class Seen:
         Whether the equations have jumped there: then no error of steps is known.
     unresolved : bool
         Whether the steps of the last run that was looked at did not resolve derivatives.
+    products_unresolved : bool
+        The same of the last products with a Hessian that were looked at.
     start_follows : bool
         Whether the start's own derivative in the parameters is added to gradients.
     """
@@ -27,4 +29,5 @@ class Seen:
     branches_change: bool = False
     equations_jump: bool = False
     unresolved: bool = False
+    products_unresolved: bool = False
     start_follows: bool = False

@@ -19,7 +19,7 @@ from petsc4py import PETSc
 from daeosens.costs.least_squares import LeastSquares
 from daeosens.costs.objective import Objective
 from daeosens.derivatives.adjoint import Gradient, adjoint, shared
-from daeosens.derivatives.discretization_error import halved
+from daeosens.derivatives.halved import halved
 from daeosens.derivatives.residual_jacobian import residual, residual_adjoint, residual_tangent
 from daeosens.errors import SolveError
 from daeosens.functional.joint import Joint

@@ -1,0 +1,91 @@
+"""Whether adaptive steps, which follow the states, resolve a Hessian product as well.
+
+Second derivatives satisfy equations of their own, in which perturbations of perturbations grow:
+steps that resolve states and first derivatives may leave them wrong by several per cent.  They have
+no embedded error estimate, so the run is taken once more with each step halved.
+
+Source
+------
+docs/mathematics.md, section 6; Richardson's extrapolation of the steps that were taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from daeosens.costs.objective import Objective
+from daeosens.derivatives.halved import halved, richardson
+from daeosens.derivatives.looks.resolution import LEAST, MANY, WRONG
+from daeosens.derivatives.looks.seen import Seen
+from daeosens.errors import DiscretizationWarning, SolveError, warn
+from daeosens.petsc.vectors import Array
+from daeosens.timestepping.smooth_run import smooth_run
+from daeosens.timestepping.stepping import pinned_times
+from daeosens.timestepping.trajectory.trajectory import Trajectory
+
+LARGE = 500
+"""So many unknowns, or more, are too many for a look that takes as long as a few products."""
+
+Products = Sequence[tuple[Array, Array]]
+"""The parts of each product in the initial state [n] and the parameters [m]."""
+
+
+def concerns_products(trajectory: Trajectory, seen: Seen) -> bool:
+    """Return whether a run may resolve its states alone, and could be taken again quickly.
+
+    Where branches of the equations change, that is told (``kinks``), and shows here as well.
+    """
+    problem = trajectory.problem
+    return (
+        trajectory.stepping.adaptive
+        and trajectory.stepping.control == "states"
+        and trajectory.stepping.cut
+        and problem.smooth
+        and problem.comm.size == 1
+        and problem.delays is None
+        and problem.size < LARGE
+        and not (trajectory.thinned or seen.branches_change or seen.equations_jump)
+    )
+
+
+def warn_of_unresolved_products(
+    trajectory: Trajectory,
+    objective: Objective,
+    products: Products,
+    again: Callable[[Trajectory], Products],
+    seen: Seen,
+) -> None:
+    """Warn where products with a Hessian change much when all steps are halved.
+
+    ``again`` returns them along another run.
+    """
+    problem, steps = trajectory.problem, halved(trajectory)
+    start, p = trajectory.stored[0].copy(), trajectory.p
+    pinned = pinned_times(steps, objective.times, problem.breakpoints)
+    try:
+        finer = smooth_run(problem, start, p, steps, "states", pinned)
+        better = again(finer)
+    except SolveError:  # of steps that are taken as they are: there is no estimate then
+        return
+    # changes of a cost for relative changes of what it depends on: those have one unit
+    sizes = np.abs(np.concatenate([trajectory.u[0], np.asarray(p)]))
+    factor, error = richardson(trajectory.stepping.resolved_method.order), 0.0
+    for product, other in zip(products, better, strict=True):
+        finest = np.concatenate(other)
+        scaled = np.abs(finest) * sizes
+        missing = factor * np.abs(np.concatenate(product) - finest) * sizes
+        if scaled.max(initial=0.0) > 0.0:
+            error = max(error, float((missing / np.maximum(scaled, LEAST * scaled.max())).max()))
+    rtol, _ = trajectory.stepping.tolerances
+    seen.products_unresolved = error > max(WRONG, MANY * rtol)
+    if seen.products_unresolved:
+        size = f"{100.0 * error:.2g} %" if error < 1.0 else "as much as their size"
+        warn(
+            f"the steps follow the states, and entries of a product with the Hessian are wrong by "
+            f"about {size}: second derivatives change faster than the states in this run\n"
+            "  try: a much smaller rtol with a method of high order, rk8vr or esdirk6; "
+            "derivative_error(run, objective, du0, dp) tells what is reached",
+            DiscretizationWarning,
+        )

@@ -1,0 +1,71 @@
+"""Hessian products of adaptive runs that resolve their states alone are told of."""
+
+import re
+import warnings
+
+import numpy as np
+
+import daeosens as ds
+from daeosens.errors import DiscretizationWarning
+
+START = [1.0, 3.0, -2.0, -1.0, 1.0, -1.0, *[0.0] * 6]
+MASSES = np.array([3.0, 4.0, 5.0])
+
+
+def bodies(t, u, p):
+    """Three bodies in the plane that start at rest (Burrau)."""
+    places = u[:6].reshape(3, 2)
+    rates = []
+    for i in range(3):
+        rate = 0.0 * places[0]
+        for j in range(3):
+            if j != i:
+                away = places[j] - places[i]
+                rate = rate + p[j] * away / (away @ away) ** 1.5
+        rates.append(rate)
+    return np.concatenate([u[6:], *rates])
+
+
+def product(model, **stepping):
+    """Return p times the Hessian of a coordinate in p times a direction, and what was told."""
+    run = ds.solve(model, START, MASSES, ds.Stepping((0.0, 3.0), **stepping))
+    cost = ds.Terminal(lambda t, u, p: u[0])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", DiscretizationWarning)
+        of_p = ds.hessian_product(run, cost, dp=[1.0, 0.0, 0.0]).p
+    return MASSES * of_p, [str(item.message) for item in caught]
+
+
+def of_products(messages):
+    """Return the errors that are told of products with the Hessian."""
+    pattern = r"entries of a product with the Hessian are wrong by about ([0-9.]+) %"
+    found = [re.search(pattern, message) for message in messages]
+    return [0.01 * float(match.group(1)) for match in found if match]
+
+
+def test_products_of_runs_that_resolve_states_alone_are_told():
+    """The error that is told is that of the entries, to a factor of three."""
+    exact, told = product(ds.trace(bodies, 12, 3), method="rk8vr", rtol=1e-13, atol=1e-15)
+    assert not of_products(told)
+    rough, told = product(ds.trace(bodies, 12, 3), rtol=1e-8)
+    (error,) = of_products(told)
+    sizes = np.maximum(np.abs(exact), 0.01 * np.abs(exact).max())
+    true = np.max(np.abs(rough - exact) / sizes)
+    assert true > 1e-2
+    assert true / 3.0 < error < 3.0 * true
+
+
+def test_what_is_resolved_is_not_told():
+    model = ds.ODE(lambda t, u, p: np.array([u[1], -p[0] * np.sin(u[0]) - p[1] * u[1]]), 2, 2)
+    run = ds.solve(model, [1.0, 0.0], [1.5, 0.7], ds.Stepping((0.0, 10.0), rtol=1e-6))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ds.hessian_product(run, ds.Terminal(lambda t, u, p: u[0]), dp=[1.0, 0.5])
+
+
+def test_where_products_were_unresolved_later_runs_are_looked_at_too():
+    model = ds.trace(bodies, 12, 3)
+    for _ in range(3):  # the first is, the 8th would be
+        assert of_products(product(model, rtol=1e-8)[1])
+    product(model, method="rk8vr", rtol=1e-13, atol=1e-15)
+    assert not of_products(product(model, rtol=1e-8)[1])
