@@ -71,6 +71,7 @@ cdef class DerivativeNumber:
     __array_priority__ = 1000.0
 
     def __dealloc__(self):
+        # Few slopes have their place in the object itself.
         if self.s != NULL and self.s != &self.few[0]:
             free(self.s)
 
@@ -154,6 +155,7 @@ cdef class DerivativeNumber:
             y = (<DerivativeNumber>other).v
         elif not number(other, &y):
             return compare(self.whole(), other, operation)
+        # What a comparison depends on, to see later whether a kink is near.
         if BRANCHES:
             BRANCHES[len(BRANCHES) - 1].append([self.v - y])
         if operation == 0:
@@ -274,6 +276,7 @@ cdef inline DerivativeNumber fresh(Py_ssize_t count, bint second):
         result.s = <double *>malloc(size * sizeof(double))
     if result.s == NULL:
         raise MemoryError
+    # One block: slopes, then their changes.
     result.m = result.s + count
     return result
 
@@ -288,6 +291,7 @@ cdef DerivativeNumber chain(DerivativeNumber x, double f, double g, double h):
         r.s[k] = g * x.s[k]
     if x.second:
         r.d = g * x.d
+        # (g s)_dot = g s_dot + g_dot s, with g_dot = h d.
         bend = h * x.d
         for k in range(x.count):
             r.m[k] = g * x.m[k] + bend * x.s[k]
@@ -383,6 +387,7 @@ cdef object binary(int code, object left, object right):
         if b == 0.0:
             return chain(x, 1.0, 0.0, 0.0)
         f, fx, fy = pow(a, b), b * pow(a, b - 1.0), b * (b - 1.0) * pow(a, b - 2.0)
+        # 0 ** 0.5 and its like: arrays know what to say there.
         if not (isfinite(fx) and isfinite(fy)):
             return None
         return chain(x, f, fx, fy)
@@ -397,6 +402,7 @@ cdef object binary(int code, object left, object right):
             f = a / b
             return chain(y, f, -f / b, 2.0 * f / (b * b))
         return None
+    # Both exponents and bases that vary are rare, and left to arrays.
     if x.count != y.count or x.second != y.second or code == POWER:
         return None
     r = fresh(x.count, x.second)
@@ -411,11 +417,13 @@ cdef object binary(int code, object left, object right):
                 r.m[k] = x.m[k] + c * y.m[k]
         return r
     if code == MULTIPLY:
+        # f_xx is 0 for products and quotients.
         r.v, fx, fy, fxy, fyy = a * b, b, a, 1.0, 0.0
     else:
         f = a / b
         r.v, fx, fy, fxy, fyy = f, 1.0 / b, -f / b, -1.0 / (b * b), 2.0 * f / (b * b)
     for k in range(x.count):
+        # s = f_x s_x + f_y s_y; its change takes the mixed and the second derivative as well.
         r.s[k] = fx * x.s[k] + fy * y.s[k]
     if x.second:
         r.d = fx * x.d + fy * y.d
@@ -450,6 +458,7 @@ def entry(array, Py_ssize_t k):
         mixed, slopes = slopes.slopes, slopes.value
         if not (plain(change, 2) and plain(mixed, 3)):
             return None
+        # Numbers of second order know one direction; arrays may have several.
         if np.PyArray_DIM(<np.ndarray>change, 1) != 1:
             return None
     if not (plain(value, 1) and plain(slopes, 2)):
@@ -501,6 +510,7 @@ def together(list things):
                 return None
         elif not number(thing, &number_here):
             return None
+    # Only plain numbers: an ordinary array does.
     if count == -1:
         return None
     shape[0], shape[1], shape[2] = n, count, 1
@@ -523,6 +533,7 @@ def together(list things):
                 memcpy(m + i * count, x.m, count * sizeof(double))
         else:
             number(thing, v + i)
+            # A plain number does not vary.
             memset(s + i * count, 0, count * sizeof(double))
             if second:
                 d[i] = 0.0

@@ -41,6 +41,7 @@ cdef class Interpolant:
         slope[0] = 0.0
         for k in range(self.count - 1, -1, -1):
             difference = x - self.x[k]
+            # Horner in Newton's form; the slope is that of the product rule, step by step.
             slope[0] = slope[0] * difference + value
             value = value * difference + self.c[k]
         return value
@@ -64,8 +65,10 @@ cdef class Interpolant:
         cdef double first = self.slope(0.0), last = self.slope(1.0), middle, low, high
         cdef int k
         if self.count <= 3:
+            # The derivative of a parabola is a straight line.
             return [first / (first - last)] if first * last < 0.0 else []
         if self.count == 4:
+            # That of a cubic is a parabola through its values at 0, 1/2 and 1.
             middle = self.slope(0.5)
             return zeros(
                 2.0 * (first - 2.0 * middle + last), 4.0 * middle - 3.0 * first - last, first)
@@ -108,6 +111,7 @@ cdef class Interpolant:
             else:
                 high = x
             following = x - value / slope if slope else low
+            # Newton inside a bracket, else bisection.
             if not low <= following <= high:
                 following = 0.5 * (low + high)
             if fabs(following - x) <= 1e-8 * fabs(x) or value == 0.0:
@@ -160,6 +164,8 @@ def interpolate(points):
     for order in range(1, count):
         for k in range(count - 1, order - 1, -1):
             gap = polynomial.x[k] - polynomial.x[k - order]
+            # Divided differences in place; at a node that stands twice the first one is the
+            # slope.
             polynomial.c[k] = (polynomial.c[k] - polynomial.c[k - 1]) / gap if gap else slopes.c[k]
     return polynomial
 
@@ -169,6 +175,7 @@ cdef list zeros(double a, double b, double c):
     cdef double discriminant = b * b - 4.0 * a * c, q
     if discriminant <= 0.0:
         return []
+    # Without cancellation: the root of larger size first, the other from the product c / a.
     q = -0.5 * (b + copysign(sqrt(discriminant), b))
     roots = [q / a] if a else []
     if q:

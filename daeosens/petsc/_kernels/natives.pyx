@@ -91,6 +91,7 @@ cdef int add(Arguments *all, object argument, bint written) except -1:
             &all.buffers[k],
             PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (PyBUF_WRITABLE if written else 0),
         )
+        # The layout was asked for above; here that the entries are doubles.
         if all.buffers[k].format == NULL or all.buffers[k].format[0] != c"d":
             PyBuffer_Release(&all.buffers[k])
             raise TypeError("a C function takes arrays of double precision numbers only")
@@ -111,6 +112,7 @@ cdef int add_all(Arguments *all, tuple inputs, tuple outputs) except -1:
 
 cdef int release(Arguments *all) except -1:
     cdef int k
+    # Backwards, also after an error half-way: what was taken is counted.
     while all.count:
         all.count -= 1
         k = all.count
@@ -212,6 +214,7 @@ def call_points(
         for j in range(all.count):
             arrays[j], strides[j] = all.values[j], 0
             if j >= first or all.buffers[j].ndim > 1:
+                # One axis is the same for all points (parameters): it stays where it is.
                 strides[j] = all.sizes[j] // count
         for k in range(count):
             call_function(<void *>address, <void *>user_data, False, t[k], all.count, arrays)

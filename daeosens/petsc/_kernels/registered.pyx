@@ -51,6 +51,7 @@ cdef extern from "petscts.h" nogil:
 
 cdef void fail(Context *c, int which, double t, const double *values) noexcept nogil:
     c.fault, c.fault_t = which, t
+    # Values are kept for the message, as the vector is used again.
     if which == 1:
         memcpy(c.fault_values, values, <size_t>c.n * sizeof(double))
 
@@ -80,10 +81,12 @@ cdef PetscErrorCode evaluate(
     code = VecGetArrayWrite(out, &values)
     if code != PETSC_SUCCESS:
         return code
+    # At a breakpoint f is seen from the side of the step that is under way.
     c.rhs(seen_time(&c.breakpoints, t), numbers, c.p, values, c.rhs_data)
     cdef PetscErrorCode rejected = PETSC_SUCCESS
     if not all_finite(values, c.n):
         fail(c, 1, seen_time(&c.breakpoints, t), values)
+        # TS is told to try a smaller step; the arrays are given back all the same.
         rejected = leave(ts, t)
     code = VecRestoreArrayWrite(out, &values)
     if code != PETSC_SUCCESS:
@@ -144,6 +147,7 @@ cdef PetscErrorCode i_jacobian(
     if code == PETSC_SUCCESS:
         code = put_values(c.part, c.entries, c.places, c.n_entries)
     if code == PETSC_SUCCESS:
+        # The entries are those of f_u; the matrix is shift M - f_u.
         code = MatScale(c.part, -1.0)
     if code == PETSC_SUCCESS and matrix != preconditioner:
         code = point_taken(matrix)

@@ -107,6 +107,8 @@ cdef struct Log:
 
 cdef int make_room(void **values, long count, long *room, size_t size) noexcept nogil:
     cdef void *larger
+    # Twice as much each time, so that all copies together cost no more than the numbers
+    # themselves.
     cdef long wanted = 2 * room[0] + 64
     if count <= room[0]:
         return 0
@@ -185,6 +187,7 @@ cdef PetscErrorCode forget(Log *log) noexcept nogil:
             return drop_every_other(log)
         return PETSC_SUCCESS
     log.numbers.count = last
+    # The first state is not numbered: there are last + 2 rows, of which the last one goes.
     if log.flat:
         log.flat_states.count -= log.flat_states.count // (last + 2)
         return PETSC_SUCCESS
@@ -195,6 +198,7 @@ cdef PetscErrorCode forget(Log *log) noexcept nogil:
 cdef PetscErrorCode drop_every_other(Log *log) noexcept nogil:
     """Keep half as many of the states that stay."""
     cdef long count = log.numbers.count, left = 0, k
+    # Numbers of one state; the first state is there besides the numbered ones.
     cdef long size = log.flat_states.count // (count + 1)
     cdef double *rows = log.flat_states.values
     cdef PetscErrorCode code = PETSC_SUCCESS
@@ -220,6 +224,7 @@ cdef PetscErrorCode drop_every_other(Log *log) noexcept nogil:
 cdef double cut(double t, double dt, const double *ends, long n_ends) noexcept nogil:
     cdef long low = 0, high = n_ends, middle
     cdef double end, rest
+    # The first of the ends that lies behind t.
     while low < high:
         middle = (low + high) // 2
         if t < ends[middle]:
@@ -229,6 +234,8 @@ cdef double cut(double t, double dt, const double *ends, long n_ends) noexcept n
     end = ends[low] if low < n_ends else INFINITY
     rest = end - t
     if rest < 1.01 * dt:
+        # Rounding must not leave t + h just before the end, from which another, tiny step would
+        # follow.
         return rest if t + rest >= end else nextafter(rest, INFINITY)
     return rest / 2 if rest < 2.0 * dt else dt
 
@@ -244,6 +251,7 @@ cdef double wanted_size(Log *log, double t, double proposed) noexcept nogil:
         return log.dt if log.sizes.count else proposed
     if log.uncut and log.sizes.count and log.times.count > 1:
         h = log.sizes.values[log.sizes.count - 1]
+        # Whether the last trial was accepted, and has not made the proposal smaller.
         if log.times.values[log.times.count - 2] + h == t and h <= proposed:
             wanted = max(proposed, log.uncut)
     log.uncut = wanted if cut(t, wanted, log.ends.values, log.ends.count) < wanted else 0.0
@@ -256,6 +264,7 @@ cdef double choose(Log *log, double t, double proposed) noexcept nogil:
     if log.sizes.count < log.prescribed.count:  # a run taken again: what was accepted then
         return log.prescribed.values[log.sizes.count]
     h = cut(t, wanted_size(log, t, proposed), log.ends.values, log.ends.count)
+    # Relative to the time that has passed: steps are tiny at the start of many runs.
     log.stalled = log.stalled + 1 if h < log.stall * (t - first) else 0
     return h
 
@@ -287,9 +296,12 @@ cdef PetscErrorCode before_step(PetscTS ts) noexcept nogil:
     if push(&log.sizes, h):
         return PETSC_ERR_MEM
     if enters_piece(log, t, h):
+        # Methods that begin with the last rate of the step before (FSAL) must not, where f has
+        # jumped in between.
         code = TSRestartStep(ts)
         if code != PETSC_SUCCESS:
             return code
+    # An error code is the only way to stop TS from here; Python reads the reason from the log.
     if log.stalled >= log.patience:
         log.shrunk, log.t = True, t
         return PETSC_ERR_USER
@@ -319,6 +331,8 @@ cdef PetscErrorCode after_step(
         if t == log.times.values[log.times.count - 1] and reason >= 0:  # a failed step comes by too
             log.shrunk, log.t = True, t
             return PETSC_ERR_USER
+    # NaN stays NaN from state to state, so that looking now and then is enough where all of them
+    # are kept: forget_since_not_finite finds the first.
     if (not log.taking or step % APART == 0 or t >= log.ends.values[log.ends.count - 1]
             or (log.thinned and not log.prescribed.count)):
         code = finite_everywhere(u, &finite)
@@ -355,6 +369,7 @@ cdef PetscErrorCode take_state(Log *log, PetscTS ts, bint first) noexcept nogil:
     cdef PetscVec state
     if code != PETSC_SUCCESS:
         return code
+    # stages[0] is the state that the step began with.
     if not first:
         code = forget(log)
         if log.thinned and push(&log.numbers, log.times.count - 2):
@@ -400,6 +415,7 @@ cdef PetscErrorCode forget_since_not_finite(Log *log) noexcept nogil:
     cdef PetscErrorCode code = PETSC_SUCCESS
     cdef int finite = True
     cdef long k
+    # The last look was at most so many states ago.
     for k in range(max(0, log.states.count - APART), log.states.count):
         if code == PETSC_SUCCESS and finite:
             code = finite_everywhere(log.states.values[k], &finite)
@@ -593,6 +609,8 @@ cdef class Steps:
         cdef double *sizes = <double *>np.PyArray_DATA(array)
         for k in range(count):
             t, following = self.log.times.values[k], self.log.times.values[k + 1]
+            # TS may have taken a shorter step than was chosen; replays need h with t + h equal to
+            # the next time to the last bit.
             if t + sizes[k] != following:
                 sizes[k] = following - t
         return array
@@ -670,6 +688,7 @@ cdef class Steps:
         if not count:
             return np.empty((0, 1, size))
         array = np.PyArray_SimpleNewFromData(1, &count, np.NPY_DOUBLE, values)
+        # The array owns the memory from now on: no copy.
         np.set_array_base(array, PyCapsule_New(values, NULL, free_numbers))
         self.log.flat_stages.values, self.log.flat_stages.count = NULL, 0
         return array.reshape(-1, self.log.n_stages, size)

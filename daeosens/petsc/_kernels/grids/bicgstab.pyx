@@ -145,10 +145,13 @@ cdef void sweep(
         if before != NULL:
             before(iterate, done * size, ahead * size)
         box.first_place = box.end_place
+        # A place is ready where the values around it, reach to either side, have been updated;
+        # the last turn takes all that is left.
         box.end_place = slows if ahead == slows else max(box.end_place, ahead - 2 * kernel.reach)
         kernel.call(box)
         first, end = box.begin + box.first_place, box.begin + box.end_place
         after(iterate, first * size, min(end, slows) * size)
+        # Beyond the last place it goes on with the first ones.
         if end > slows:
             after(iterate, (max(first, slows) - slows) * size, (end - slows) * size)
 
@@ -163,12 +166,16 @@ cdef PetscErrorCode iterate(
     cdef int goes_on = 0
     cdef PetscErrorCode code = report(ksp, number, norm, &goes_on)
     while code == PETSC_SUCCESS and goes_on:
+        # First pass: p = r + beta (p - omega v), v = A p and (shadow, v).
         sweep(kernel, of_p, size, it, loops.turn if number else NULL, loops.weigh)
         # of a residual that is zero nothing is left to improve
         it.alpha = rho / it.sums[0] if it.sums[0] else 0.0
+        # Second pass: r = r - alpha v, t = A r, (t, r) and (t, t).
         sweep(kernel, of_r, size, it, loops.reduce, loops.compare)
         it.omega = it.sums[0] / it.sums[1] if it.sums[1] else 0.0
         it.sums[0] = it.sums[1] = 0.0
+        # Third pass: x and r are updated; (shadow, r) and |r|^2 for the next direction and for
+        # the norm.
         loops.advance(it, 0, size * of_p.n[2])
         before, rho = rho, it.sums[0]
         it.beta = rho / before * it.alpha / it.omega if before and it.omega else 0.0

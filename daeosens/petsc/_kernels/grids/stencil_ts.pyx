@@ -83,6 +83,7 @@ cdef PetscErrorCode product(
         return code
     cdef Inputs inputs = inputs_of(shell.u, x)
     inputs.locals[0] = shell.local
+    # factor f_u x + shift x, in one pass.
     cdef Outcome result = into(out, shell.factor, x if shell.shift else NULL, shell.shift)
     return evaluate(
         shell.points, shell.pull if transpose else shell.push,
@@ -102,6 +103,7 @@ cdef PetscErrorCode scale(PetscMat matrix, PetscScalar factor) noexcept nogil:
     cdef PetscErrorCode code = MatShellGetContext(matrix, &shell)
     if code == PETSC_SUCCESS:
         shell.factor *= factor
+        # (factor f_u + shift) is scaled as a whole.
         shell.shift *= factor
     return code
 
@@ -130,7 +132,9 @@ cdef PetscErrorCode linearise(Shell *shell, PetscMat matrix, double t, PetscVec 
     shell.u, shell.t, shell.factor, shell.shift = u, t, 1.0, 0.0
     if code == PETSC_SUCCESS and shell.points.dm != NULL:
         if shell.push.around[0] or shell.pull.around[0]:
+            # Once for all products at this point.
             code = with_ghosts(shell.points, u, &shell.local)
+    # Solvers see by this that the matrix is another one.
     return PetscObjectStateIncrease(<PetscObject>matrix) if code == PETSC_SUCCESS else code
 
 
@@ -196,6 +200,7 @@ cdef PetscErrorCode i_jacobian(
     cdef Equations *c = <Equations *>context
     cdef PetscErrorCode code = linearise(c.shell, preconditioner, t, u)
     c.shell.factor, c.shell.shift = -1.0, shift
+    # With -snes_mf_operator the operator is PETSc's own matrix of differences.
     if matrix != preconditioner and code == PETSC_SUCCESS:
         code = point_taken(matrix)
     return code

@@ -51,6 +51,8 @@ cdef PetscErrorCode begin(Points *points, const Kernel *kernel, Call *call) noex
         call.box.ghosts[k] = 0
         if points.dm != NULL and kernel.around[k]:
             call.box.ghosts[k] = points.ghosts
+            # A caller that has the ghost values of a vector passes them on, as of the state of a
+            # matrix.
             if call.inputs.locals[k] == NULL:
                 code = with_ghosts(points, call.inputs.vecs[k], &call.locals[k])
                 call.inputs.locals[k] = call.locals[k]
@@ -64,6 +66,7 @@ cdef PetscErrorCode begin(Points *points, const Kernel *kernel, Call *call) noex
     call.box.out = out
     for k in range(call.result.addends):
         call.box.add[k] = out
+        # A vector that is read and written at once may be locked only for writing.
         if code == PETSC_SUCCESS and call.result.add[k] != call.result.out:
             code = VecGetArrayRead(call.result.add[k], &call.box.add[k])
     return code
@@ -108,6 +111,7 @@ cdef PetscErrorCode evaluate_chain(
     cdef Box boxes[MOST_STAGES]
     cdef PetscScalar *out
     cdef int k, j
+    # Without the function of a chain: one pass over the vectors for each stage.
     if kernel.chain == NULL:
         for k in range(count):
             if code == PETSC_SUCCESS:
@@ -116,6 +120,7 @@ cdef PetscErrorCode evaluate_chain(
     for k in range(count):
         boxes[k] = calls[k].box
         for j in range(kernel.vectors):
+            # Chains are for one rank, where nothing lies beyond the box.
             boxes[k].ghosts[j] = 0
             if code == PETSC_SUCCESS and (k == 0 or j != kernel.chained):
                 code = VecGetArrayRead(calls[k].inputs.vecs[j], &boxes[k].input[j])
@@ -310,6 +315,8 @@ cdef class Stencil:
         cdef Outcome result
         for i in range(s - 1):
             weights[i] = (<Vec?>work[i]).vec if kernel.chain == NULL else NULL
+            # lam + sum l_i with l_{i+1} = (w_i - b_i lam) / a_{i+1}: rest is the factor of lam in
+            # it.
             rest -= b[i] / a[i + 1]
         for t, h, of_stages in zip(reversed(times), reversed(sizes), reversed(stages)):
             PyErr_CheckSignals()
@@ -319,6 +326,7 @@ cdef class Stencil:
                 # of the last stage w is b lam: the factor is taken out
                 factor = h * b[i] if i == s - 1 else h
                 if i:
+                    # w_{i-1} = b_{i-1} lam + a_i l_i in one pass.
                     result = into(weights[i - 1], factor * a[i], lam.vec, b[i - 1])
                 else:
                     result = into(lam.vec, factor, lam.vec, rest)
@@ -331,6 +339,7 @@ cdef class Stencil:
                 w = result.out
             CHKERR(evaluate_chain(&self.points, kernel, calls, s))
             for k in range(sums.shape[0]):
+                # The function sums f_p^T of what it is given, without the factors of the result.
                 of_step = h * b[s - 1] * summed[s - 1, k]
                 for i in range(s - 2, -1, -1):
                     of_step += h * summed[i, k]

@@ -62,6 +62,7 @@ def add_point(
     cdef double *room = <double *>malloc(<size_t>max(n, m) * sizeof(double))
     if room == NULL:
         raise MemoryError
+    # Value, gradient in u, gradient in p: each a function and its user data.
     (f[0], f[1]), (f[2], f[3]), (f[4], f[5]) = functions
     try:
         CHKERR(VecGetArray(lam.vec, &by_u))

@@ -28,6 +28,7 @@ cdef void times(
     """
     cdef double one = 1.0
     cdef int step = 1
+    # BLAS goes by columns: a matrix by rows is its transpose, so left and right change places.
     cdef int first = inner if transposed else columns, second = columns if transposed else inner
     cdef double *a = <double *>matrix
     cdef double *x = <double *>left
@@ -113,6 +114,8 @@ cdef class FactorPulls(Pulls):
     cdef void begin(self, long rows) except *:
         cdef long a
         cdef double[:, :, ::1] adjoints
+        # Sums over points of what parameters outside of matrices get; compact, as few parameters
+        # are.
         self._local = np.zeros((rows, self._columns))
         if rows == self.rows:
             return
@@ -145,8 +148,11 @@ cdef class FactorPulls(Pulls):
         cdef const int *product
         cdef double *adjoints
         cdef double *v_bar
+        # w f_u first, to which the adjoints of v = u are added; otherwise the other way round,
+        # with what v_bar holds.
         if self._only_u:
             self._pull_u(k, w, out, leading)
+        # y_a may depend on earlier y: adjoints go from the last product back.
         for a in range(self._products.shape[0] - 1, -1, -1):
             product = &self._products[a, 0]  # {start in v, rows, columns, transposed, runs: 2}
             apart = self.count * product[1]
@@ -184,6 +190,8 @@ cdef class FactorPulls(Pulls):
                     continue
                 product = &self._products[a, 0]
                 adjoints = <double *>self._addresses[a, 1] + r * self.count * product[1]
+                # The derivative in A_a of sum_k ybar_k^T A_a v_k is sum_k ybar_k v_k^T: one
+                # matrix product over all points.
                 add_outer(adjoints, <double *>&self._v[0, product[0]], self._v.shape[1], self.count,
                           product, fresh and self._sums.alone, mu + self._sums.starts[a])
             for k in range(self._sums.used.shape[0]):
@@ -217,6 +225,7 @@ cdef void add_outer(
     """
     cdef double one = 1.0, beta
     cdef int rows = product[1], columns = product[2], leading = <int>apart, piece
+    # So many points at a time as keep a product below the size at which BLAS copies.
     cdef long several = max(MANY // (<long>rows * columns), 16), k = 0
     while k < count:
         beta = 0.0 if fresh and not k else 1.0

@@ -78,6 +78,8 @@ def pull_theta_steps(
     for n in range(len(sizes) - 1, -1, -1):
         PyErr_CheckSignals()
         t, h, start, end = times[n], sizes[n], states[n], states[n + 1]
+        # (I - theta h f_u)^T nu_0 = lam with nu = theta h nu_0: the scaling saves a pass over the
+        # vectors.
         shift = 1.0 / (theta * h)
         CHKERR(linearise(shell, matrix.mat, t + h, end.vec))
         shell.factor, shell.shift = -1.0, shift
@@ -89,6 +91,7 @@ def pull_theta_steps(
             result = into(NULL, 1.0, NULL, 0.0)
             result.sums = &summed[0, 0]
             CHKERR(transposed(shell, &kernels[PULL_P], nu.vec, result))
+        # Backward Euler: lam = s nu, no derivative at the start.
         if rest == 0.0:
             CHKERR(VecAXPBY(lam.vec, shift, 0.0, nu.vec))
             continue
@@ -97,5 +100,6 @@ def pull_theta_steps(
         result.sums = &summed[1, 0]
         CHKERR(transposed(shell, &kernels[PULL_ALL if of_p else PULL], nu.vec, result))
     for k in range(sums.shape[0]):
+        # h [theta f_p^T at the end + (1 - theta) f_p^T at the start] nu_0, summed over all steps.
         sums[k] += summed[0, k] + rest * summed[1, k]
     return True

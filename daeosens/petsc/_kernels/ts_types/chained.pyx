@@ -99,6 +99,8 @@ cdef PetscErrorCode step(PetscTS ts) noexcept nogil:
     for i in range(chain.s):
         if i < chain.s - 1:
             result = into(chain.stages[i + 1], h * chain.a[i + 1], u, 1.0)
+            # U_{i+1} = u + a_{i+1} h k_i, so that h k_i = (U_{i+1} - u) / a_{i+1}: the new state
+            # is a sum of u and the stages, and no rate is kept.
             rest -= chain.b[i] / chain.a[i + 1]
         else:
             result = into(chain.stages[0], h * chain.b[i], u, rest)

@@ -57,9 +57,11 @@ cdef class ExplicitSteps:
         self.system.n, self.system.s = registered.c.n, b.shape[0]
         self.system.a, self.system.b, self.system.c = &a[0, 0], &b[0], &c[0]
         if embedded is not None:
+            # The error estimate is h sum (bhat_i - b_i) k_i.
             difference = embedded - tableau[1]
             self.system.difference = &difference[0]
             embedded = difference
+        # C has pointers into these arrays.
         self.kept = (registered, tableau, embedded)
 
     def attach(self, TS ts):
