@@ -62,6 +62,8 @@ class Parameter:
                 f'parameter "{name}": value, free, lower, upper have shapes {shapes}',
                 expected="one shape, or numbers",
             ) from error
+        # Value, freedom and bounds of each entry by the rules of broadcasting: one bound serves a
+        # whole matrix.
         names = Shapes({name: blocks[0].shape}).names
         numbers = zip(*(block.ravel().tolist() for block in blocks), strict=True)
         return {

@@ -85,6 +85,8 @@ def replace_file(path: Path, content: bytes | memoryview, mode: int = 0o666) -> 
     DaeosensError
         It cannot be written (disk full, no permission, no folder): the old one is untouched.
     """
+    # In the same folder, as renaming is in one go only within a file system; with a name of its
+    # own, as several processes may write.
     beside = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.new")
     try:
         try:
@@ -93,6 +95,7 @@ def replace_file(path: Path, content: bytes | memoryview, mode: int = 0o666) -> 
             ) as file:
                 file.write(content)
                 file.flush()
+                # The content is on the disk before the name points to it.
                 os.fsync(file.fileno())
             beside.replace(path)
         except BaseException:

@@ -32,6 +32,8 @@ class Interruption:
 
     def check(self) -> None:
         """Raise ``KeyboardInterrupt`` on every rank if one of them wants to stop.  Collective."""
+        # Ctrl-C may reach some ranks only: one reduction before each evaluation, in which all
+        # take part.
         if self.ranks.size > 1 and self.ranks.allreduce(self.wanted, op=MPI.LOR):
             raise KeyboardInterrupt
 
@@ -69,6 +71,7 @@ def interruptible(comm: Any) -> Generator[Interruption]:
     ranks: MPI.Intracomm = comm.tompi4py() if isinstance(comm, PETSc.Comm) else comm
     interruption = Interruption(ranks)
     before: Any = None
+    # Python lets only the main thread set handlers.
     main = threading.current_thread() is threading.main_thread()
     handles = main and ranks.size > 1
     if handles:

@@ -83,6 +83,7 @@ def fit_figure(
             upper.plot(entry.fit_times, entry.fit, color=color, label=f"{entry.name}, fit")
             (points,) = upper.plot(entry.times, entry.data, MARKERS[k % len(MARKERS)], color=color)
             points.set(markerfacecolor="white", label=f"{entry.name}, data")
+            # Bars of several series stand side by side, together centred on their time.
             times = np.asarray(entry.times, dtype=float) + width * (k - 0.5 * (len(series) - 1))
             lower.bar(times, entry.residuals, width=width, color=color)
         upper.set(ylabel=value_label, ylim=(min(0.0, upper.get_ylim()[0]), None), title=title)

@@ -152,6 +152,8 @@ class Taylor:
     @property
     def orders(self) -> Array:
         """Observed orders [2 or 3, K-1]; NaN where noise dominates a remainder of the pair."""
+        # A remainder c eps^k: the order is the slope between neighbours, log of the quotient over
+        # that of the step sizes.
         credible = self.remainders > NOISY * self.noise
         with np.errstate(divide="ignore", invalid="ignore"):
             slopes = np.log2(self.remainders[:, :-1] / self.remainders[:, 1:])
@@ -180,8 +182,11 @@ class Taylor:
     def _order(self, row: int) -> float:
         orders = self.orders[row]
         if np.isfinite(orders).any():
+            # The last two, of which rounding may spoil the very last.
             return float(orders[np.isfinite(orders)][-2:].max())
         largest_change, largest_remainder = self.remainders[row - 1 : row + 1, 0]
+        # Nothing credible is left: at the largest step the remainder is far below the change that
+        # it is a remainder of, or there is none to see.
         if largest_remainder <= 1e-4 * largest_change or largest_remainder == 0.0:
             return np.inf
         return np.nan

@@ -39,6 +39,8 @@ class Regularized:
         require_functional(misfit)
         require(prior, GaussianPrior, "prior", "GaussianPrior(mean, ...), or matern(grid, ...)")
         self.misfit, self.prior, self.comm = misfit, prior, misfit.comm
+        # Abilities are told by the presence of methods, so the sum has only those that the misfit
+        # has.
         if hasattr(misfit, "hessian_product"):
             self.hessian_product = self._hessian_product
         if hasattr(misfit, "gauss_newton_product"):
