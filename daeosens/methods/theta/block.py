@@ -66,11 +66,14 @@ class BlockTheta:
         if not self._rest:
             return Points(ends, end, h)
         if self._inside is None:
+            # S + 1 points instead of 2 S: each inner state serves the step before and the step
+            # after.
             t, u = np.concatenate([block.times[:1], ends]), block.states
         else:
             t = np.concatenate([self._seen(block, block.times), ends])
             u = np.concatenate([start, end])
         share = np.zeros(len(t))
+        # Shared points get the weights of both steps, hence the sum.
         share[: len(h)] = (1.0 - theta) * h
         share[-len(h) :] += theta * h
         return Points(t, u, share)
@@ -91,6 +94,7 @@ class BlockTheta:
         """
         mass = np.eye(jacobians.shape[1]) if self._mass is None else self._mass
         steps = zip(block.times.tolist(), block.sizes.tolist(), strict=True)
+        # the last S points are ends whether points are shared or not
         ends = jacobians[-len(block.sizes) :]
         return tuple(
             _factorised(mass / (self._theta * h) - matrix, t)
@@ -108,6 +112,8 @@ class BlockTheta:
         for k, h in enumerate(sizes.tolist()):
             start = states[k]
             right = (start if self._mass is None else start @ self._mass.T) / (theta * h)
+            # M u0/(theta h) + (1 - theta)/theta f(u0), the right-hand side of the step,
+            # linearised
             if rest:
                 stages[k] = start
                 rate = start @ jacobians[k].T
@@ -127,6 +133,7 @@ class BlockTheta:
         ends = len(jacobians) - count  # the point at the end of the first step
         for k in reversed(range(count)):
             shift = 1.0 / (theta * float(block.sizes[k]))
+            # The right-hand side: lam and what running costs add at the implicit stage.
             right = lam.copy() if self._endpoint else lam / theta
             if sources is not None:
                 right += sources[ends + k]
@@ -139,6 +146,8 @@ class BlockTheta:
                 lam *= 1.0 - 1.0 / theta
                 lam += shift * by_rate
             if rest:
+                # f at the start gets (1 - theta)/theta nu; that weight also goes to f_p there,
+                # for mu.
                 at_start = rest * nu
                 weights[k] += at_start
                 lam += at_start @ jacobians[k]

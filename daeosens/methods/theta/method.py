@@ -73,11 +73,14 @@ class ThetaMethod(Method):
         ts.setType(PETSc.TS.Type.THETA)
         ts.setTheta(self.theta)
         ts.setThetaEndpoint(self.endpoint)
+        # These two types of PETSc are theta methods with fixed coefficients. The type is set
+        # last, so that a TS says the name that the user chose.
         if self.name in ("cn", "beuler"):
             ts.setType(self.name)
 
     def type_of(self, ts: PETSc.TS) -> str:
         """Return the name of the method that a TS has, perhaps by options."""
+        # Options may have made another TS of it, or the same type with another theta.
         if ts.getType() != PETSc.TS.Type.THETA:
             return super().type_of(ts)
         same = (ts.getTheta(), ts.getThetaEndpoint()) == (self.theta, self.endpoint)
@@ -107,6 +110,8 @@ class ThetaMethod(Method):
                 else StepCurvature(theta, theta)
             )
             return InstantStep(problem, bends, theta, options)
+        # The Euler step stands for the implicit stage: it differs by O(h^2) in the stage and by
+        # O(h^3) after the step, which first and second derivatives at h = 0 do not see.
         a = 1.0 if self.endpoint else theta
         b = [1.0 - theta, theta] if self.endpoint else [0.0, 1.0]
         euler = Tableau(np.array([[0.0, 0.0], [a, 0.0]]), np.array(b), np.array([0.0, a]))
@@ -121,6 +126,8 @@ class ThetaMethod(Method):
 
         def by_simpson(step: Step, densities: Densities) -> float:
             t, h, u, u_next, p, _ = step
+            # The chord misses the solution halfway by O(h^2), as does the rule itself, so the
+            # difference shows how large the error is, but is no correction of it.
             middle.waxpy(1.0, u, u_next)
             middle.scale(0.5)
             ends = (1.0 - self.theta, t, u), (self.theta, t + h, u_next)
@@ -145,6 +152,8 @@ class ThetaMethod(Method):
         self, problem: Problem, options: Mapping[str, Any]
     ) -> ThetaGridStepAdjoint | None:
         """Return the transposed steps on a grid; None where Python has a part in them."""
+        # Passes in C multiply with the stencil. They linearise at the end of the step, where the
+        # states of the run are; a stage inside the step is not one of these.
         if problem.stencil is None or problem.residual_u.assembled or not self.holds_at_end:
             return None
         make_solver = partial(linear_solver, options=options)
@@ -154,8 +163,10 @@ class ThetaMethod(Method):
     def recurrence(self) -> Tableau:
         """The coefficients of an explicit stage at the start and one at the end, or one within."""
         theta = self.theta
+        # The rate at the stage counts in full: b = 1 and a = c = theta.
         if not self.endpoint:
             return Tableau(np.array([[theta]]), np.ones(1), np.array([theta]))
+        # The second row of a is b itself: the last stage is the solution.
         b = np.array([1.0 - theta, theta])
         return Tableau(np.array([[0.0, 0.0], b]), b, np.array([0.0, 1.0]))
 
@@ -179,9 +190,11 @@ def named_theta(name: str) -> ThetaMethod:
     try:
         theta = float(name.removeprefix("theta:"))
     except ValueError:
+        # text that is no number is refused like a number out of range
         theta = -1.0
     if not 0.0 < theta <= 1.0:
         raise InputError(
             f'method = "{name}"', expected="theta in (0, 1]", remedy='"theta:0.5" or "cn"'
         )
+    # Only theta = 1/2 is symmetric in time, which cancels the error of order one.
     return ThetaMethod(name, 2 if theta == 0.5 else 1, theta=theta, endpoint=True)

@@ -57,6 +57,7 @@ class ThetaSecondOrder:
         works = self._along[: len(directions)]
         pairs = list(zip(directions, works, strict=True))
         for sensitivity, along in pairs:
+            # the direction at the point of linearisation: stage or end, and its rate
             self._fill_end_tangent(sensitivity, shift, h, end[2], along)
 
         factors = (equation.of_next, shift, h)
@@ -74,14 +75,19 @@ class ThetaSecondOrder:
         solutions = [along.nu_dot for along in works]
         mus = [direction.mu_dot for direction in directions]
         lams = [direction.lam_dot for direction in directions]
+        # The second order needs nu of the first. Where an earlier product has kept it, lam and mu
+        # are known too and only the derivatives are carried.
         if not first.known:
             solutions, mus, lams = [nu, *solutions], [first.mu, *mus], [first.lam, *lams]
         equation.add_parameter_part(1.0, end, solutions, mus)
         equation.pull_to_start(slot, shift, ends, solutions, lams)
         for sensitivity, along in pairs:
+            # The rate is shift (u1 - u0): what a mass that depends on u or p adds for u1 with a
+            # minus, in ``_solve_along``, it adds for u0 with a plus.
             if problem.curved_mass:
                 sensitivity.lam_dot.axpy(shift, along.by_udot)
             if sensitivity.dh:
+                # d(1/(theta h)) = -dh/h of it
                 change = -shift * sensitivity.dh / h
                 equation.add_udot_product(change, ends, nu, sensitivity.lam_dot, transpose=True)
         if rest:
@@ -149,6 +155,7 @@ class ThetaSecondOrder:
         problem.residual_hessian(end, nu, direction, (by_u, along.by_udot, by_p))
         if clock is not None:
             clock.bend_end(k, sensitivity, along, (by_u, by_p), out)
+        # J^T nu = lam differentiated: J^T nu_dot = lam_dot - (nu^T F)_uu du - ...
         right.axpy(-1.0, by_u)
         sensitivity.mu_dot.axpy(-1.0, by_p)
         if self._equation.both_rates:  # what the start adds in its rate, which that of the end is
@@ -163,6 +170,7 @@ class ThetaSecondOrder:
             self._equation.add_udot_product(
                 shift * sensitivity.dh / h, ends, nu, right, transpose=True
             )
+        # kept for ``pull_to_start``, which scales it by keep as in the first order
         if self._equation.endpoint:
             right.copy(sensitivity.lam_dot)
         slot.solve(right, along.nu_dot, transpose=True)
@@ -205,6 +213,8 @@ class ThetaSecondOrder:
         reach = self._equation.reach
         out.udot.waxpy(-1.0, direction.du, direction.du_next)
         out.end.waxpy(reach, out.udot, direction.du)
+        # reach * shift is 1/h for the one-stage form and the shift itself for endpoints: the rate
+        # is (u1 - u0) times that.
         out.udot.scale(reach * shift)
         if direction.dh:
             out.udot.axpy(-direction.dh / h, udot)

@@ -74,16 +74,22 @@ class ThetaStep:
         end, start = ends
         system = equation.system(ends, shift)
         right.zeroEntries()
+        # With F = 0 along the run: (F_u + shift F_u') du1 = shift F_u' du0 - rest F_u(start) du0
+        # - F_p dp - F_t dt, F_p and F_t at the end and, with the weight rest, at the start.
         equation.add_udot_product(shift * equation.of_state, ends, du, right)
         if equation.rest:
             change = equation.change(system, shift, ends)
             change.add(-equation.rest, du, right)
             change.close()
             equation.add_partials(-equation.rest, start, dp, dt, right)
+        # The point where F is linearised lies at t + reach h and moves by dt + reach dh. A longer
+        # step also lowers the rate (u1 - u0) / h by dh/h of itself, which goes to the right-hand
+        # side with a plus.
         equation.add_partials(-1.0, end, dp, dt + equation.reach * dh, right)
         if dh:
             equation.add_udot_product(dh / step.h, ends, end[2], right)
         system.solve(right, self._solution, transpose=False)
+        # What was solved for is du1 - keep du0: see ``ThetaEquation.change``.
         if equation.endpoint:
             self._solution.axpy(equation.keep, du)
         running = self._quadrature_change(step, (du, self._solution), dp, dt, dh, densities)
@@ -114,19 +120,24 @@ class ThetaStep:
         slot = equation.system(ends, shift)
         solutions: list[PETSc.Vec] = []
         for lam_k, densities_k in zip(lam, densities, strict=True):
+            # In endpoint form lam itself is the right-hand side and takes the running cost at the
+            # end along, as ``pull_to_start`` wants keep times all of it.
             right = lam_k
             if not equation.at_end:
                 right = self._right
                 lam_k.copy(right)
+                # u1 = u0 + (X - u0)/theta, so the stage X gets lam/theta.
                 right.scale(equation.of_next)
             for weight, density in densities_k:
                 density.add_u(weight * equation.share * h, time, end, p, right)
             solution = right.duplicate()
             slot.solve(right, solution, transpose=True)
             solutions.append(solution)
+        # mu -= F_p^T nu, since F stands on the other side of the equation than f.
         equation.add_parameter_part(1.0, ends[0], solutions, mu)
         result = equation.time_slopes(h, ends, solutions, densities) if times else []
         equation.pull_to_start(slot, shift, ends, solutions, lam)
+        # F at the start, with its weight (1 - theta)/theta
         if equation.rest:
             equation.add_parameter_part(equation.rest, ends[1], solutions, mu)
         for lam_k, mu_k, densities_k in zip(lam, mu, densities, strict=True):
@@ -136,6 +147,7 @@ class ThetaStep:
                 for weight, density in densities_k:
                     density.add_p(weight * share * h, at, state, p, mu_k)
             if equation.endpoint:
+                # the running cost at the start depends on u0 alone: it passes by the solve
                 for weight, density in densities_k:
                     density.add_u(weight * (1.0 - equation.theta) * h, start, step.u, p, lam_k)
         for solution in solutions:
@@ -176,6 +188,7 @@ class ThetaStep:
             d_time = dt + dh * (time - t) / h
             for weight, density in densities:
                 point = (time, state, p)
+                # dh stretches the weight of the quadrature and moves its point along the step
                 slope = change(density, self._problem, point, du if at_start else d_end, dp, d_time)
                 result += weight * share * (h * slope + (dh and dh * density.value(*point)))
         return result

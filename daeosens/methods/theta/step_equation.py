@@ -109,12 +109,16 @@ class ThetaEquation:
         self, problem: Problem, theta: float, make_solver: MakeSolver, *, endpoint: bool
     ) -> None:
         self.theta, self.endpoint = theta, endpoint
+        # Backward Euler has one stage, which is the end of the step: no stage state has to be
+        # made.
         self.at_end = endpoint or theta == 1.0
         self.rest = (1.0 - theta) / theta if endpoint else 0.0
         self.both_rates = takes_both_rates(problem, theta, endpoint=endpoint)
         self.reach = 1.0 if endpoint else theta
         self.share = theta if endpoint else 1.0
         self.of_next = 1.0 if endpoint else 1.0 / theta
+        # F_u at the start is written as the matrix J of the end and a change (``change``). J holds
+        # F_u' as well, so the weights of that add up: 1 + (1 - theta)/theta = 1/theta.
         self.of_state = 1.0 / theta if endpoint and not self.both_rates else 1.0
         self.keep = 0.0 if self.both_rates else 1.0 - 1.0 / theta
         self._problem = problem
@@ -142,6 +146,8 @@ class ThetaEquation:
         _, h, u, u_next, _, _ = step
         if self.at_end and not rate:
             return u_next, self.zero
+        # The run keeps states only; the stage and the rate follow from both ends, as the step is
+        # linear in them: X = u0 + theta (u1 - u0).
         self._udot.waxpy(-1.0, u, u_next)
         if self.at_end:
             self._udot.scale(shift)
@@ -169,11 +175,13 @@ class ThetaEquation:
         end, start = ends
         problem.residual_t(*end, work)
         by_t = [-dot(work, solution) for solution in solutions]
+        # The end is at t + reach h; the start does not move with h.
         by_h = [reach * slope for slope in by_t]
         if rest:
             problem.residual_t(*start, work)
             by_t = [a - rest * dot(work, s) for a, s in zip(by_t, solutions, strict=True)]
         work.zeroEntries()
+        # dF/dh = -F_u' u'/h at fixed states, and the slope is -nu.dF/dh, hence the plus.
         self.add_udot_product(1.0 / h, ends, end[2], work)
         by_h = [a + dot(work, s) for a, s in zip(by_h, solutions, strict=True)]
         points = ((1.0 - self.share, start, 0.0), (self.share, end, reach))
@@ -234,6 +242,8 @@ class ThetaEquation:
         """
         factor = shift * self.of_state
         for lam_k, solution in zip(lam, solutions, strict=True):
+            # J^T nu = lam, so keep J^T nu is keep lam: the large rows of J are not multiplied at
+            # all.
             lam_k.scale(self.keep)
             self.add_udot_product(factor, ends, solution, lam_k, transpose=True)
         if self.rest:
@@ -271,6 +281,7 @@ class ThetaEquation:
         """Add ``factor`` D v, or its transpose's product, to ``out`` [n]; D is by the rate."""
         end, start = ends
         self._problem.add_udot_product(factor, *end, v, out, transpose=transpose)
+        # The rate of the step stands in F at the start as well, with the weight of that.
         if self.both_rates:
             factor *= self.rest
             self._problem.add_udot_product(factor, *start, v, out, transpose=transpose)
@@ -294,8 +305,11 @@ class ThetaEquation:
         reusable = self._reusable and u is not self._stage
         for slot in self._slots:
             if reusable and slot.holds(t, u, p, shift):
+                # The end of one step is the start of the next; only the shift differs if sizes
+                # do.
                 slot.reshift(shift)
                 self._slots.remove(slot)
+                # the slot used last goes to the end, so that the older one is refilled
                 self._slots.append(slot)
                 return slot
         if len(self._slots) < (2 if self.endpoint else 1):

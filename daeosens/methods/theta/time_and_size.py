@@ -95,12 +95,14 @@ class ThetaTimeAndSize:
         ``by`` [n], [m] are the second derivatives of nu^T F, ``out`` the adjoints of end and p.
         """
         dt = sensitivity.dt + self._reach * sensitivity.dh
+        # The columns are the derivatives of nu^T F_t by u, u' and p: mixed seconds with the time.
         column_u, column_udot, column_p = self._columns[0]
         by[0].axpy(dt, column_u)
         along.by_udot.axpy(dt, column_udot)
         by[1].axpy(dt, column_p)
         slope = dot(column_u, along.end) + dot(column_udot, along.udot) + self._by_t[0] * dt
         slope += _dot(column_p, sensitivity.dp_vec)
+        # by_t has -nu.F_t, by_h the same times reach.
         self._add(k, -slope, -self._reach * slope)
         self._quadrature(k, self._share, self._end, self._reach, (along.end, sensitivity, dt), out)
 
@@ -127,6 +129,7 @@ class ThetaTimeAndSize:
             dot(column_u, sensitivity.du) + dot(column_udot, rate) + self._by_t[1] * sensitivity.dt
         )
         slope += _dot(column_p, sensitivity.dp_vec)
+        # the start does not move with h, so by_h has no part of it
         self._add(k, -self._rest * slope, 0.0)
         self._quadrature(
             k,
@@ -140,10 +143,13 @@ class ThetaTimeAndSize:
     def slopes(self, k: int, sensitivity: SecondOrder, along: EndTangent) -> tuple[float, float]:
         """Return the derivatives along direction number k, after all solves."""
         h, udot = self._h, self._end[2]
+        # The product rule for -nu.F_t: so far nu was fixed, here it changes and F_t is fixed.
         at_end, *at_start = (dot(partial, along.nu_dot) for partial in self._partials)
         self._add(k, -at_end - self._rest * sum(at_start), -self._reach * at_end)
         self._work_u.zeroEntries()
         self._carry(along.udot, self._work_u)
+        # The same for nu.D u'/h, in which nu, u', D (by a mass that depends on u, p) and h
+        # change.
         carried = dot(self._carried, along.nu_dot) + dot(self._work_u, self._nu)
         if self._problem.curved_mass:
             carried += dot(along.by_udot, udot)
