@@ -57,6 +57,7 @@ class DirkSecondOrder:
         _, h, _, _, p, _ = step
         points = equations.points(step)
         rates = equations.rates(points) if times else []
+        # The matrices of all stages are kept: the tangents need them forward, the adjoints back.
         slots = [None, *(equations.slot(i, point, h) for i, point in enumerate(points[1:]))]
         tangents = [
             equations.tangents(
@@ -79,6 +80,7 @@ class DirkSecondOrder:
             matrix_u, matrix_p = equations.slopes(point, by_u=clock is not None or not i)
             slopes = (None if i else matrix_u, matrix_p)
             if known is not None:
+                # kept in the order of the sweep: the last stage first
                 weight = known[len(points) - 1 - i]
             else:
                 right.zeroEntries()
@@ -96,6 +98,8 @@ class DirkSecondOrder:
             for k, sensitivity in enumerate(directions, start=1):
                 stage = tangents[k - 1][i]
                 direction = (stage.state, sensitivity.dp)
+                # h (w_i^T f_uu dU_i + w_i^T f_up dp) is the source in the equation of w_dot_i,
+                # beside lam_dot; the matrix is the same as for w_i.
                 problem.rhs_hessian(point, weight, direction, (self._by_u, self._by_p))
                 self._by_u.copy(right)
                 right.scale(h)
@@ -106,12 +110,14 @@ class DirkSecondOrder:
                 if clock is not None:
                     assert matrix_u is not None
                     clock.bend(k, sensitivity, stage, (matrix_u, matrix_p), out)
+                # The derivative of the equation of w_i: same matrix, other right-hand side.
                 equations.weigh(
                     i, h, point, slot, right, sensitivity.lam_dot, adjoints[k], weight_dot
                 )
                 both = (sensitivity.lam_dot, sensitivity.mu_dot)
                 equations.pull_back(h, point, slopes, weight_dot, right, both, adjoints[k])
                 if clock is not None:
+                    # only now is w_dot_i known
                     clock.turn(k, weight_dot)
         for stage in chain.from_iterable(tangents):
             stage.destroy()

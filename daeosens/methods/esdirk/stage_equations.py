@@ -118,15 +118,20 @@ class DirkEquations:
         dt, dh = step
         stages: list[StageTangent] = []
         for i, point in enumerate(points):
+            # With the tangent after the step known, the last stage needs no solve: it is that
+            # tangent.
             moved = du.copy() if i == 0 or du_next is None else du_next.copy()
             d_time = dt + float(self._scheme.c[i]) * dh
             rate = du.duplicate()
             if i == 0:
+                # the explicit stage: its state is the start, so its rate is just evaluated
                 self._rhs_u.at(*point).mult(du, rate)
                 self._add_partials(1.0, point, dp, d_time, rate)
                 self._stages.mask(rate)
                 stages.append(StageTangent(moved, rate, d_time))
                 continue
+            # M dU_i = M du + h sum_{j<i} a_ij df_j + h gamma df_i, and df_i = f_u dU_i + f_p dp +
+            # f_t dt
             earlier = self._later
             earlier.zeroEntries()
             earlier.maxpy((h * a[i, :i]).tolist(), [stage.rate for stage in stages])
@@ -142,6 +147,7 @@ class DirkEquations:
                 slot = slot_of(i)
                 assert slot is not None
                 slot.solve(right, moved, transpose=False)
+            # df_i follows from the equation of the stage, without a product with f_u.
             moved.copy(rate)
             rate.axpy(-1.0, du)
             right.zeroEntries()
@@ -173,8 +179,11 @@ class DirkEquations:
         later.zeroEntries()
         if i + 1 < len(a):
             later.maxpy(a[i + 1 :, i].tolist(), adjoints[i + 1 :])
+            # P^T: in algebraic equations earlier rates do not count, so no adjoint flows back
+            # there
             self._stages.mask(later, transpose=True)
         else:
+            # lam enters at the last stage alone, which is the state after the step
             right.axpy(1.0, lam)
         if slot is None:
             later.copy(out)
@@ -183,6 +192,7 @@ class DirkEquations:
         self._add_mass(1.0, point, later, right, transpose=True)
         right.scale(1.0 / (h * gamma))
         slot.solve(right, out, transpose=True)
+        # w_i = gamma nu_i + y_i, solved for nu_i
         adjoints[i].waxpy(-1.0, later, out)
         adjoints[i].scale(1.0 / gamma)
 
@@ -208,6 +218,7 @@ class DirkEquations:
         lam.scale(h)
         lam.axpy(1.0, right)
         self._later.zeroEntries()
+        # M U_i = M u_n + ... for all implicit stages: lam_n = M^T sum_i nu_i + h f_u^T w_1.
         self._later.maxpy([1.0] * (len(adjoints) - 1), adjoints[1:])
         self._add_mass(1.0, point, self._later, lam, transpose=True)
 

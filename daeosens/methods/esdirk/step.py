@@ -93,6 +93,7 @@ class DirkStep:
         for point, stage, b in zip(points, stages, self._scheme.a[-1].tolist(), strict=True):
             for weight, density in densities:
                 slope = change(density, self._problem, point, stage.state, dp, stage.dt)
+                # The weights are the last row of a, as the last stage is the solution.
                 running += weight * b * h * slope
                 if dh:
                     running += weight * b * dh * density.value(*point)
@@ -149,6 +150,9 @@ class DirkStep:
         right, scheme, equations = self._right, self._scheme, self._equations
         right.zeroEntries()
         weights = h * (scheme.a[-1] - scheme.b_embedded)
+        # The error estimate is M e = h sum (b_i - b_embedded_i) f_i. M has no inverse for
+        # algebraic equations; these say f(U_s) = 0, and a little of f_u lets e satisfy them
+        # linearised.
         right.maxpy(weights.tolist(), [stage.rate for stage in stages])
         if self._problem.form == "rhs":
             right.copy(out)
@@ -176,6 +180,8 @@ class DirkStep:
         adjoints = equations.adjoints(len(lam))
         by_t, by_h = np.zeros(len(lam)), np.zeros(len(lam))
         right, weight = self._right, self._weight
+        # The first stage is explicit and has no equation of its own: its weight is what later
+        # stages ask of the rate there, and lam leaves through it.
         for i in reversed(range(len(points))):
             point, b = points[i], float(self._scheme.a[-1, i])
             slot = equations.slot(0, point, h) if i else None
@@ -190,6 +196,7 @@ class DirkStep:
                 equations.weigh(i, h, point, slot, right, lam_k, adjoints[k], weight)
                 equations.pull_back(h, point, slopes, weight, right, (lam_k, mu_k), adjoints[k])
                 if times:
+                    # as for explicit steps: s_i for t_n, c_i s_i + k_i.w_i + b_i r_i for h
                     slope = h * dot(self._rate_t, weight)
                     by_h[k] += dot(rates[i], weight)
                     for factor, density in densities[k]:

@@ -64,6 +64,8 @@ class Esdirk:
 
         The rate at the start drops out, since that solution stays bounded for the fastest modes.
         """
+        # The rates of the implicit stages are linear in their states: h f = a^-1 (U - u_n - ...).
+        # With b_embedded = a^T x the sum h b_embedded.f becomes x.(U - u_n), a sum of stages.
         of_later = np.linalg.solve(self.a[1:, 1:].T, self.b_embedded[1:])
         return np.array([1.0 - of_later.sum(), *of_later])
 
@@ -88,7 +90,9 @@ def _esdirk(
     a = np.zeros((s, s))
     for i in range(1, s):
         a[i, 1 : i + 1] = [*rows[i - 1], gamma]
+        # from the row sums, so that rounding does not spoil consistency of the stages
         a[i, 0] = c[i] - a[i, 1:].sum()
+    # likewise the sum of the weights is exactly 1
     rest = np.array(b_embedded, dtype=float)
     return Esdirk(a, np.array(c, dtype=float), np.array([1.0 - rest.sum(), *rest]), order)
 

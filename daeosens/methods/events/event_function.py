@@ -67,6 +67,8 @@ def lower_event(problem: Problem, event: Event) -> Switch:
     """
     when: Callback | None = None
     if event.delay is not None:
+        # An event at a time that is a parameter is an implicit one with g = t - begin - p_k: then
+        # its time has a derivative as that of any other.
         when = _at_parameter(problem, event.name, *event.delay)
     elif not event.explicit:
         call: Any = event.when
@@ -93,6 +95,7 @@ def lower_events(problem: Problem) -> Sequence[Switch]:
         As ``lower_event``.
     """
     switches = _SWITCHES.of(problem)
+    # A list that is filled once, so that events and their checked derivatives are shared by runs.
     if not switches:
         switches.extend([lower_event(problem, event) for event in problem.events])
     return switches
@@ -107,6 +110,7 @@ def lower_reset(problem: Problem, event: Event) -> Problem | None:
         return None
 
     def template() -> PETSc.Mat:
+        # a_u of a reset couples any components; on a grid it has the pattern of the grid
         return dense(problem.state, problem.state) if problem.dm is None else problem.dm.createMat()
 
     frame = CallbackLayout(
@@ -131,6 +135,7 @@ def lower_reset(problem: Problem, event: Event) -> Problem | None:
     by_t = known_in_time(call, derivatives["t"])
     lower = Lowering(frame, named["value"], 3)
     first = {1: by_u, 2: by_p}
+    # A map of states is no equation in u': whoever asks for F by mistake is told.
     never = refused(named["value"], "the state afterwards: it has no rate")
     return Problem(
         form="rhs",
@@ -186,6 +191,7 @@ def _at_parameter(problem: Problem, event: str, begin: float, name: str) -> Call
     """Return t - begin - p_k: the event happens so much later as the parameter of this name."""
     k = _parameter_number(problem, event, name)
     unit = np.zeros(problem.n_parameters)
+    # g_p = -1 in p_k, g_t = 1 and g_u = 0: so d = 1 and dtau = dp_k.
     unit[k] = -1.0
     derivatives = Derivatives(
         INDEPENDENT,
@@ -221,6 +227,8 @@ def _value(problem: Problem, event: str, name: str, value: Any) -> Callback:
     derivatives = Derivatives()
     if not callable(value) and admit_native(value) is None:
         keywords = ("gradient_u", "gradient_p", "value_t", "hessian_product", "hessian_t")
+        # A Terminal brings derivatives of its own; a plain function gets them as any callback
+        # does.
         function = getattr(value, "value", None)
         if not callable(function) and admit_native(function) is None:
             raise InputError(

@@ -120,6 +120,7 @@ class HybridStep:
     ) -> float:
         """Overwrite ``du`` [n] before the step with the one after it; carry dt and dp along."""
         record, step = self._recorded(step)
+        # before the first implicit event no time depends on the state
         if not record.timed:
             self._dt = 0.0
         dp = self._dp if record.changed else dp
@@ -128,19 +129,26 @@ class HybridStep:
             self._dp = record.jump.tangent(step, du, dp, self._dt)
             return 0.0
         smooth = self._map(record, step)
+        # A step to a fixed time gets shorter by as much as its start is late, dh = -dt; of two
+        # steps that share the way to it each by half of that.
         dt, dh = self._dt, record.slope * self._dt
         self._dt += dh
         running = smooth.tangent(step, du, dp, dt, dh, densities)
         if record.ends_at is None:
             return running
         when = _when(record)
+        # phi = dPhi/dh, the state's change with the length of the step: a tangent with dh = 1.
         rate = self._problem.create_state()
         faster = smooth.tangent(step, rate, None, 0.0, 1.0, densities)
         by_u = self._problem.create_state()
         point = _end(step)
         when.add_u(1.0, *point, by_u)
+        # d = g_t + g_u . phi, of the step that was taken and not of the solution: with f in the
+        # place of phi it would be wrong by the error of the step.
         slope = when.value_t(*point) + dot(by_u, rate)
         self._check_grazing(record, step, slope, norm(by_u) * norm(rate))
+        # g stays zero: 0 = g_u . dPhi + g_p . dp + g_t dt + d dtau. The state at the event moves
+        # with it along phi.
         dtau = -change(when, self._problem, point, du, dp, dt) / slope
         du.axpy(dtau, rate)
         self._dt += dtau
@@ -163,6 +171,7 @@ class HybridStep:
             self._omega = [0.0] * len(lam)
             self._maps[record.mode].adjoint(step, lam, mu, densities)
             return []
+        # omega is dJ/dt of the state that the sweep is at, for each cost.
         self._omega += [0.0] * (len(lam) - len(self._omega))
         if record.jump is not None:
             slopes = record.jump.adjoint(step, lam, mu)
@@ -172,9 +181,13 @@ class HybridStep:
         if record.ends_at is not None:
             surface = self._surface(record, step, lam, mu, densities)
             for k, (by_t, by_h) in enumerate(surface.slopes):
+                # beta = (phi . alpha + omega) / d. By_h is phi . alpha, with the running cost of
+                # a longer step. As the sweep is linear, lam - beta g_u is not swept itself: the
+                # swept g is subtracted.
                 beta = (by_h + self._omega[k]) / surface.slope
                 lam[k].axpy(-beta, surface.lam)
                 mu[k].axpy(-beta, surface.mu)
+                # the start of the step is at a time of its own: a later start is a later event
                 self._omega[k] += by_t - beta * surface.by_t
         elif record.timed and not self._time_invariant(record, densities):
             slopes = smooth.adjoint(step, lam, mu, densities, times=True)
@@ -186,6 +199,8 @@ class HybridStep:
     def _carry_time(self, slope: float, slopes: Sequence[tuple[float, float]]) -> None:
         """Carry the adjoints of the time back over a step with dh/dt; slopes in t and h."""
         self._omega = [
+            # t_{n+1} = t_n + h and h = h(t_n): dt_{n+1} = (1 + dh/dt) dt_n. At a fixed end dh/dt
+            # is -1 and omega of later times ends there.
             (1.0 + slope) * omega + by_t + slope * by_h
             for omega, (by_t, by_h) in zip(self._omega, slopes, strict=True)
         ]
@@ -281,9 +296,13 @@ class HybridStep:
     ) -> None:
         when, smooth, point = _when(record), self._map(record, step), _end(step)
         if first.known:
+            # Beta is known from an earlier product with this Hessian; the swept g is needed for
+            # beta_dot.
             surface = self._surface(record, step, [], [], [])
             beta = first.multipliers[step.number]
         else:
+            # Beta needs by_h of a sweep that is not the one that counts: that goes with lam -
+            # beta g_u.
             trial = (first.lam.copy(), first.mu.copy())
             surface = self._surface(record, step, [trial[0]], [trial[1]], [densities])
             beta = (surface.slopes[0][1] + self._omega[0]) / surface.slope
@@ -296,12 +315,16 @@ class HybridStep:
         for k, direction in enumerate(directions, start=1):
             along = (direction.du_next, direction.dp, direction.dp_vec, direction.dt + direction.dh)
             out = (direction.lam_dot, direction.mu_dot)
+            # beta times the second derivatives of g, along the directions at the event, where the
+            # time has moved by dt + dh
             self._omega[k] += add_curvature(when, -beta, point, along, out)
         slopes = smooth.second_order(step, first, directions, densities, times=True)
         self._omega[0] += slopes[0][0]
         for k, (sensitivity, (by_t, by_h)) in enumerate(
             zip(directions, slopes[1:], strict=True), 1
         ):
+            # The derivative in h of the swept lam - beta g_u is zero by the choice of beta, and
+            # so is that of its derivative along the direction: that determines beta_dot.
             beta_dot = (by_h + self._omega[k]) / surface.slope
             sensitivity.lam_dot.axpy(-beta_dot, surface.lam)
             sensitivity.mu_dot.axpy(-beta_dot, surface.mu)
@@ -322,12 +345,14 @@ class HybridStep:
         problem, when, point = self._problem, _when(record), _end(step)
         lam_g, mu_g = problem.create_state(), problem.create_parameters()
         when.add_u(1.0, *point, lam_g)
+        # the sweep overwrites lam_g, so its size is taken before
         steepness = norm(lam_g)
         when.add_p(1.0, *point, mu_g)
         partial = when.value_t(*point)
         *slopes, (g_t, g_h) = self._map(record, step).adjoint(
             step, [*lam, lam_g], [*mu, mu_g], [*densities, ()], times=True
         )
+        # g_h is g_u . phi, found as the adjoint of h
         slope = partial + g_h
         way, h = step.u_next.copy(), step.h
         way.axpy(-1.0, step.u)
@@ -338,6 +363,7 @@ class HybridStep:
     def _time_invariant(self, record: StepRecord, densities: Sequence[Densities]) -> bool:
         """Whether a step of fixed size gives the same at any time: the adjoint of t passes by."""
         equations = self._problem.modes.get(record.mode, self._problem)
+        # no part of t in f or in running costs: by_t is zero and omega goes on as it is
         return not record.slope and equations.autonomous and not any(densities)
 
     def _recorded(self, step: Step) -> tuple[StepRecord, Step]:

@@ -88,11 +88,13 @@ class Reset:
     ) -> PETSc.Vec | None:
         """Overwrite ``du`` [n] by the direction after the jump; return that in the parameters."""
         t, _, u, _, p, _ = step
+        # before du is overwritten: new parameters depend on the state before the jump
         after = self._changed_direction((t, u, p), du, dp, dt) if self._changes else dp
         reset = self._reset
         if reset is None:
             return after
         matrix, matrix_p = self._fill(t, u, p)
+        # du+ = a_u du- + a_p dp + a_t dtau
         before = du.copy()
         matrix.mult(before, du)
         if dp is not None and matrix_p is not None:
@@ -106,10 +108,13 @@ class Reset:
     def adjoint(self, step: Step, lam: Sequence[PETSc.Vec], mu: Sequence[PETSc.Vec]) -> list[float]:
         """Overwrite ``lam`` [n] and ``mu`` [m] by those before; return the adjoints of t."""
         t, _, u, _, p, _ = step
+        # A parameter that changes gets a new value b(t, u-, p-): its old one has no effect but
+        # through a and b. So its entry of mu weighs b, and starts from zero before the jump.
         weights = [self._take_changed(mu_k) for mu_k in mu]
         omega = self._pull_back(t, u, p, lam, mu)
         for k, w in enumerate(weights):
             for weight, (_, value) in zip(w, self._changes, strict=True):
+                # after the state: lam was overwritten by a_u^T lam+ just now
                 value.add_u(weight, t, u, p, lam[k])
                 value.add_p(weight, t, u, p, mu[k])
                 omega[k] += weight * value.value_t(t, u, p)
@@ -122,6 +127,7 @@ class Reset:
         if self._reset is None and not self._changes:
             return [0.0] * (1 + len(directions))
         t, _, u, _, p, _ = step
+        # Second derivatives want the adjoints after the jump, which the sweep overwrites.
         known = first.kept(step)
         if known is not None:
             w, mu_after = known
@@ -134,6 +140,7 @@ class Reset:
             [direction.lam_dot for direction in directions],
             [direction.mu_dot for direction in directions],
         )
+        # The jump transposed is linear: derivatives of adjoints go through as adjoints do.
         omega += self.adjoint(step, lams, mus)
         for k, direction in enumerate(directions, start=1):
             omega[k] += self._bend((t, u, p), w, mu_after, direction)
@@ -157,6 +164,7 @@ class Reset:
             by_t = reset.rhs_time_hessian(point, w, (by_u, by_p))
             along.lam_dot.axpy(along.dt, by_u)
             along.mu_dot.axpy(along.dt, by_p)
+            # the row of t in the second derivatives; the column went to lam_dot and mu_dot
             omega += dot(by_u, along.du) + dot(by_p, along.dp_vec) + by_t * along.dt
         for weight, (_, value) in zip(self._of_changes(mu_after), self._changes, strict=True):
             direction = (along.du, along.dp, along.dp_vec, along.dt)
@@ -191,6 +199,7 @@ class Reset:
         matrix, matrix_p = self._fill(t, u, p)
         work = reset.create_state()
         reset.rhs_t(t, u, p, work)
+        # a_t . lam+, with lam as it is after the event
         omega = [dot(work, lam_k) for lam_k in lam]
         for lam_k, mu_k in zip(lam, mu, strict=True):
             lam_k.copy(work)
@@ -226,5 +235,6 @@ class Reset:
         after = self._problem.create_parameters()
         values = np.zeros(after.size) if dp is None else gather(dp)
         for k, value in self._changes:
+            # dp of a parameter that changes is that of its new value
             values[k] = change(value, self._problem, point, du, dp, dt)
         return scatter(values, after)

@@ -74,6 +74,8 @@ class BlockRungeKutta:
         if self._inside is not None:
             for step, at in enumerate(zip(block.times.tolist(), block.sizes.tolist(), strict=True)):
                 t[step] = [self._inside(time, *at) for time in t[step].tolist()]
+        # Starts of all steps are known, so stage i of all of them is one call of f. The cost of
+        # that is s calls for a block, however many steps it has.
         stages = self._stages(block, t) if block.stages is None else block.stages
         share = h * tableau.b
         return Points(t.ravel(), stages.reshape(t.size, -1), share.ravel())
@@ -96,6 +98,7 @@ class BlockRungeKutta:
             steps = DenseSteps(n, coefficients, 0, functions, None, jumps, block.p)
             if steps.fill_stages(block.times, block.sizes, stages):
                 return stages
+        # stage by stage, so the times of one stage are to be neighbours in memory
         moments = np.ascontiguousarray(t.T)
         for i in range(1, s):
             rates[i - 1] = self._batch.rhs(moments[i - 1], state, block.p)
@@ -111,6 +114,7 @@ class BlockRungeKutta:
         """Carry ``du`` [D, n] forward over the block; see ``BlockSteps``."""
         sizes, s, (rows, n) = linear.block.sizes, len(self._tableau.b), du.shape
         count = len(sizes)
+        # rows are directions, so the product is du J^T
         matrices = linear.jacobians.reshape(count, s, n, n).swapaxes(-1, -2)
         added = None if sources is None else sources.reshape(count, s, rows, n)
         states, stages = np.empty((count + 1, rows, n)), np.empty((count, s, rows, n))
@@ -121,6 +125,8 @@ class BlockRungeKutta:
         for k, h in enumerate(sizes.tolist()):
             parts[0] = states[k]
             for i in range(s):
+                # row is (1, h a_i1, ..., h a_i,i-1) and flat (du, dk_1, ...): their product is
+                # dU_i.
                 np.multiply(self._tableau.ahead[i, :i], h, out=row[1 : i + 1])
                 np.dot(row[: i + 1], flat[: i + 1], out=stages[k, i].reshape(-1))
                 np.dot(stages[k, i], matrices[k, i], out=parts[i + 1])
@@ -153,6 +159,7 @@ class BlockRungeKutta:
         """
         count, s = len(block.sizes), len(self._tableau.b)
         observed = np.full(count, seed is not None, dtype=np.uint8)
+        # the state before the block is the end of the one before, whose sweep observes it
         observed[0] = False
 
         def seed_step(k: int) -> None:

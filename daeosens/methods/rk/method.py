@@ -48,6 +48,7 @@ class ExplicitMethod(Method):
     @property
     def chain(self) -> tuple[Array, Array, Array] | None:
         """What passes over vectors read, if each stage reads the rate of the one before only."""
+        # a last stage with no weight is that of the next step: nothing of it comes back
         of_step = self.tableau.of_step
         return of_step.of_passes if of_step.chained else None
 
@@ -96,6 +97,8 @@ class ExplicitMethod(Method):
         moved = RungeKuttaStep(problem, self.tableau.of_error)
 
         def error(step: Step, du: PETSc.Vec, dp: PETSc.Vec | None) -> None:
+            # The tableau b - b_embedded takes u to u + the error; what it starts from goes off
+            # again.
             before = du.copy()
             moved.tangent(step, du, dp)
             du.axpy(-1.0, before)

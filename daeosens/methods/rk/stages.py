@@ -65,6 +65,8 @@ class ExplicitStages:
         tableau = self._tableau
         kept = self._kept.get(number)
         if kept is not None:
+            # The run keeps all stages; a last one that only serves the next step has no weight
+            # here.
             self.states = kept[: len(tableau.b)]
             if rates:
                 for i, (stage, rate) in enumerate(zip(self.states, self.rates, strict=True)):
@@ -79,6 +81,7 @@ class ExplicitStages:
         for i, (weights, earlier) in enumerate(self._rows[first:], first):
             stage = stages[i]
             if len(weights) == 1:
+                # one pass over the vectors instead of two: most stages of RK4 and of its like
                 stage.waxpy(h * weights[0], earlier[0], u)
             else:
                 u.copy(stage)
@@ -91,9 +94,11 @@ def weigh(
     tableau: Tableau, i: int, lam: PETSc.Vec, adjoints: list[PETSc.Vec], out: PETSc.Vec
 ) -> None:
     """Fill ``out`` with w_i = b_i lam + sum_{j>i} a_ji l_j."""
+    # no division by b_i, which may be zero: b_i and a_ji are factors here
     lam.copy(out)
     out.scale(tableau.b[i])
     if i + 1 < len(tableau.b):
+        # Column i of a: the rate k_i has gone into the stages j > i.
         out.maxpy(tableau.a[i + 1 :, i].tolist(), adjoints[i + 1 :])
 
 

@@ -97,11 +97,13 @@ class RungeKuttaStep:
         for i, stage in enumerate(self._stages.states):
             du.copy(d_state)
             row = tableau.a[i, :i]
+            # Row i of a is strictly lower triangular: only rates of earlier stages count.
             if i:
                 d_state.maxpy((h * row).tolist(), d_rates)
                 if dh:
                     d_state.maxpy((dh * row).tolist(), self._stages.rates[:i])
             time = self._stages.time(i, t, h)
+            # Stage i is at t + c_i h.
             d_time = dt + tableau.c[i] * dh
             d_rates.append(self._rate_change(time, stage, p, d_state, dp, d_time))
             for weight, density in densities:
@@ -111,6 +113,7 @@ class RungeKuttaStep:
                 if dh:
                     running += weight * tableau.b[i] * dh * density.value(*point)
         du.maxpy((h * tableau.b).tolist(), d_rates)
+        # du_{n+1} has sum b_i k_i dh besides: a longer step has more of each rate.
         if dh:
             du.maxpy((dh * tableau.b).tolist(), self._stages.rates)
         for vec in d_rates:
@@ -132,6 +135,7 @@ class RungeKuttaStep:
         """
         t, h, _, _, p, _ = step
         self._stages.recompute(step, rates=times)
+        # Passes in C have no adjoints of t and h: steps that need these go stage by stage.
         if self._passes is not None and not times and not any(densities):
             for lam_k, mu_k in zip(lam, mu, strict=True):
                 self._passes.pull([t], [h], [self._stages.states], p, lam_k, mu_k)
@@ -148,14 +152,21 @@ class RungeKuttaStep:
             matrix_p = self._fill_p(time, stage, p)
             rate_t = self._rate_t(time, stage, p) if times else None
             for k, (lam_k, mu_k) in enumerate(zip(lam, mu, strict=True)):
+                # w_i comes first, as it needs l_j of later stages only; then l_i = h f_u^T w_i,
+                # and mu takes h f_p^T w_i.
                 adjoints = self._adjoints[k]
                 weigh(tableau, i, lam_k, adjoints, weight)
                 pull_back(h, (matrix_u, matrix_p), weight, adjoints[i], mu_k, self._by_p)
                 for factor, density in densities[k]:
+                    # The running cost h b_i r(U_i) is one more output of the stage: its slope
+                    # joins l_i.
                     scale = factor * h * tableau.b[i]
                     density.add_u(scale, time, stage, p, adjoints[i])
                     density.add_p(scale, time, stage, p, mu_k)
                 if rate_t is not None:
+                    # s_i = h (f_t.w_i + b_i r_t), the adjoint of the stage's time, is the whole
+                    # of dJ/dt_n. For h it counts c_i times, and k_i.w_i + b_i r_i for the factor
+                    # h before each rate.
                     slope = h * dot(rate_t, weight)
                     by_h[k] += dot(self._stages.rates[i], weight)
                     for factor, density in densities[k]:
@@ -166,6 +177,7 @@ class RungeKuttaStep:
                     by_h[k] += tableau.c[i] * slope
             if rate_t is not None:
                 rate_t.destroy()
+        # U_i = u_n + ... for every stage, and u_{n+1} = u_n + ...: lam_n = lam_{n+1} + sum_i l_i.
         for lam_k, adjoints in zip(lam, self._adjoints, strict=False):
             lam_k.maxpy([1.0] * s, adjoints)
         return list(zip(by_t.tolist(), by_h.tolist(), strict=True)) if times else []

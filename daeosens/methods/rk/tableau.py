@@ -38,6 +38,8 @@ class Tableau:
     @cached_property
     def _of_step(self) -> Tableau:
         s = len(self.b)
+        # A last stage without weight is the first one of the next step: nothing of this step
+        # depends on it, and its adjoint would be zero.
         while self.b[s - 1] == 0.0:
             s -= 1
         return Tableau(self.a[:s, :s], self.b[:s], self.c[:s])
@@ -49,6 +51,7 @@ class Tableau:
         rows = np.zeros((s, s + 1))
         for i in range(s):
             rows[i, 0] = self.b[i]
+            # column i of a from the last row up, in the order in which the sweep finds the l_j
             rows[i, 1 : s - i] = self.a[:i:-1, i]
         return rows
 
@@ -80,6 +83,7 @@ class Tableau:
     @cached_property
     def chained(self) -> bool:
         """Whether there are two or four stages, and each reads the rate of the one before only."""
+        # passes are written for these two numbers of stages
         known = len(self.b) in (2, 4) and bool(self.below[1:].all())
         return known and bool((self.a == np.diag(self.below[1:], -1)).all())
 

@@ -55,6 +55,7 @@ class StageTimeAndSize:
     def add_first(self) -> None:
         """Add the stage's part of by_t and by_h."""
         h, b, point = self._h, self._b, self._point
+        # slope is s_i; rest is what h as a factor of the rates adds.
         slope, rest = h * dot(self._rate_t, self._weight), dot(self._rate, self._weight)
         for factor, density in self._densities:
             slope += factor * h * b * density.value_t(*point)
@@ -63,6 +64,7 @@ class StageTimeAndSize:
 
     def turn(self, k: int, weight_dot: PETSc.Vec) -> None:
         """Add what the derivative of the weight along direction number k changes."""
+        # s_i and k_i.w_i are linear in w_i: the same with w_dot_i
         self._add(k, self._h * dot(self._rate_t, weight_dot), dot(self._rate, weight_dot))
 
     def bend(
@@ -78,11 +80,14 @@ class StageTimeAndSize:
         ``out`` [n], [m] gets what the times change in the adjoints of the stage and of p.
         """
         h, b, point, dh, dt = self._h, self._b, self._point, along.dh, stage.dt
+        # d(h f_t.w) = dh f_t.w + h (w^T f_t)' along the direction; the column holds f_tu, f_tp,
+        # f_tt.
         slope = dh * dot(self._rate_t, self._weight)
         slope += h * self._column(1.0, stage, along, (self._by_u, self._by_p), self._by_t, out)
         rest = dot(stage.rate, self._weight)
         if dh:
             matrix_u, matrix_p = slopes
+            # l_i = h f_u^T w_i, so dh adds dh f_u^T w_i to its derivative; likewise for mu.
             matrix_u.multTranspose(self._weight, self._work_u)
             out[0].axpy(dh, self._work_u)
             if matrix_p is not None:
@@ -110,6 +115,7 @@ class StageTimeAndSize:
         out: tuple[PETSc.Vec, PETSc.Vec],
     ) -> float:
         """Add the column of the time in a Hessian to ``out``; return its product with all."""
+        # second derivatives are symmetric: the same column serves the row of u and that of t
         out[0].axpy(factor * self._h * stage.dt, column[0])
         out[1].axpy(factor * self._h * stage.dt, column[1])
         product = dot(column[0], stage.state) + by_t * stage.dt
@@ -117,4 +123,5 @@ class StageTimeAndSize:
 
     def _add(self, k: int, slope: float, rest: float) -> None:
         by_t, by_h = self.slopes[k]
+        # the stage moves c_i times as far as the end if h changes
         self.slopes[k] = (by_t + slope, by_h + self._c * slope + rest)

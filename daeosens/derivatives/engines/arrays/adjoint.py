@@ -52,6 +52,8 @@ class Observer:
         for seen in self._observed.get(number, ()):
             for vec in self._out:
                 vec.zeroEntries()
+            # one row at a time through vectors, as costs are written for these; few states are
+            # observed
             seen.add(self._point(number), self._out)
             lam[seen.row] += read(self._out[0])
             mu[seen.row] += read(self._out[1])
@@ -131,6 +133,7 @@ class ArraySweep:
 
         request = self._request
         earlier = seed if request.looks_between(first, last) else None
+        # In the window states count from 0 and the rows pass no event.
         window = window_of(self._trajectory, first, last)
         densities = request.densities if request.continuous else ()
         by_p = sweep_rows(window, self._lam, last - first, earlier, densities)
@@ -146,6 +149,7 @@ class ArraySweep:
             *zip(vectors.lam, self._lam, strict=True),
             *zip(vectors.mu, self._sums, strict=True),
         ]
+        # there and back: what is between windows is rare, so the copies do not matter
         for vec, row in pairs:
             write(vec, row)
         vectors.back(number, number + 1)
@@ -205,6 +209,8 @@ def sweep_rows(
     # fresh memory takes longer to fill with zeros than with the first block's sums
     mu = (np.empty if last else np.zeros)((len(lam), problem.n_parameters))
     assert problem.batch is not None
+    # Threads share rows where nothing is added on the way: a seed is Python and would hold the
+    # interpreter.
     together = None if seed or any(densities) else problem.batch.rows_at_once
     threads = _threads(problem, len(lam), last * steps.points_per_step) if together else 1
     at_once = min(threads * (together or len(lam)), len(lam))
@@ -220,6 +226,7 @@ def sweep_rows(
                 continue
             if any(densities):
                 mu += by_p
+            # the first state of this block is the last one of the block before it
             if seed is not None:
                 seed(span[0], lam)
     return mu
@@ -227,6 +234,7 @@ def sweep_rows(
 
 def _threads(problem: Problem, rows: int, points: int) -> int:
     """Return how many threads carry rows: one where more would wait for work."""
+    # n^2 multiplications for each row and point, as for a full Jacobian
     few = rows * points * problem.size**2 < WORTH
     return 1 if few else min(thread_count(), max(rows // FEWEST, 1))
 
@@ -243,6 +251,8 @@ def _rows_of_a_thread(rows: int, memory: int, together: int, threads: int) -> in
         How many are carried together at most.
     threads : int
     """
+    # -(-a // b) rounds up. A multiple of the threads, so that none of them waits for the last
+    # part.
     parts = max(-(-rows // together), min(memory // CACHED, rows // FEWEST), 1)
     return -(-rows // (-(-parts // threads) * threads))
 

@@ -87,6 +87,8 @@ def carry_second(
     du, dp = along
     rows = no_rows(du, dp) if rows is None else rows
     parts: list[SecondRows] = []
+    # lam and mu start anew with each part of the directions, unless the first part has left them
+    # in ``known``.
     for k in range(0, len(du), DIRECTIONS):
         part = slice(k, k + DIRECTIONS)
         copies = SecondRows(
@@ -114,6 +116,7 @@ def _sweep(
     lam, mu = rows.lam[np.newaxis], rows.mu[np.newaxis]
     steps = block_steps(trajectory)
     spans = block_spans(trajectory, steps, 6 * len(du) + 2, trajectory.n_steps)
+    # Weights are kept for one block only: with several, the first order is swept again.
     known = first if len(spans) == 1 else None
     observer = Observer(trajectory, observed if known is None else {})
 
@@ -124,17 +127,22 @@ def _sweep(
     for linear, along in _tangents_back(trajectory, steps, spans, du, dp, known):
         points, start = linear.points, linear.block.first
         at = points.t, points.u, linear.block.p
+        # the last block: the sweep starts at the final state with what is observed there
         if start == spans[-1][0]:
             seed(trajectory.n_steps, lam)
             bend(trajectory.n_steps, along.states[-1], lam_dot)
         if known is None:
             slopes, by_p = running_slopes(problem, points, linear.block.p, [densities])
+            # First order: w at all points. mu is the sum of f_p^T w over the points, in one call.
             weights = steps.carry(linear, lam, slopes, seed)
             mu += batch.pull_parameters(*at, weights.swapaxes(0, 1)) + by_p
         else:
             weights = known.weights
+        # (w^T f_uu) dU + (w^T f_up) dp at each point, and running costs likewise: sources in the
+        # same recurrence, which carries lam_dot with the same Jacobians.
         sources = bend.points(linear, along, weights)
         weights_dot = steps.carry(linear, lam_dot, sources, bend.within(start, along))
+        # the terms w^T f_pu, w^T f_pp are in mu_dot already: ``bend.points`` has added them
         mu_dot += batch.pull_parameters(*at, weights_dot.swapaxes(0, 1))
         seed(start, lam)
         bend(start, along.states[0], lam_dot)
@@ -159,6 +167,8 @@ def _tangents_back(
         linear = linear_block(trajectory, steps, span) if known is None else known.linear
         return linear, steps.push(linear, du, parameter_part(trajectory.problem, linear, dp))
 
+    # Forward through all blocks but the last, keeping one tangent each; then backward, each block
+    # pushed once more. Twice the work of a tangent for the memory of one block.
     starts = [du]
     for span in spans[:-1]:
         starts.append(pushed(span, starts[-1])[1].states[-1])
@@ -200,6 +210,7 @@ class CurvatureTerms:
         """Return what second derivatives add at the points [K, D, n]; add to mu_dot."""
         points, p, batch = linear.points, linear.block.p, self._trajectory.problem.batch
         assert batch is not None
+        # callbacks take all points of a direction together
         directions = along.points.swapaxes(0, 1)
         by_u, by_p = batch.hessian_product(
             points.t, points.u, p, weights[:, 0], directions, self._dp

@@ -105,6 +105,9 @@ class CompiledSweep:
     def observe(self, number: int) -> None:
         """Add what is observed at a state, and its value."""
         run, observations = self._trajectory, self._request.observed.get(number, ())
+        # Point costs in C read the arrays of the whole run by number of the state. Where states
+        # are recomputed, parameters change, or vectors belong to a grid, the general way is
+        # taken.
         direct = not (run.crossings or run.thinned) and run.problem.stencil is None
         for seen in observations:
             row, weight, scalar, residual_weights = seen
@@ -118,19 +121,25 @@ class CompiledSweep:
             else:
                 point = (float(run.times[number]), run.stored[number], run.parameters(number))
                 seen.add(point, (self._lam[row], self._mu[row]))
+                # Rows of a Jacobian (weights of residuals) are no costs and have no value.
                 value = weight * scalar.value(*point) if residual_weights is None else 0.0
+                # the time of a state at an event depends on state and parameters: dJ/dt goes to
+                # omega
                 if number in run.moving:
                     self.steps.add_time(row, seen.slope(point))
             self._values[row] += value
 
     def back(self, first: int, last: int) -> None:
         """Carry the rows over a window, from state number ``last`` to ``first``."""
+        # A window of a thinned run has states of its own, numbered from its first one.
         offset, carry = 0, self._carry
         if self._trajectory.thinned:
             offset, carry = first, self._of_window(first, last)
         elif carry is None:
             carry = self._of_mode(first)
         rows, observed = (self._lam, self._mu, self._running), self._request.observed
+        # From one observed state back to the one before it: lam is continuous between them and
+        # jumps at each by what is observed.
         for number in sorted(observed, reverse=True):
             if first < number < last:
                 if not carry(number - offset, last - offset, *rows):
@@ -146,6 +155,7 @@ class CompiledSweep:
         """Return what carries rows over the steps of the mode, and with the parameters, there."""
         run = self._trajectory
         record = run.records[first]
+        # Parameters may change at events; the array of a record lives as long as the run.
         key = (record.mode, id(record.p))
         if key not in self._of_modes:
             equations = run.problem.modes.get(record.mode, run.problem)
@@ -272,6 +282,7 @@ def _few_rows(problem: Problem, method: Method) -> Callable[..., bool] | None:
         return None
     stages = method.recurrence
     coefficients = stages.a, stages.b, stages.c, stages.b
+    # the parameters of a run are filled in at each sweep (``hold``)
     mass, p = dense_mass(problem), np.zeros(problem.n_parameters)
     if batch is not None:
         functions = {"rhs": problem.native["rhs"].where}
@@ -310,6 +321,7 @@ def _carry_factors(
     by_vector, by_matrix = UNDIVIDED
     points = (last - first) * n_stages
     whole.hold(p)
+    # Only products that OpenBLAS would divide are worth the calls that keep it from that.
     divided = batch.largest >= by_vector or batch.largest * points > by_matrix
     with one_blas_thread() if divided else nullcontext():
         run = times, sizes, states, stages, first, last
@@ -385,6 +397,7 @@ def _functions(problem: Problem, method: Method) -> dict[str, tuple[int, int]]:
     native = problem.native
     needed = {"rhs"} if method.explicit else {"rhs", "jacobian"}
     if "pull" in native:
+        # f_u^T w and f_p^T w in one product, so neither matrix is needed explicitly
         needed.add("pull")
     else:
         needed |= {"jacobian", "jacobian_p"} if problem.n_parameters else {"jacobian"}
