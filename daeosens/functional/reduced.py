@@ -130,7 +130,7 @@ class Reduced:
         self.control = control
         self.engine: Engine = engine
         self.checkpoint: Checkpoint = checkpoint
-        # PETSc has no adjoint of a residual and no second order; those go by vectors.
+        # PETSc's own adjoint is for gradients alone; all other sweeps go by vectors.
         self._sweep: Sweep = "vectors" if engine == "tsadjoint" else engine
         self.count = Count()
         require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")

@@ -96,8 +96,8 @@ def _lower_ground(functional: Functional, result: Result) -> tuple[str, PETSc.Ve
     """Return a point lower than the result, and the parameter that leads there; None: no such."""
     x = result.x
     names, scales = labels(functional, x.getSize())
-    # In units of log-likelihood: below 1 even a change by its own size is within a standard error
-    # or two.
+    # Curvature times the square of the own size: below 1 a change by that size is less than a
+    # standard error.
     felt = np.diag(curvature(functional, x, "gauss_newton")) * sizes(functional, x) ** 2
     flat = np.flatnonzero(felt < 1.0)
     lower: tuple[str, PETSc.Vec] | None = None

@@ -135,8 +135,8 @@ class TaoRun:
             try:
                 unwrapped(tao.solve)()
             except PETSc.Error as error:
-                # The search went so far down that its interval was no number any more: a result
-                # with its reason, not an error. Another error of PETSc is raised as it is.
+                # J has no lower bound along the search: a result with its reason, not an error.
+                # Other errors of PETSc are raised as they are.
                 if not self.iterates or FALLING not in str(error):
                     raise
                 self.why = ("DIVERGED_LS_FAILURE", "J seems to fall without end along the search")

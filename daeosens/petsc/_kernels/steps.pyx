@@ -301,7 +301,7 @@ cdef PetscErrorCode before_step(PetscTS ts) noexcept nogil:
         code = TSRestartStep(ts)
         if code != PETSC_SUCCESS:
             return code
-    # An error code is the only way to stop TS from here; Python reads the reason from the log.
+    # TS is stopped by an error code; Python reads the reason from the log.
     if log.stalled >= log.patience:
         log.shrunk, log.t = True, t
         return PETSC_ERR_USER
