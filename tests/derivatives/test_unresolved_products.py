@@ -39,8 +39,8 @@ def product(model, **stepping):
 def of_products(messages):
     """Return the errors that are told of products with the Hessian."""
     pattern = r"entries of a product with the Hessian are wrong by about ([0-9.]+) %"
-    found = [re.search(pattern, message) for message in messages]
-    return [0.01 * float(match.group(1)) for match in found if match]
+    matches = [re.search(pattern, message) for message in messages]
+    return [0.01 * float(match.group(1)) for match in matches if match]
 
 
 def test_products_of_runs_that_resolve_states_alone_are_told():
