@@ -39,6 +39,7 @@ def observed_inside(trajectory: Trajectory, cost: Cost) -> Cost:
         step = Step(begin, t - begin, trajectory.stored[n], next(states), trajectory.p, -1)
         part = PartOfStep(trajectory.problem, steps, step)
         if isinstance(scalar, Squares):
+            # From here on it is a cost at the state before, which steps hit.
             points.append((begin, weight, SquaresInside(part, scalar)))
         else:
             points.append((begin, weight, ScalarInside(part, scalar)))
@@ -108,6 +109,7 @@ class ScalarInside:
         return self.scalar.value(*self.part.end)
 
     def _gradient(self, weight: float) -> tuple[PETSc.Vec, PETSc.Vec]:
+        # gradient at the end, then one transposed step to the state before
         lam, mu = self.part.rows()
         self.scalar.add_u(weight, *self.part.end, lam)
         self.scalar.add_p(weight, *self.part.end, mu)
@@ -142,6 +144,8 @@ class ScalarInside:
         after, (lam, mu), dots = part.push(direction), part.rows(), part.rows()
         self.scalar.add_u(weight, *part.end, lam)
         self.scalar.add_p(weight, *part.end, mu)
+        # psi_uu at the end along the tangent there; the second order of the step then carries
+        # these back and adds lam^T Phi_uu.
         self.scalar.add_hessian(weight, part.end, (after, dp), dots)
         along = SecondOrder(du, after, dp, part.vector(dp), *dots)
         part.steps.second_order(part.step, Adjoint(lam, mu), [along], ())

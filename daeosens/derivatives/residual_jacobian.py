@@ -53,6 +53,7 @@ def residual(trajectory: Trajectory, objective: Objective) -> PETSc.Vec:
     array([-0.3212])
     """
     rows = [
+        # w/2 |r|^2 = 1/2 |sqrt(w) r|^2
         math.sqrt(weight) * scalar.residual(point)
         for weight, scalar, point, _ in _terms(trajectory, objective)
     ]
@@ -74,6 +75,7 @@ def residual_tangent(tangent: Tangent, objective: Objective) -> Array:
     for weight, scalar, point, n in _terms(trajectory, objective):
         dp: Any = tangent.parameters[n]
         direction: Direction = (tangent.states[n], dp if problem.field_parameter else gather(dp))
+        # ``moved`` is dt of the state, zero but after events: data at events depend on it
         change = scalar.residual_tangent(point, direction, tangent.moved(n))
         rows.append(math.sqrt(weight) * change)
     return np.concatenate(rows)
@@ -98,11 +100,14 @@ def residual_adjoint(
     observed: dict[int, list[Observation]] = {}
     start = 0
     for weight, scalar, point, n in _terms(trajectory, objective):
+        # Row numbers go on in the order of ``_terms``, so w is cut in that order; each w is a row
+        # of the sweep, which sees r_u^T w at the states.
         part = slice(start, start := start + scalar.residual(point).size)
         observed.setdefault(n, []).extend(
             Observation(row, math.sqrt(weight), scalar, w[part]) for row, w in enumerate(weights)
         )
     nothing = [()] * len(weights)
+    # J^T w is an adjoint whose seeds are r_u^T w in the place of gradients of a cost.
     request = AdjointRequest(len(weights), trajectory.n_steps, observed, nothing)
     lam, mu = sweep_back(trajectory, request, engine).rows()
     return list(zip(lam, mu, strict=True))
@@ -167,6 +172,7 @@ def gauss_newton_product(
     change = residual_tangent(along, objective)
     for vec in along.states:
         vec.destroy()
+    # J^T (J d): the tangent gives J d, the adjoint takes it as its weights.
     ((by_u0, by_p),) = residual_adjoint(trajectory, objective, [change], engine)
     return HessianProduct(
         None, by_u0, by_p, along.engine, shared_p=shared(trajectory.problem, by_p)
@@ -207,6 +213,7 @@ def _terms(trajectory: Trajectory, objective: Objective) -> list[tuple[float, Sq
     terms = squares_of(lowered_on(trajectory, objective))
     pinned = [term for term in terms if not isinstance(term[0], At)]
     at_events = [term for term in terms if isinstance(term[0], At)]
+    # by time; data at events follow, by event and number, whenever these happen
     pinned.sort(key=lambda term: trajectory.index(term[0]))
     numbers = [(weight, scalar, trajectory.index(at)) for at, weight, scalar in pinned + at_events]
     return [

@@ -156,6 +156,7 @@ def _matrices_at(
     problem = trajectory.problem
     n, m = problem.size, problem.n_parameters
     columns = n * ("u0" in wanted) + m * ("p" in wanted)
+    # rows [n] or columns, the fewer; on several ranks each wants its own rows, which tangents give
     sweep = "adjoint" if n < columns and problem.comm.size == 1 else "tangent"
     matrices, by = None, "compiled"
     if sweep == "tangent" and wants_compiled(trajectory, engine, columns):
@@ -179,6 +180,7 @@ def _rows(trajectory: Trajectory, last: int, engine: Sweep, sweep: str) -> Swept
     if sweep == "tangent" and (engine == "arrays" or trajectory.problem.comm.size > 1):
         return None
     nothing: list[Densities] = [()] * n
+    # The rows of the identity, carried back, are the rows of du(t)/du0 and du(t)/dp.
     request = AdjointRequest(n, last, {}, nothing, np.eye(n))
     if sweep == "tangent":
         delayed = trajectory.problem.delays is not None
@@ -193,6 +195,7 @@ def _columns_in_c(
     n, m = trajectory.problem.size, trajectory.problem.n_parameters
     of_states, of_parameters = n if "u0" in wanted else 0, m if "p" in wanted else 0
     du, dp = np.zeros((of_states + of_parameters, n)), np.zeros((of_states + of_parameters, m))
+    # unit vectors of u0 first, then of p
     du[:of_states] = np.eye(of_states, n)
     dp[of_states:] = np.eye(of_parameters, m)
     along = push_directions(trajectory, du, dp, last)

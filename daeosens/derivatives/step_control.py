@@ -71,12 +71,14 @@ def resolved(problem: Problem, stepping: Stepping, pinned: Array, take: Take) ->
     directions, limit = chosen_directions(problem, stepping.control), stepping.max_steps
     rtol = 1e-6 if stepping.rtol is None else stepping.rtol
     method = stepping.resolved_method
+    # The estimate of theta methods is a second difference, O(h^2), whatever their order.
     order = 2 if method.tableau is None else method.order
     added, before = np.empty(0), (0, math.inf)
     first, rounds = stepping.t_span[0], 0
     for rounds in range(1, ROUNDS + 1):
         run = take(np.union1d(pinned, added))
         if rounds == 1:
+            # once: the start is the same in all runs
             directions = consistent_directions(run, directions)
         errors = error_ratios(run, directions, rtol)
         coarse = errors > 1.0
@@ -86,6 +88,7 @@ def resolved(problem: Problem, stepping: Stepping, pinned: Array, take: Take) ->
         typical = float(np.median(errors[coarse]))
         added = _refined(run, errors, coarse, order, added, pinned)
         run.destroy()
+        # Errors that do not fall, in ever more steps, are no smooth error but a jump or a kink.
         growing = rounds > 2 and now > 2 * before[0] and typical > 0.5 * before[1]
         if growing or added.size >= limit:
             break
@@ -174,14 +177,17 @@ def error_ratios(run: Trajectory, directions: Sequence[Start], rtol: float) -> A
     sizes = np.abs(values)
     peaks, state_peaks = sizes.max(axis=0), np.abs(rows_of(run.stored)).max(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
+        # tangents relative to their states, so that unknowns of different units compare
         relative = np.where(state_peaks > 0.0, peaks / state_peaks, 0.0)
     largest = relative.max(axis=1, initial=0.0)
     comm.Allreduce(MPI.IN_PLACE, largest, MPI.MAX)
+    # At its zeros a tangent has no size of its own: a part of its peak stands for it.
     floor = SMALL * rtol * peaks + ROUNDING * largest[:, None] * state_peaks
     weights = rtol * np.maximum(sizes[:-1], sizes[1:]) + floor
     parts = np.divide(errors, weights, out=np.zeros_like(errors), where=weights > 0.0)
     squares = np.ascontiguousarray((parts**2).sum(axis=2))
     comm.Allreduce(MPI.IN_PLACE, squares, MPI.SUM)
+    # root mean square over components, as TS measures errors; the worst direction counts
     ratios: Array = np.sqrt(squares.max(axis=1) / run.problem.size)
     return np.where(np.isfinite(ratios), ratios, np.inf)
 
@@ -199,6 +205,8 @@ def _refined(
     Successive steps that are too long are replaced by others whose sizes change with the estimates.
     """
     times, sizes = run.times, run.step_sizes
+    # The error falls with h^order: h becomes h (TARGET / error)^(1/order), so the step is cut
+    # into the reciprocal of that, never into less than one.
     parts = np.clip((np.maximum(errors, TARGET) / TARGET) ** (1.0 / order), 1.0, MOST)
     kept, new = added, list[Array]()
     events = {crossing.step for crossing in run.crossings}
@@ -210,11 +218,14 @@ def _refined(
         first = n
         while n < run.n_steps and coarse[n] and (n == first or n not in events):
             n += 1
+        # way(t) counts parts up to t. Equal distances in it are steps of the new sizes, and sizes
+        # change smoothly from one old step to the next.
         way = np.concatenate([[0.0], np.cumsum(parts[first:n])])
         count = max(math.ceil(way[-1]), n - first + 1)
         marks = np.linspace(0.0, float(way[-1]), count + 1)[1:-1]
         new.append(np.interp(marks, way, times[first : n + 1]))
         begin, end = times[first], times[n]
+        # marks of earlier rounds within these steps give way to the new ones
         kept = kept[(kept <= begin) | (kept >= end)]
     wanted = np.unique(np.concatenate([kept, *new]))
     # none so near to a time that is hit anyway that a tiny step would be left

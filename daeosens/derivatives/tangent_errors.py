@@ -46,6 +46,8 @@ def consistent_directions(run: Trajectory, directions: Sequence[Start]) -> list[
         return list(directions)
     following: list[Start] = []
     for du, dp in directions:
+        # Directions of algebraic variables are replaced by what the equations make of those of
+        # the others: g_u du + g_p dp = 0.
         moved = du.copy()
         follow.tangent(Step(t, 0.0, u, u, run.p), moved, dp, 0.0)
         if dp is not None or norm(moved) > 0.0:
@@ -66,6 +68,7 @@ def tangents_and_errors(run: Trajectory, directions: Sequence[Direction]) -> tup
     """
     method, problem = run.stepping.resolved_method, run.problem
     if method.tableau is not None:
+        # without events the parameters and the equations are the same all along the run
         plain = problem.comm.size == 1 and not (run.crossings or problem.modes)
         if plain and not problem.field_parameter:
             rows = admit_rows(problem, directions)
@@ -106,6 +109,8 @@ def accumulated_errors(run: Trajectory, du: Array, dp: Array) -> tuple[Array, Ar
         return quickly
     if not run.stepping.resolved_method.explicit:
         return _accumulated_by_steps(run, du, dp)
+    # The errors so far are tangents with dp = 0 that start from zero: as many more directions, to
+    # which each step adds its own error.
     pairs = (np.concatenate([part, np.zeros_like(part)]) for part in (du, dp))
     both = _in_arrays(run, *pairs, carried=len(du))
     return None if both is None else (both[0][:, : len(du)], both[0][:, len(du) :])
@@ -124,6 +129,7 @@ def _accumulated_in_c(run: Trajectory, du: Array, dp: Array) -> tuple[Array, Arr
         pair[0] = accumulated[n]
         if not LinearSteps(steps, run.p, *at, keep=False).push(1, nothing, pair):
             return None
+        # E_{n+1} = Phi_u E_n + e_n, with e_n the estimated error of step n
         accumulated[n + 1] = pair[1] + errors[n]
     return values, accumulated
 
@@ -160,6 +166,7 @@ def _in_c(run: Trajectory, du: Array, dp: Array) -> tuple[Array, Array] | None:
         pair[0] = values[n]
         if not LinearSteps(steps, run.p, *at, keep=False).push(1, dp, pair):
             return None
+        # A step of the tableau b - b_embedded ends at du + d(error).
         errors[n] = pair[1] - pair[0]
     return values, errors
 
@@ -182,6 +189,7 @@ def _in_arrays(
     s, several = len(c), max(1, AT_ONCE // (len(c) * n * n))
     mass = np.eye(n) if problem.form == "rhs" else dense_mass(problem)
     assert mass is not None
+    # 1 for rows of M that have entries: an explicit stage has a rate in these only
     differential: Array = (mass != 0.0).any(axis=1).astype(float)[:, None]
     values, errors = np.empty((run.n_steps + 1, *du.shape)), np.empty((run.n_steps, *du.shape))
     values[0] = du
@@ -203,6 +211,7 @@ def _in_arrays(
                 if scale:
                     right = mass @ before + earlier + scale * source
                     stage = _solve(mass - scale * matrix, right)
+                    # from the equation of the stage, M (dU_i - du) = earlier + h a_ii dk_i
                     rates[i] = (mass @ (stage - before) - earlier) / scale
                 else:
                     stage = before + earlier
@@ -213,6 +222,8 @@ def _in_arrays(
                 values[first + k + 1] = stage.T
             error: Array = h * np.tensordot(b - b_embedded, rates, 1)
             if problem.form != "rhs":
+                # M may be singular: a little of f_u lets the error satisfy the algebraic
+                # equations.
                 short = ALMOST_NONE * h * float(a[-1, -1])
                 error = _solve(mass - short * matrices[k, -1], error)
             errors[first + k] = error.T
@@ -242,6 +253,7 @@ def _stages(run: Trajectory, first: int, end: int) -> tuple[Array, Array] | None
     states = run.u[first:end]
     u, rates = np.empty((len(states), len(c), problem.size)), np.empty((len(c), *states.shape))
     for i in range(len(c)):
+        # all steps at once: their starts are known
         u[:, i] = states + sizes * np.tensordot(a[i, :i], rates[:i], 1)
         rates[i] = problem.batch.rhs(t[:, i].copy(), u[:, i].copy(), run.p)
     return t, u
@@ -261,6 +273,7 @@ def _by_steps(
         step, mode = run.step(n), "" if run.crossings else run.first_mode
         if run.crossings:
             record = run.records[step.number]
+            # a jump is no step: it is a map, with no error of discretisation
             if record.jump is not None:
                 continue
             step, mode = step._replace(p=record.p), record.mode
@@ -290,6 +303,7 @@ def _from_three_states(run: Trajectory, values: Array, moved: Array) -> Array:
             continue
         a = 1.0 + sizes[n - 1] / sizes[n]
         curvature = values[n] / (a - 1.0) - values[n + 1] / a - values[n - 1] / (a * (a - 1.0))
+        # States that move in time are not samples of one smooth curve in t at fixed times.
         alike = np.ptp(moved[n - 1 : n + 2], axis=0) == 0.0
         errors[n] = np.where(alike[:, None], curvature, 0.0)
     return errors

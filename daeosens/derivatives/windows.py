@@ -16,6 +16,7 @@ def window_of(trajectory: Trajectory, first: int, last: int) -> Trajectory:
     """Return smooth steps in one mode as a run of their own."""
     problem, p, mode = trajectory.problem, trajectory.p, ""
     if trajectory.crossings:
+        # modes and parameters between events
         record = trajectory.records[first]
         p, mode = record.p, record.mode
     elif problem.modes:
@@ -70,6 +71,8 @@ def smooth_parts(
     first, previous = 0, None
     end = trajectory.n_steps if last is None else last
     for k, h in enumerate(trajectory.step_sizes[:end].tolist()):
+        # A record stands for consecutive steps of one mode with the same parameters; it changes
+        # at events, and is None for a step that a window cannot take.
         record = steps.smooth(k, h, densities)
         if record is not previous and previous is not None:
             yield first, k, True

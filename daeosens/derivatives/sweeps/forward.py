@@ -76,6 +76,8 @@ class ForwardDirection:
         if self._trajectory.crossings:
             assert isinstance(self.steps, HybridStep)
             dt, changed = self.steps.dt, self.steps.dp
+            # without events, and before the first one that changes parameters, dp is that of the
+            # start
             here = self._start if changed is None or changed is self._dp else changed
         self.states += states
         self.times += [dt] * len(states)
@@ -104,6 +106,7 @@ def sweep_forward(
     if trajectory.problem.delays is not None:
         return _along_delays(trajectory, directions, last, keep=keep)
     along = [ForwardDirection(trajectory, *pair, keep=keep) for pair in directions]
+    # by steps alone: one part that is no window
     parts = [(0, last, False)]
     if engine != "vectors":
         hybrid = along[0].steps if trajectory.crossings else None
@@ -170,6 +173,7 @@ def _over_window(
     du = np.array([read(direction.du) for direction in along])
     dp = np.zeros((len(along), trajectory.problem.n_parameters))
     for row, direction in zip(dp, along, strict=True):
+        # events may have changed dp since the start
         here = direction.enter(first)
         if here is not None:
             row[:] = here

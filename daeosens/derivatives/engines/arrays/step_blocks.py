@@ -44,6 +44,7 @@ def block_spans(trajectory: Trajectory, steps: BlockSteps, rows: int, last: int)
     ``rows`` is how many vectors [n] there are for each point at once.
     """
     several = max(1, BLOCK_MEMORY // bytes_of_a_step(trajectory, steps, rows))
+    # from the end, so that only the first block is shorter: the sweep back begins with a full one
     ends = range(last, 0, -several)
     return [(max(0, end - several), end) for end in ends][::-1]
 
@@ -51,6 +52,7 @@ def block_spans(trajectory: Trajectory, steps: BlockSteps, rows: int, last: int)
 def bytes_of_a_step(trajectory: Trajectory, steps: BlockSteps, rows: int) -> int:
     """Return what a step takes in a block: states, Jacobians and factors, and the vectors."""
     n = trajectory.problem.size
+    # Jacobians [n, n] at each point, and factors of as many entries for implicit steps
     matrices = n if trajectory.stepping.resolved_method.explicit else 2 * n
     return 8 * steps.points_per_step * n * (matrices + rows + 4)
 
@@ -81,6 +83,7 @@ def kept_stages(trajectory: Trajectory, count: int, first: int, end: int) -> Arr
     if isinstance(kept, np.ndarray):
         if len(kept) < end:
             return None
+        # The first stage is the start of the step and is not kept.
         later = kept[first:end, : count - 1]
         return np.concatenate([trajectory.u[first:end, None], later], axis=1)
     if not kept:

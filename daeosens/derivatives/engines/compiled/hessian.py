@@ -73,15 +73,19 @@ def carry_second(
         return None
     (du, dp), last = along, window.n_steps
     s, (count, n) = steps.n_stages, du.shape
+    # Adjoints of all stages are kept for later products if they fit, else of one step only.
     weights = np.empty((fitting(window, n), s, n)) if known is None else known.weights
+    # the first order is not swept again where all its weights are there
     again = known is not None and len(weights) == last
     sweep = SecondSweep(steps, du, dp, weights, again, fitting(window, count * n) == last)
     by_u, by_p = sweep.by_u, sweep.by_p
     if rows is not None:
         by_u[0], by_p[0], by_u[1:], by_p[1:] = rows
+    # forward: tangents of all directions
     if not sweep.push():
         return None
     bend = CurvatureTerms(window, {}, (), dp, by_p[1:])
+    # back from one observed state to the one before, and at last to the start
     for number in sorted({0, *observed}, reverse=True):
         if not sweep.bend(number):
             return None
@@ -93,6 +97,7 @@ def carry_second(
             point = (float(window.times[number]), window.stored[number], window.p)
             if not again:
                 _add_gradient(window.problem, weight, scalar, point, by_u[0], by_p[0])
+            # costs that are not in C: gradient and Hessian through vectors
             bend.add([(weight, scalar)], point, sweep.along[number], by_u[1:])
     if not sweep.finite:
         return None

@@ -34,6 +34,7 @@ def linear_steps(trajectory: Trajectory, *, keep: bool) -> LinearSteps | None:
         return None
     n = trajectory.problem.size
     explicit = trajectory.stepping.resolved_method.explicit
+    # An explicit stage keeps its state [n], an implicit one its factors [n, n] besides.
     fits = fitting(trajectory, n * (1 if explicit else n + 2)) > 1
     return LinearSteps(steps, trajectory.p, *trajectory.arrays, keep=keep and fits)
 
@@ -123,4 +124,5 @@ def push_directions(
     last = trajectory.n_steps if last is None else last
     along = np.empty((last + 1, *du.shape))
     along[0] = du
+    # a value that is not finite ends the sweep early
     return along if steps.push(last, dp, along) else None

@@ -26,6 +26,8 @@ def second_over_delays(
         The directions.
     """
     program, problem = program_of(trajectory), trajectory.problem
+    # The run is one program: an adjoint at a step reaches earlier steps through delayed states,
+    # so it is swept as a whole and not window by window.
     along = program.tangents(du0, dp)
     count = len(dp)
     seeds, dots = (
@@ -44,13 +46,18 @@ def second_over_delays(
                 by_u.zeroEntries()
                 write(du, along.du[number, :, k])
                 out = by_u, result[1 + k][1]
+                # psi_uu du + psi_up dp seeds the derivatives of the adjoints, as psi_u seeds them
                 seen.scalar.add_hessian(seen.weight, point, (du, dp[k]), out)
                 dots[number, k] += read(by_u)
+    # First order: lam, and what it says about delays (by_tau) and parameters.
     first = program.adjoints(seeds)
     by_tau, by_p = program.parameters(first)
     of_f = program.curvature(first, along)
+    # Second order: the same recurrence, with the curvature of f and of the interpolation as
+    # sources.
     second = program.adjoints(dots, program.forcing(first, along, of_f[0]))
     tau_dot, p_dot = program.second(first, second, along, of_f)
+    # delays are functions of parameters: tau_bar goes on to p
     rows = [by_p[0] + program.pull_delays(by_tau)[0]]
     rows += list(p_dot + program.pull_delays(tau_dot) + program.bend_delays(by_tau[0], along))
     for (state, parameters), lam, row in zip(

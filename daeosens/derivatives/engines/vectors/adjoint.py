@@ -57,8 +57,11 @@ class VectorSweep:
         run = self._trajectory
         for seen in self._request.observed.get(number, ()):
             point = (float(run.times[number]), run.stored[number], run.parameters(number))
+            # lam jumps by the gradient of what is observed; between observations it is continuous
             seen.add(point, (self.lam[seen.row], self.mu[seen.row]))
             if number in run.moving:
+                # the time of this state moves with an event before it: dJ/dt of what is seen goes
+                # to omega
                 self.steps.add_time(seen.row, seen.slope(point))
 
     def back(self, first: int, last: int) -> None:

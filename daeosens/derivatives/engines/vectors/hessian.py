@@ -82,6 +82,7 @@ class VectorSecondOrder:
         """Add what the cost says about a state, and the second derivatives of that."""
         run, first = self._trajectory, self.first
         point = (float(run.times[number]), run.stored[number], run.parameters(number))
+        # At events the time of the state depends on state and parameters; psi_t then counts.
         moves = number in run.moving
         for seen in self._observed.get(number, ()):
             if not first.known:
@@ -93,6 +94,7 @@ class VectorSecondOrder:
                 du, dp = tangent.states[number], tangent.parameters[number]
                 if moves:
                     along = (du, self._as_seen(dp), dp, tangent.times[number])
+                    # row of t in psi's second derivatives: it goes to the derivative of omega
                     slope = add_curvature(seen.scalar, seen.weight, point, along, out)
                     self.steps.add_time(k, slope)
                 else:
@@ -112,6 +114,7 @@ class VectorSecondOrder:
     ) -> SecondOrder:
         """Return a direction on the step from a state."""
         states, times, dp = tangent.states, tangent.times, tangent.parameters[number]
+        # dh is the difference of dt at both ends, zero for steps at fixed times
         dt, dh = times[number], times[number + 1] - times[number]
         return SecondOrder(states[number], states[number + 1], self._as_seen(dp), dp, *out, dt, dh)
 
@@ -119,6 +122,7 @@ class VectorSecondOrder:
         """Return a direction in the parameters as callbacks see it."""
         if self._trajectory.problem.field_parameter:
             return dp
+        # on several ranks a gather is a message to all: once for each direction
         if dp.handle not in self._gathered:
             self._gathered[dp.handle] = gather(dp)
         return self._gathered[dp.handle]
