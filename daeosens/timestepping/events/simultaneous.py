@@ -106,6 +106,8 @@ def check_order(meeting: SimultaneousEvents, first: FiredEvent, second: FiredEve
     SolveError
         States, modes, parameters or derivatives differ; names the events.
     """
+    # Nearby runs have either the one order or the other: the run is differentiable here only if
+    # both agree.
     ends = [_taken(meeting, order) for order in ((first, second), (second, first))]
     (_, state, p, mode), (_, other, other_p, other_mode) = (end.after for end in ends)
     what = ""
@@ -114,6 +116,7 @@ def check_order(meeting: SimultaneousEvents, first: FiredEvent, second: FiredEve
     elif not (_alike(state, other) and (p is other_p or np.allclose(p, other_p, rtol=ALIKE))):
         what = "the states differ"
     else:
+        # two directions that are not special: agreement along both is no accident
         for seed in (1, 2):
             one_way, other_way = (_derivative(meeting, end, seed) for end in ends)
             if one_way is None or other_way is None:
@@ -151,6 +154,8 @@ def _taken(meeting: SimultaneousEvents, order: Sequence[FiredEvent]) -> _Taken:
     states, sizes, records = [state], list[float](), list[StepRecord]()
     for number, event in enumerate(order):
         end = state.copy() if number else state_next.copy()
+        # The second event ends a step of size 0, which begins at a time that depends on the
+        # first.
         timed = number > 0
         records.append(StepRecord(mode, p, timed=timed, changed=timed, ends_at=event.switch))
         before = HybridState(t, end, p, mode)
@@ -160,6 +165,7 @@ def _taken(meeting: SimultaneousEvents, order: Sequence[FiredEvent]) -> _Taken:
         sizes += [h, 0.0]
         _, state, p, mode = after
         h = 0.0
+    # back to a fixed time, where derivatives of both orders can be compared
     records.append(StepRecord(mode, p, slope=-1.0, timed=True, changed=True))
     after = HybridState(t, state, p, mode)
     return _Taken([*states, state.copy()], [*sizes, 0.0], records, after)

@@ -33,9 +33,11 @@ def excluded(parts: Parts) -> Flags:
     size = np.abs(direction)
     with np.errstate(invalid="ignore"):
         slope = np.einsum("kqi,ki->kq", parts.middle, direction)
+        # The slope along d is middle . d, off by at most radius . |d|, and by rounding.
         wide = (1.0 + MARGIN) * parts.radius + 2.0 * MARGIN * np.abs(parts.middle)
         room = np.einsum("kqi,ki->kq", wide, size)
         falls = slope + room < 0.0
+    # a constraint that is not active anywhere in the box may rise
     falls[:, 1:] |= ~parts.near
     return np.asarray(falls.all(axis=1))
 
@@ -44,6 +46,7 @@ def down(parts: Parts) -> Array:
     """Return directions [K, n] that lead down in everything that counts, if there are some."""
     count, n = parts.low.shape
     unit = np.broadcast_to(np.eye(n), (count, n, n))
+    # Rows: h_y, the gradients of g, and those of the bounds y_low - y <= 0 and y - y_high <= 0.
     vectors = np.concatenate([parts.middle, -unit, unit], axis=1)
     sizes = np.linalg.norm(vectors, axis=2)
     present = np.concatenate(
@@ -54,12 +57,14 @@ def down(parts: Parts) -> Array:
     products = vectors @ vectors.transpose(0, 2, 1)
     # the direction along which all fall alike; where they depend on each other, by their shortest
     idle = np.where(present, 1e-9, 1.0)[..., None] * np.eye(present.shape[1])
+    # Shares s with (V V^T) s = 1: then d = -V^T s has the same slope -1 along all of them.
     shares = np.linalg.solve(products + idle, present[..., None].astype(float))[..., 0]
     alike = np.einsum("kqr,kr->kq", products, shares)
     other = ~((alike > 0.5) | ~present).all(axis=1)
     if other.any():
         shares[other] = _shares(products[other], present[other])
     direction = -(shares[:, None, :] @ vectors)[:, 0]
+    # bounds that are touched are not crossed, whatever rounding has left
     direction = np.where(parts.low, np.maximum(direction, 0.0), direction)
     return np.where(parts.high, np.minimum(direction, 0.0), direction)
 
@@ -79,8 +84,11 @@ def _shares(products: Array, present: Flags) -> Array:
         j = np.argmin(np.where(present[left], here, np.inf), axis=1)
         rows = np.arange(len(left))
         least, square = here[rows, j], np.einsum("kq,kq->k", shares[left], here)
+        # Along the shortest vector between them all have at least its length squared; half of
+        # that is enough to fall along all.
         going = (least < 0.5 * square) & (square > SHORT)
         left, j, least, square = left[going], j[going], least[going], square[going]
+        # the shortest point between the vector so far and the worst one, which has length 1
         step = (square - least) / (square - 2.0 * least + 1.0)
         step = np.clip(step, 0.0, 1.0)
         shares[left] *= 1.0 - step[:, None]
@@ -97,8 +105,11 @@ def second_order_excluded(parts: Parts, looked_at: Flags) -> Flags:
         held = Held.of(parts, k)
         if held is None:
             continue
+        # First order: h_y + sum l g_y = 0 with l >= 0. A multiplier that is negative everywhere
+        # leaves no such point in the box.
         if (held.high < 0.0).any():
             gone[k] = True
+        # All surely active: then h + l g must not fall along the constraints (second order).
         elif (held.low > 0.0).all():
             gone[k] = _bendsdown(parts, k, held)
     return gone
@@ -136,6 +147,7 @@ class Held:
         n = parts.low.shape[1]
         present = np.concatenate([parts.near[k], parts.low[k], parts.high[k]])
         which = np.flatnonzero(present)
+        # More than n gradients in n dimensions depend on each other: multipliers are not unique.
         if len(which) > n:
             return None
         unit, zero = np.eye(n), np.zeros((2 * n, n))
@@ -149,7 +161,10 @@ class Held:
         inverse: Array = np.asarray(np.linalg.pinv(rows.T), dtype=float)
         size = np.abs(inverse)
         error = np.abs(inverse @ rows.T - np.eye(len(which)))
+        # |I - inverse G^T| over the whole box: by the radius of G, and by what rounding has left
+        # of the product. It is of use only while its row sums are below 1.
         rest = (size @ radius.T + error + MARGIN * (size @ np.abs(rows.T))) * (1.0 + MARGIN)
+        # G^T l = -h_y, solved with the approximate inverse
         middle = -inverse @ parts.middle[k, 0]
         away = size @ (parts.radius[k, 0] + MARGIN * np.abs(parts.middle[k, 0])) * (1.0 + MARGIN)
         # l = middle +- (away + rest |l|), so that l is within these
@@ -169,6 +184,7 @@ class Held:
             if number >= parts.near.shape[1]:
                 continue
             of_g, of_g_radius = parts.hessian[k, 1 + number], parts.hessian_radius[k, 1 + number]
+            # l >= 0 at a minimiser, so the part below 0 is cut off
             multiplier, around = 0.5 * (max(low, 0.0) + high), 0.5 * (high - max(low, 0.0))
             middle += multiplier * of_g
             sizes += abs(multiplier) * (np.abs(of_g) + of_g_radius)
@@ -184,9 +200,11 @@ def _bendsdown(parts: Parts, k: int, held: Held) -> bool:
     middle, radius = held.curvature(parts, k)
     a = len(held.which)
     rows = held.rows
+    # directions along all active constraints, in the middle of the box
     kernel = np.linalg.svd(rows)[2][a:].T if a else np.eye(len(middle))
     if not kernel.shape[1]:
         return False
+    # the direction in which the curvature is least
     lowest = kernel @ np.linalg.eigh(kernel.T @ middle @ kernel)[1][:, 0]
     off = np.zeros(len(middle))
     if a:
@@ -197,6 +215,8 @@ def _bendsdown(parts: Parts, k: int, held: Held) -> bool:
             return False
         off = np.abs(held.inverse).T @ u * (1.0 + MARGIN)
     size = np.abs(lowest) + off
+    # w = x + e with |e| <= off: w^T H w differs from x^T H x by the terms in e and the radius of
+    # H. Negative for all of them proves that there is no minimum.
     value = lowest @ middle @ lowest
     room = size @ radius @ size + off @ np.abs(middle) @ (2.0 * np.abs(lowest) + off)
     room += MARGIN * (np.abs(lowest) @ np.abs(middle) @ np.abs(lowest))

@@ -191,6 +191,8 @@ class Path:
 
     def place(self, s: float) -> Array:
         """Return x [n_x]."""
+        # Cubic Hermite: the chord, and what the rates at both ends add to it; that part vanishes
+        # at both ends.
         straight = self.x[0] + s * (self.x[1] - self.x[0])
         if s == 1.0 or self.rates is None:
             return self.x[1] if s == 1.0 else straight
@@ -207,6 +209,8 @@ class Path:
 
     def hull(self, start: float, end: float) -> tuple[Array, Array, Along]:
         """Return intervals [2], [n_x, 2] that hold t and x between two parts, and those of x'."""
+        # Bezier points of the part: the cubic lies in their hull, and its derivative in that of
+        # their differences.
         third = (end - start) / 3.0
         first, last = self.place(start), self.place(end)
         inner = first + third * self.slope(start), last - third * self.slope(end)
@@ -291,6 +295,7 @@ class Follower:
         optimisers, left = Optimisers(out, self.layout), np.arange(len(t))
         for _ in range(ROUNDS - 1):
             with np.errstate(invalid="ignore"):
+                # only those go on for which Newton's method has not arrived
                 left = left[optimisers.last_step[left] > CONVERGED * self.size]
             if not left.size:
                 break
@@ -333,6 +338,8 @@ class Follower:
         reached, ends = np.full(count, float(last)), np.full_like(values[:, 0], np.nan)
         changes: dict[tuple[int, int], list[Turn]] = {}
         while (going & (at < last)).any():
+            # All that stand at the earliest point are followed together, over all points that are
+            # left: a guess by y_t, y_x from there, Newton's method at each point.
             begin = int(at[going & (at < last)].min())
             now = np.flatnonzero(going & (at == begin))
             base = Optimisers(values[now, begin], self.layout)
@@ -345,6 +352,7 @@ class Follower:
             steps = Optimisers(
                 np.concatenate([base.values[:, None], nearby.values], axis=1), self.layout
             )
+            # one Newton step may land at another optimiser: only smooth courses count
             good = self.optimal(nearby) | ((now == held)[:, None] & self.sound(nearby))
             good &= self._smooth(t[begin:], x[begin:], steps)[0]
             # so many points of each are right, up to the first that is not
@@ -355,6 +363,7 @@ class Follower:
                 at[k] = begin + n
                 if n:
                     continue
+                # not even one step: with care, by parts of it
                 step = slice(begin, begin + 2)
                 path = Path(t[step], x[step], None if rates is None else rates[step])
                 if k == held:
@@ -382,6 +391,7 @@ class Follower:
         dt, dx = np.broadcast_to(dt, shape), np.broadcast_to(dx, (*shape, self.layout.n_x))
         with np.errstate(invalid="ignore"):
             left, right = steps[:, :-1].change(dt, dx), steps[:, 1:].change(dt, dx)
+            # trapezoidal rule with the derivatives y_t + y_x x' at both ends
             expected, noise = 0.5 * (left + right), 1e-9 * self.size
             wrong = np.abs(np.diff(steps.y, axis=1) - expected).max(axis=-1)
             perhaps = wrong <= SMOOTH * np.abs(expected).max(axis=-1) + noise
@@ -403,6 +413,8 @@ class Follower:
         reaches, and how it is there.
         """
         valid = valid or self.optimal
+        # Parts double while all goes well, and halve after a failure; the first one after a
+        # failure does not double at once.
         done, way, growth = first, 0.5 * (last - first), 2.0
         while done != last:
             if abs(way) >= abs(last - done):
@@ -455,11 +467,14 @@ class Follower:
         """
         way = float(np.sign(last - part))
         with np.errstate(divide="ignore", invalid="ignore"):
+            # how fast each distance (a multiplier or a slack) falls; the one to reach zero first
+            # ends the active set
             falls = -way * end.distance_slope(path.slope(part), path.length)
             left = np.where(falls > 0.0, end.distance / falls, np.inf)
         k = int(np.argmin(left))
         if not left[k] <= NEAR:
             return None
+        # a little behind the change, where the sign of the new distance is clear
         beyond = part + way * min(2.0 * NARROW, abs(last - part))
         beyond = last if abs(last - beyond) < NARROW else beyond
         choices = turns(float(end.active), k, self.layout.n_y)
@@ -470,6 +485,7 @@ class Follower:
             after = self.near(t, x, place[None], p)[0]
             slope = way * after.distance_slope(path.slope(beyond), path.length)
             with np.errstate(invalid="ignore"):
+                # zero up to what the distance changes over the little way
                 kept = (after.distance >= -4.0 * NARROW * np.abs(slope)).all()
             if self.sound(after) and kept and slope[turning[-1]] > 0.0:
                 return beyond, after

@@ -108,15 +108,19 @@ class IntervalFunction:
         rows = np.empty((len(boxes), self.n_inputs, 2))
         rows[:] = self.inputs(t, x, p)
         rows[:, 1 + self.n_x : 1 + self.n_x + self.n_y] = boxes
+        # h and h_y from one tape, h_y and h_yy from another: most boxes need the first only.
         (low, low_flags), (high, _) = self.enclose(1, rows), self.enclose(2, rows)
         n = self.n_y
         hessian = np.empty((len(boxes), n, n, 2))
         i, j = np.tril_indices(n)
+        # by symmetry: the tape has the lower triangle
         hessian[:, i, j] = hessian[:, j, i] = high[:, n:]
         return Enclosure(
             low[:, 0],
             low[:, 1:],
             hessian,
+            # EMPTY: h is defined nowhere in the box; UNDEFINED: not everywhere. BROKEN: it may
+            # jump.
             (low_flags[:, 0] & (UNDEFINED | EMPTY)) == 0,
             (low_flags[:, 0] & (UNDEFINED | EMPTY | BROKEN)) == 0,
         )
@@ -180,6 +184,7 @@ class IntervalFunction:
         else:
             i, j = np.tril_indices(n)
             columns = np.concatenate([gradient, hessian[:, i, j]], axis=1)
+        # NaN is how an extension says that h is not defined
         unknown = np.any(np.isnan(columns), axis=2)
         if np.any(columns[..., 0] > columns[..., 1]):
             raise InputError(
@@ -242,6 +247,8 @@ def interval_function(
     inputs, low, high = _graphs(h, n_x, n_y, shapes)
     direction = casadi.SX.sym("direction", 1 + n_x)
     both = casadi.vertcat(*low)
+    # The derivative of (h, h_y) along (t', x') shows that optimisers only move along a path of x,
+    # where intervals of x alone are too wide.
     along = sum(
         casadi.jtimes(both, graph, part)
         for graph, part in zip(
@@ -275,6 +282,7 @@ def _graphs(
         raise InputError(f"'h' returned shape {value.shape}", expected="a number")
     function = casadi.Function("h", inputs, [casadi.densify(value.graph)])
     try:
+        # Tapes are of scalar operations, so matrix operations are expanded into these.
         expanded = function.expand()
     except RuntimeError as error:
         raise InputError(
@@ -283,6 +291,7 @@ def _graphs(
         ) from error
     scalars = [casadi.SX.sym(name, *size) for name, size in sizes.items()]
     graph = expanded(*scalars)
+    # symbolic derivatives of the scalar graph: each is enclosed as a function of its own
     gradient = casadi.densify(casadi.gradient(graph, scalars[2]))
     hessian = casadi.densify(casadi.jacobian(gradient, scalars[2]))
     lower = [hessian[i, j] for i in range(n_y) for j in range(i + 1)]

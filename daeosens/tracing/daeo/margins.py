@@ -77,8 +77,10 @@ def bounds(functions: IntervalFunction, spans: Spans, p: Array) -> tuple[Array, 
     rows[:, 1 + n_x : 1 + n_x + functions.n_y] = spans.y[..., None]
     rows[:, 1 + n_x + functions.n_y :] = p[:, None]
     values, flags = functions.enclose(1, rows)
+    # at a bound that holds y_i, its gradient is a multiplier and no descent
     slope = np.where(spans.free, np.abs(values[:, 1:]).max(axis=2), 0.0)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        # g^2 / 2c with c = pivot / 2
         falls = (slope**2).sum(axis=1) / spans.pivot
     falls = np.where(spans.free.any(axis=1), falls, 0.0)
     good = ~flags.any(axis=1) & (falls < np.inf)
@@ -116,6 +118,7 @@ def _over_steps(piece: Piece, steps: npt.NDArray[np.int_]) -> Spans:
         end.change(times, np.broadcast_to(slope, (*shape, slope.shape[1])))
         for end, slope in zip((first, last), slopes, strict=True)
     )
+    # the middle of the cubic Hermite polynomial through both ends
     y = 0.5 * (first.y + last.y) + 0.125 * (left - right)
     return Spans(
         np.tile(t, (count, 1)),
@@ -138,6 +141,7 @@ def _close_parts(
             bounds(functions, _over_parts(piece, path, j, n, parts), piece.p)
             for j in (k, piece.active)
         )
+        # only where the bounds overlap may the values meet
         parts = parts[~(lower > upper)]
         if not len(parts) or len(parts) > PARTS:
             break

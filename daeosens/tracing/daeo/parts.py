@@ -110,6 +110,7 @@ class Enclosures:
         enclosures = [function.enclose(1, rows) for function in self.functions]
         values = np.stack([value for value, _ in enclosures], axis=1)
         broken = np.stack([flags != 0 for _, flags in enclosures], axis=1)
+        # nothing is known where h may be undefined or not continuous
         values[broken] = -np.inf, np.inf
         middle, radius = _middle(values[:, :, 1:])
         ends = self.box if within is None else within
@@ -129,16 +130,20 @@ class Enclosures:
         middle, radius = _middle(hessian)
         center = boxes.mean(axis=2)
         away = np.maximum(boxes[..., 1] - center, center - boxes[..., 0]) * (1.0 + MARGIN)
+        # Mean value form: g(y) is in g(c) + H (y - c) for all y of the box. It is narrower than
+        # the plain enclosure once boxes are small; both hold, so their intersection does.
         at = self.first(np.stack([center, center], axis=-1))
         with np.errstate(invalid="ignore"):
             spread = at.radius + np.einsum("kqij,kj->kqi", np.abs(middle) + radius, away)
             spread = spread * (1.0 + MARGIN)
             low = np.maximum(_less(first.middle, first.radius), _less(at.middle, spread))
+            # upper ends as lower ends of the negative, so that one function rounds down for both
             high = -np.maximum(_less(-first.middle, first.radius), _less(-at.middle, spread))
             gradient, narrow = _middle(np.stack([low, high], axis=-1))
             room = np.einsum("kqi,ki->kq", np.abs(gradient) + narrow, away) * (1.0 + MARGIN)
             value = np.stack(
                 [
+                    # fmax takes the number where the other one is NaN, as infinite radii may leave it
                     np.fmax(first.value[..., 0], _less(at.value[..., 0], room)),
                     -np.fmax(-first.value[..., 1], _less(-at.value[..., 1], room)),
                 ],
@@ -163,5 +168,6 @@ def _middle(intervals: Array) -> tuple[Array, Array]:
         middle = 0.5 * (intervals[..., 0] + intervals[..., 1])
         radius = 0.5 * (intervals[..., 1] - intervals[..., 0])
         radius = radius + MARGIN * (np.abs(middle) + radius)
+    # a middle of 0 and an infinite radius: products with them stay numbers or infinite
     bad = ~np.isfinite(radius)
     return np.where(bad, 0.0, middle), np.where(bad, np.inf, radius)

@@ -49,6 +49,7 @@ class Region:
     def _some_feasible(self, region: Array) -> bool:
         """Whether some point of a region satisfies all constraints."""
         part = self.at.first(np.stack([self.y, self.y], axis=-1)[None])
+        # The point itself may miss active constraints by rounding: little ways inwards as well.
         ways = np.concatenate([np.zeros(1), 10.0 ** np.arange(-9.0, 0.0)])
         direction = _inwards(part)
         length = np.abs(direction).max()
@@ -63,6 +64,7 @@ class Region:
         todo: list[Array] = []
         for i in range(len(region)):
             for side in range(2):
+                # A side that is one of the whole box is a bound, at which a minimiser may be.
                 if region[i, side] != self.at.box[i, side]:
                     face = region.copy()
                     face[i] = region[i, side]
@@ -74,6 +76,7 @@ class Region:
                 return False
             boxes = np.array(todo)
             first = self.at.first(boxes, region)
+            # first order is cheap; Hessians are evaluated only where it does not decide
             stay = ~(first.infeasible | excluded(first))
             if stay.any():
                 second = self.at.second(first[stay])
@@ -103,6 +106,7 @@ def _at_most_one(parts: Parts) -> bool:
     each would then be lower than the other one.
     """
     held = Held.of(parts, 0)
+    # the multipliers must be bounded, and none of them surely negative
     if held is None or (held.high < 0.0).any():
         return False
     middle, radius = held.curvature(parts, 0)
@@ -110,6 +114,9 @@ def _at_most_one(parts: Parts) -> bool:
         return True
     sure, m = held.low > 0.0, parts.near.shape[1]
     size = 1.0 + np.linalg.norm(middle)
+    # The penalty r/2 g^2 adds curvature across constraints that are surely active, where h + l g
+    # itself may bend down; it vanishes on them. Two strengths, as too large a one makes rounding
+    # and the terms with g_yy large.
     for strength in (1.0, 10.0):
         more, more_radius = middle.copy(), radius.copy()
         for k in np.flatnonzero(sure).tolist():
@@ -124,6 +131,7 @@ def _at_most_one(parts: Parts) -> bool:
                 most = np.abs(parts.value[0, number]).max()
                 assert parts.hessian is not None
                 assert parts.hessian_radius is not None
+                # (r/2 g^2)_yy = r (g_y g_y^T + g g_yy); of the last only the size is known
                 bent = np.abs(parts.hessian[0, number]) + parts.hessian_radius[0, number]
                 more_radius += penalty * most * bent
         if _definite(more, more_radius):

@@ -376,12 +376,15 @@ class Search:
             self._library.search_points(self._search, _pointer(points))
         best = self._library.search_best(self._search)
         if mode == "global":
+            # Points whose value surely exceeds the lowest upper bound are no global minimisers;
+            # boxes neither.
             kept = bounds[:, 0] <= best
             enclosures, active, bounds = enclosures[kept], active[kept], bounds[kept]
             regions, points = regions[kept], points[kept]
             low = notes[:, 1] <= best
             undecided, notes = undecided[low], notes[low]
         certified, remarks = np.ones(len(points), dtype=bool), [""] * len(points)
+        # Boxes left about one degenerate minimiser touch each other; together they are one place.
         clusters, reasons = _clusters(undecided, notes[:, 0].astype(int), self.box)
         shown = [
             reason != _LEFT and self._has_minimiser(inputs, k, clusters, enclosures)
@@ -393,6 +396,7 @@ class Search:
         if shown_array.any():
             more = clusters[shown_array]
             at, about = self._lowest(inputs, more)
+            # a box without width in y_i is part of a face of the whole box
             held = np.where(more[..., 0] == more[..., 1], np.where(at == self.box[:, 0], -1, 1), 0)
             points = np.concatenate([points, at])
             enclosures = np.concatenate([enclosures, more])
@@ -402,6 +406,7 @@ class Search:
             remarks += [_REASONS[reason] for reason, has in zip(reasons, shown, strict=True) if has]
             clusters = clusters[~shown_array]
             reasons = [reason for reason, has in zip(reasons, shown, strict=True) if not has]
+        # lexsort takes its last key first: by y[0], then y[1], ...
         order = np.lexsort(points.T[::-1]) if len(points) else np.empty(0, dtype=int)
         proof: tuple[Any, ...] = ()
         if certified.all() and not len(clusters):
@@ -440,6 +445,7 @@ class Search:
         """Return a point of each box where h is low, and bounds of h in the box."""
         middles = boxes.mean(axis=2)
         zeros = np.clip(0.0, boxes[..., 0], boxes[..., 1])
+        # tried at the middle, at zeros, where kinks often are, and at two corners
         candidates = np.stack([middles, zeros, boxes[..., 0], boxes[..., 1]])
         values = np.stack([self._values(inputs, points) for points in candidates])
         chosen = np.argmin(values, axis=0)
@@ -452,8 +458,11 @@ class Search:
         cluster, n = clusters[k], len(self.box)
         at, _ = self._lowest(inputs, cluster[None])
         rows = self._rows(inputs, np.stack([at, at], axis=-1))
+        # If h on the whole surface of a box is above h at one inner point, the lowest point of
+        # the box is inside: a local minimiser, whatever h is like there.
         inside = self.functions.enclose(1, rows)[0][0, 0, 1]
         others = np.concatenate([np.delete(clusters, k, axis=0), enclosures])
+        # ever larger boxes, until one has a surface that is high enough or meets another place
         for factor in 4.0 ** np.arange(1.0, 22.0):
             size = np.maximum(cluster[:, 1] - cluster[:, 0], 1e-15 * np.abs(at[0]) + 1e-300)
             about = np.stack(
@@ -469,6 +478,7 @@ class Search:
             sides: list[Array] = []
             for i in range(n):
                 for end in range(2):
+                    # sides on the whole box are bounds: no point lies beyond them
                     if about[i, end] != self.box[i, end]:
                         side = about.copy()
                         side[i] = about[i, end]
@@ -556,6 +566,7 @@ def _clusters(boxes: Array, reasons: npt.NDArray[np.int_], whole: Array) -> tupl
     slack = 1e-12 * (whole[:, 1] - whole[:, 0])
     for box, reason in zip(boxes[~left], reasons[~left].tolist(), strict=True):
         merged, code = box, reason
+        # the merged hull may touch others that neither part did
         while hulls:
             held = np.array(hulls)
             meets = (held[:, :, 0] <= merged[:, 1] + slack) & (
