@@ -190,6 +190,7 @@ def adjoint(
         sweep = sweep_back(trajectory, of_costs(trajectory, costs), engine)
         values = sweep.values()
         if values is None:
+            # only sweeps in C come by the values on their way back
             values = [evaluate_cost(trajectory, cost) for cost in costs]
     error = solver_error(trajectory, left.total)
     look(trajectory, costs)

@@ -232,4 +232,5 @@ def march(
 ) -> Iterator[tuple[PETSc.Vec, float]]:
     """Carry ``du`` forward in place; yield it and the running change after each step."""
     for n in range(trajectory.n_steps if last is None else last):
+        # one vector is overwritten all along: who wants to keep a state copies it
         yield du, steps.tangent(trajectory.step(n), du, dp, densities=densities)

@@ -130,6 +130,8 @@ def linear_solver(
     chosen = {key: value for key, value in options.items() if key.startswith(PREFIXES)}
     defaults = linear_defaults(matrix, chosen, dm)
     if "ksp_rtol" in defaults:
+        # errors of linear systems go into derivatives as they are: no Newton step follows that
+        # would correct them
         defaults["ksp_rtol"] = IN_SWEEPS
     with scoped_options(defaults=defaults, code=chosen):
         solver.setFromOptions()
@@ -241,6 +243,7 @@ def _solves(kind: str, matrix: PETSc.Mat) -> bool:
     solver = PETSc.KSP().create(comm=matrix.comm)
     vecs: Any = matrix.createVecs()
     known, right = vecs
+    # a system with a known solution, to tell whether a direct solver would help
     known.set(1.0)
     matrix.mult(known, right)
     solution = known.duplicate()

@@ -54,6 +54,7 @@ def array_products(
     """
     positions = tuple(first)
     sizes, parts = _results(frame, len(positions))
+    # refused at the call and not here: gradients need no second derivatives
     if supplied is None and not _automatic(frame, function, first):
         return _refusing(called, first)
     if supplied is not None:
@@ -72,6 +73,7 @@ def array_products(
             return tuple(result[position] for position in positions)
 
     def checked(*arguments: Any) -> tuple[Array, ...]:
+        # the mass has no time among its arguments; messages name one
         t = arguments[0] if isinstance(arguments[0], float) else 0.0
         results = check_tuple(call(*arguments), called, *parts)
         return tuple(
@@ -143,6 +145,7 @@ def lower_time_hessian(
         returns the second derivative in time; None if f does not depend on the time.
     """
     user = None if supplied is None else guarded(supplied, called, frame.state.comm)
+    # f_t is zero, and so is the whole column
     if first[0] == AUTONOMOUS:
         return None
     positions = tuple(first)[1:]
@@ -163,6 +166,8 @@ def lower_time_hessian(
 
         def call(*arguments: Any) -> tuple[Any, ...]:
             t, *point, w = arguments
+            # along dt = 1 alone: by symmetry the derivative of f_x^T w in t is that of f_t^T w in
+            # x
             result = product((t, *point), w, {0: np.ones(1)})
             return (*(result[position] for position in positions), result[0][0])
 
@@ -217,11 +222,13 @@ def residual_hessian(rhs_hessian: VecFunction, mass_hessian: VecFunction | None)
         out_p: PETSc.Vec,
     ) -> None:
         rhs_hessian(t, u, p, w, du, dp, out_u, out_p)
+        # -f in F
         out_u.scale(-1.0)
         if mass_hessian is None:
             out_p.scale(-1.0)
             out_udot.zeroEntries()
             return
+        # F = M(p) u' - f: w^T F_p takes from the mass with a plus, from f with a minus
         by_p = out_p.copy()
         mass_hessian(udot, p, w, dudot, dp, out_udot, out_p)
         out_p.axpy(-1.0, by_p)
@@ -248,6 +255,7 @@ def residual_time_hessian(rhs_time_hessian: TimeHessian | None) -> TimeHessian |
         by_t = rhs_time_hessian(t, u, p, w, out_u, out_p)
         out_u.scale(-1.0)
         out_p.scale(-1.0)
+        # F_udot = M does not depend on the time
         out_udot.zeroEntries()
         return -by_t
 
@@ -275,6 +283,7 @@ def _automatic(
     """Whether second derivatives can be found: from first ones, or from the function."""
     return (
         frame.style == "numpy"
+        # differences of differences would be noise
         and not any(is_by_differences(derivative) for derivative in first.values())
         and (not isinstance(function, Compiled) or None not in _python(first).values())
     )

@@ -96,12 +96,14 @@ def refuse_inconsistent_start(
         Names the row, its residual and what would be admitted, on every rank.
     """
     rates = method.tableau is not None
+    # beuler has carried = 0: it forgets the error in the first step and is not looked at
     if problem.form == "rhs" or method.explicit or not (rates or method.carried):
         return
     known = _ALGEBRAIC.of(problem)
     if problem.curved_mass or not known:
         known[:] = [_algebraic_rows(problem, t, u, p)]
     (algebraic,) = known
+    # ESDIRK methods forget errors in rows, but not in sums of rows
     if algebraic is None or (rates and isinstance(algebraic, _Rows)):
         return
     ranks, (start, _) = u.comm.tompi4py(), u.getOwnershipRange()
@@ -110,6 +112,8 @@ def refuse_inconsistent_start(
     size = ranks.allreduce(float(np.abs(values).max(initial=0.0)), max)
     if not ROUNDING < size < math.inf:  # what is not finite is for the run to say
         return
+    # how large a residual small relative changes make here: an equation in pascal and one in bar
+    # are judged alike
     admitted = ROUNDING + _changes(problem, t, u, p, residual, algebraic)
     with np.errstate(invalid="ignore"):
         ratios = np.nan_to_num(np.abs(values) / admitted, nan=0.0)
@@ -118,6 +122,7 @@ def refuse_inconsistent_start(
         k = int(ratios.argmax())
         named = algebraic.name(k, start)
         worst = (float(ratios[k]), named, float(values[k]), float(admitted[k]))
+    # every rank learns of the worst row, so that all of them raise, or none
     ratio, name, value, bound = max(ranks.allgather(worst), key=lambda misfit: misfit[0])
     if ratio > 1.0:
         forgetful = "beuler"
@@ -157,8 +162,10 @@ def _algebraic_rows(
     """Return the equations without u'; None where there are none on any rank."""
     (probe, rate), product = probe_and_rate(u), problem.create_state()
     problem.add_udot_product(1.0, t, u, rate, p, probe, product)
+    # a row of F_udot that makes exactly 0 of a vector without zeros has no entries
     rows = read(product) == 0.0
     weights = _null_rows(problem, t, u, p)
+    # more null vectors than rows of zeros: some of them are sums
     if weights.shape[1] > rows.sum():
         return _Combinations(_apart(weights, problem, t, u, p))
     return _Rows(rows) if count(u, rows) else None
@@ -216,6 +223,7 @@ def _changes(
     """Return how far small changes of state and parameters move the rank's algebraic part [k]."""
     moved, along = u.copy(), wave(u)
     rounding = ROUNDING * max(1.0, largest(u))
+    # changes that differ from one unknown to the next, so that they do not cancel in differences
     write(moved, read(u) * (1.0 + RELATIVE * along) + rounding * along)
     if isinstance(p, PETSc.Vec):
         other = p.copy()

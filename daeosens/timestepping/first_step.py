@@ -59,6 +59,8 @@ def shortened(
         # the usual case: the state hardly moves in such a step
         if size > first * longest or not 0.0 < first < math.inf:
             return longest
+        # d0/d1 of the source: a step of Euler's method that changes the state by a hundredth of
+        # itself
         step = min(longest, PART * size / first) if size > 0.0 else longest
         return min(longest, _bent(problem, start, rate, step, (first, order), weights))
     except DaeosensError:  # what is wrong at the start is for the run to say
@@ -107,14 +109,18 @@ def judged(
                 step(t, 0.5 * size, u, half)
                 step(t + 0.5 * size, 0.5 * size, half, halves)
             except (SolveError, PETSc.Error):
+                # no step of this size could be taken at all: no error tells how far to shorten
                 size = max(0.25 * size, least)
                 continue
             weights = atol + rtol * np.maximum(np.abs(read(u)), np.abs(read(whole)))
             difference = (read(whole) - read(halves)) / weights
             (error,) = _largest(u.comm, np.where(np.isfinite(difference), difference, np.inf))
+            # Richardson: the whole step errs by C h^(q+1), the halves by 2^-q of that, so the
+            # difference is (1 - 2^-q) of the error (eq. 4.4).
             error /= 1.0 - 0.5**order
             if error <= 1.0:
                 break
+            # errors of one step are of order q + 1; 0.9 to be on the safe side
             part = 0.9 * error ** (-1.0 / (order + 1)) if error < math.inf else 0.0
             size = max(size * max(part, 0.1), least)
         return size
@@ -141,9 +147,11 @@ def _bent(
     finally:
         state.destroy()
         other.destroy()
+    # the larger of |f| and |f'|, both weighted: d1 and d2 of the source
     bend = max(first, change / step)
     if not bend < math.inf:
         return PART * step
+    # h^(q+1) max(d1, d2) = 0.01, and not more than a hundred times the first guess
     return min(100.0 * step, (PART / bend) ** (1.0 / (order + 1)))
 
 

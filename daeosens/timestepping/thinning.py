@@ -56,6 +56,7 @@ def thinned(trajectory: Trajectory, every: int) -> Trajectory:
     """
     if every < 1:
         raise InputError(f"every = {every}", expected="a number of steps >= 1")
+    # every k-th, and those that nothing is taken again across
     numbers = {*range(0, len(trajectory.stored), every), *_fixed(trajectory)}
     return _replaying(trajectory, sorted(numbers), None)
 
@@ -92,12 +93,16 @@ def staying(checkpoints: Checkpoints, problem: Problem, stepping: Stepping, pinn
     pinned : array [K]
         Times that they hit.
     """
+    # The number of steps must be known to place checkpoints before; otherwise they are moved as
+    # the run goes on (``Stay``).
     if stepping.adaptive or stepping.dt is None or not problem.smooth:
         return Stay(checkpoints.memory)
     first, last = stepping.t_span
     ends = [*(time for time in pinned.tolist() if first < time < last), last]
     steps = count_steps(first, stepping.first_step, ends, stepping.max_steps)
     schedule, numbers, first = Binomial(checkpoints.memory), list[int](), 0
+    # The first descent of the binomial schedule: from each checkpoint to the next one, as many as
+    # there are; the sweep back begins behind the last.
     while (middle := schedule.split(first, steps, len(numbers))) < steps:
         numbers.append(middle)
         first = middle
@@ -108,8 +113,10 @@ def _fixed(trajectory: Trajectory) -> list[int]:
     """Return the numbers of states that nothing is taken again across: ends, and beside events."""
     numbers = {0, len(trajectory.stored) - 1}
     for number, record in enumerate(trajectory.records):
+        # A step to an event has its size from a root, and a jump is no step: neither is replayed.
         if record.jump or record.ends_at or not trajectory.step_sizes[number]:
             numbers |= {number, number + 1}
+        # another mode or other parameters: a piece is taken again with one set of equations
         if number and (record.mode, id(record.p)) != (
             trajectory.records[number - 1].mode,
             id(trajectory.records[number - 1].p),
@@ -130,6 +137,7 @@ def _replaying(
         problem, p = equations_of_step(trajectory, first)
         times, sizes = trajectory.times[first : last + 1], trajectory.step_sizes[first:last]
         stay = Stay(len(numbers), np.array(numbers, dtype=np.int64) - first)
+        # the log's times and sizes, with no error control: the same steps, hence the same bits
         taken = take_again(problem, p, trajectory.stepping, u, times, sizes, stay)
         return [taken[number - first] for number in numbers]
 

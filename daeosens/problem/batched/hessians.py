@@ -48,6 +48,8 @@ class ManyHessians:
         self._callback = callback and guarded(callback, "hessian_product", PETSc.COMM_SELF)
         known = single.given_u is not None and (single.given_p is not None or not single.reads_p)
         self._rhs = Differentiated(single.rhs, "rhs", "hessian_product=callback")
+        # The first way that agrees with single points is taken: the user's products, his
+        # Jacobians differentiated, f differentiated twice.
         self._ways = [self._by_callback] if callback else [self._from_jacobians] * known
         self._ways += [self._from_rhs] * (callback is None)
         self._trusted = False
@@ -58,6 +60,7 @@ class ManyHessians:
         """Return them along (du [D, K, n], dp [D, m]): [D, K, n], and [D, m] summed over points."""
         if not self._trusted:
             self._compare(t, u, p)
+            # one point alone does not show whether points are mixed up
             self._trusted = len(t) > 1
         along = next(iter(self._ways), None)
         if along is None:
@@ -71,6 +74,7 @@ class ManyHessians:
         """Refuse a callback that differs from itself at single points; drop ways that do."""
         some = some_of(len(t))
         count = u[some].size
+        # vectors without symmetry, the same each time
         w, du = (
             function(1.0 + np.arange(count)).reshape(-1, u.shape[1])
             for function in (np.sin, np.cos)
@@ -111,6 +115,8 @@ class ManyHessians:
     ) -> tuple[Array, Array]:
         single = self._single
         by_u, by_p = np.empty(u.shape), np.zeros(p.size)
+        # The Jacobian with (u, p) moved along (du, dp) has the derivative of f_u along it as its
+        # slope; w^T of that is the product.
         moved, q = DerivativeArray(u.copy(), du[..., None]), DerivativeArray(p.copy(), dp[:, None])
         for part in parts(u, 4 * u.shape[1]):
             shape = (*u[part].shape, u.shape[1])
@@ -125,6 +131,7 @@ class ManyHessians:
         for part in parts(u, 4 * p.size):
             shape = (*u[part].shape, p.size)
             matrix = _change(single.by_p, (t[part], moved[part], q), "jacobian_p", shape)
+            # summed over points at once: sum_k w_k^T (f_p)_k is one product
             by_p += w[part].ravel() @ matrix.reshape(-1, p.size)
         return by_u, by_p
 
@@ -135,6 +142,8 @@ class ManyHessians:
         count = n + m
         by_u, by_p = np.empty(u.shape), np.zeros(m)
         of_p = np.eye(m, count, n)
+        # Derivatives of derivatives: inner ones by all n + m arguments (unit vectors), outer ones
+        # along the direction. The slopes of slopes are the change of (f_u, f_p) along it.
         q = DerivativeArray(
             DerivativeArray(p.copy(), dp[:, None]), DerivativeArray(of_p, np.zeros((m, count, 1)))
         )
@@ -150,6 +159,7 @@ class ManyHessians:
             check_output(matrix, "rhs", (*points.shape, count), t[part.start])
             products = (w[part, None] @ matrix)[:, 0]
             by_u[part] = products[:, :n]
+            # columns: the n of u first, then the m of p
             by_p += products[:, n:].sum(axis=0)
         return by_u, by_p
 

@@ -54,11 +54,13 @@ def _over_gaps(squares: Any) -> Any:
     gaps = squares[None, :] - squares[:, None]
     same = np.eye(gaps.shape[0], dtype=bool)
     equal = (primal(gaps) == 0.0) & ~same
+    # single vectors of equal eigenvalues have no derivatives: NaN stands for them
     return np.where(same, 0.0, np.where(equal, np.nan, 1.0 / np.where(same | equal, 1.0, gaps)))
 
 
 def _eigh(a: Any, UPLO: str = "L") -> Any:  # noqa: N803 (NumPy's name)
     a = _symmetric(_admitted(a, "eigh"), UPLO.upper())
+    # With A = V L V^T and P = V^T dA V: dL = diag P, dV = V (F o P) with F_ij = 1/(l_j - l_i).
     values, vectors = np.linalg.eigh(a.value)
     projected = np.matmul(np.matmul(vectors.T, rows_first(a.slopes)), vectors)
     turned = np.matmul(vectors, _over_gaps(values) * projected)
@@ -70,6 +72,7 @@ def _cholesky(a: Any, /, *, upper: bool = False) -> Any:
     a = _symmetric(_admitted(a, "cholesky"), "U" if upper else "L")
     lower = np.linalg.cholesky(a.value)
     inverse = np.linalg.inv(lower)
+    # dL = L tril(L^-1 dA L^-T), with half of its diagonal, as A = L L^T is symmetric.
     inside = np.matmul(np.matmul(inverse, rows_first(a.slopes)), inverse.T)
     halved = np.tril(inside) * (1.0 - 0.5 * np.eye(inverse.shape[0]))
     result = _made(lower, np.matmul(lower, halved))
@@ -93,8 +96,11 @@ def _svd(
     if not compute_uv:
         return values
     gaps, flipped = _over_gaps(s * s), np.swapaxes(projected, -1, -2)
+    # dU = U (F o (P S + S P^T)) and dV = V (F o (S P + P^T S)) with F_ij = 1/(s_j^2 - s_i^2):
+    # orthogonality makes both factors skew.
     of_u = np.matmul(u, gaps * (projected * s + flipped * s[:, None]))
     of_v = np.matmul(v, gaps * (projected * s[:, None] + flipped * s))
+    # the part of dU outside of the columns of U, where there is room for it
     if rows > columns:
         rest = np.eye(rows) - np.matmul(u, u.T)
         of_u = of_u + np.matmul(np.matmul(rest, change), v) / s
@@ -111,6 +117,7 @@ def _pinv(a: Any, *arguments: Any, **options: Any) -> Any:
     turned = np.swapaxes(change, -1, -2)
     rows, columns = a.shape
     slopes = -np.matmul(np.matmul(inverse, change), inverse)
+    # projections onto what A, and A^T, do not reach: zero for square regular matrices
     left = np.eye(rows) - np.matmul(a.value, inverse)
     slopes = slopes + np.matmul(np.matmul(np.matmul(inverse, inverse.T), turned), left)
     right = np.eye(columns) - np.matmul(inverse, a.value)

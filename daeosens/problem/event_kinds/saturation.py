@@ -138,6 +138,7 @@ def _saturate(
                 expected="equations u' = f(t, u, p)",
                 remedy="ODE(...) without mass",
             )
+    # where the rate jumps inside a mode no event function crosses zero
     if problem.breakpoints:
         raise UnsupportedError(
             f"limits of {name} in equations with breakpoints",
@@ -164,6 +165,7 @@ def _saturate(
         events += _lifted(event, variants, entered)
     for base in bases:
         for side, limit in limits.items():
+            # reached from inside only; left where the free rate turns inwards through zero
             outwards = 1 if side == "upper" else -1
             free, at = variants[base][""], variants[base][side]
             reaches, leaves = f"{name} reaches {side}", f"{name} leaves {side}"
@@ -208,8 +210,10 @@ def _lifted(
         return tuple(mode for base in bases for mode in variants[base].values())
 
     bases = [base for base in variants if event.active(base)]
+    # It chooses the base mode; the limit is found anew from the state behind it.
     if event.mode is not None:
         return [replace(event, within=all_of(bases), mode=entered(event.mode))]
+    # nothing changes, so the mode stays as it is
     if event.reset is None and not event.changes:
         return [replace(event, within=all_of(bases))]
     return [replace(event, within=all_of([base]), mode=entered(base)) for base in bases]

@@ -108,6 +108,7 @@ class _Number:
     def apply(self, t: float, _u: PETSc.Vec, p: Array, v: PETSc.Vec, out: PETSc.Vec) -> None:
         self.rhs(t, v, p, out)
 
+    # L is symmetric on a grid of equal spacings with these boundaries
     apply_transpose = apply
 
     def jacobian_p(self, _t: float, u: PETSc.Vec, _p: Array, out: PETSc.Mat) -> None:
@@ -127,6 +128,7 @@ class _Number:
         out: PETSc.Vec,
     ) -> Array:
         self._laplacian(du, out)
+        # f = alpha L u is bilinear: w^T f_up = w^T L du, and f_uu is zero
         slope: Any = w.dot(out)
         self._laplacian(w, out)
         out.scale(dp[0])
@@ -160,6 +162,7 @@ class _Field:
     def apply_transpose(
         self, _t: float, _u: PETSc.Vec, a: PETSc.Vec, w: PETSc.Vec, out: PETSc.Vec
     ) -> None:
+        # (diag(a) L)^T w = L (a w)
         self._work.pointwiseMult(a, w)
         self._laplacian(self._work, out)
 
@@ -174,6 +177,7 @@ class _Field:
         out_u: PETSc.Vec,
         out_a: PETSc.Vec,
     ) -> None:
+        # the derivatives of f_u^T w = L (a w) along da, and of f_a^T w = w L u along du
         self._work.pointwiseMult(da, w)
         self._laplacian(self._work, out_u)
         self._laplacian(du, out_a)

@@ -143,7 +143,7 @@ class Enclosures:
             room = np.einsum("kqi,ki->kq", np.abs(gradient) + narrow, away) * (1.0 + MARGIN)
             value = np.stack(
                 [
-                    # fmax takes the number where the other one is NaN, as infinite radii may leave it
+                    # fmax takes the number where the other is NaN, as infinite radii may leave it
                     np.fmax(first.value[..., 0], _less(at.value[..., 0], room)),
                     -np.fmax(-first.value[..., 1], _less(-at.value[..., 1], room)),
                 ],
