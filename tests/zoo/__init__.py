@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from zoo import biology, chemistry, detest, electrical, hybrid, mechanics, pde
+from zoo import biology, chemistry, detest, electrical, engineering, hybrid, mechanics, pde
 from zoo.case import Case
 from zoo.fits import FITS
 
@@ -12,6 +12,7 @@ EVERYTHING = {
     "chemistry": chemistry.CASES,
     "mechanics": mechanics.CASES,
     "electrical": electrical.CASES,
+    "engineering": engineering.CASES,
     "biology": biology.CASES,
     "PDEs": pde.CASES,
     "hybrid systems": hybrid.CASES,

@@ -224,6 +224,31 @@ def neural_ode(t, u, p):  # diffrax, torchdiffeq: a small perceptron
     return w2 @ np.tanh(w1 @ u**3 + b1)
 
 
+def stem_cell(t, u, p):  # GATA1 and PU.1
+    own, other, decay, threshold = p
+    x, y = u
+    level = threshold**4
+    return [
+        own * x**4 / (level + x**4) + other * level / (level + y**4) - decay * x,
+        own * y**4 / (level + y**4) + other * level / (level + x**4) - decay * y,
+    ]
+
+
+def bees(t, u, p):  # in the hive and foraging
+    laying, half, recruitment, inhibition, death = p
+    hive, foragers = u
+    total = hive + foragers
+    recruited = hive * (recruitment - inhibition * foragers / total)
+    return [laying * total / (half + total) - recruited, recruited - death * foragers]
+
+
+def dialysis(t, u, p):  # four hours in every 48
+    clearance, exchange, generation, v1, v2 = p
+    on = np.where(t % 48.0 < 4.0, 1.0, 0.0)
+    flow = exchange * (u[1] - u[0])
+    return np.array([(flow + generation - clearance * on * u[0]) / v1, -flow / v2])
+
+
 WEIGHTS = np.random.default_rng(5).normal(scale=0.5, size=20)
 
 CASES = [
@@ -470,5 +495,39 @@ CASES = [
         method="rk5dp",
         rtol=1e-7,
         observed=([1.0, 2.0, 3.0], [0, 1], [[0.5, 0.3], [0.1, 0.2], [-0.3, 0.4]], 1.0),
+    ),
+    Case(
+        "Decision of a stem cell",
+        "Huang and others; text book",
+        rhs=stem_cell,
+        u0=[0.9, 0.85],
+        p={"own": 1.2, "other": 1.0, "decay": 1.0, "threshold": 0.7},
+        span=(0.0, 15.0),
+        terminal=lambda t, u, p: u[0],
+    ),
+    Case(
+        "Colony of bees",
+        "Khoury, Myerscough, Barron",
+        rhs=bees,
+        u0=[16000.0, 8000.0],
+        p={
+            "laying": 2000.0,
+            "half": 27000.0,
+            "recruitment": 0.25,
+            "inhibition": 0.75,
+            "death": 0.4,
+        },
+        span=(0.0, 50.0),
+        terminal=lambda t, u, p: u[0] + u[1],
+    ),
+    Case(
+        "Dialysis",
+        "text book (urea in two compartments)",
+        rhs=dialysis,
+        u0=[20.0, 20.0],
+        p={"clearance": 12.0, "exchange": 30.0, "generation": 10.0, "v1": 14.0, "v2": 28.0},
+        span=(0.0, 120.0),
+        breakpoints=[4.0, 48.0, 52.0, 96.0, 100.0],
+        terminal=lambda t, u, p: u[0],
     ),
 ]

@@ -229,6 +229,61 @@ def arrhenius(t, u, p):
     return np.array([-k[0] * u[0], k[0] * u[0] - k[1] * u[1], k[1] * u[1]])
 
 
+def polymerisation(t, u, p):  # moments of the chains, with a gel effect
+    efficiency, decay, growth, end = p
+    monomer, initiator, _, first, second = u
+    converted = 1 - monomer / 5.0
+    ending = end * np.exp(-2 * (converted + 2 * converted**2))
+    radicals = np.sqrt(2 * efficiency * decay * initiator / ending)
+    length = growth * monomer / (ending * radicals)
+    added = growth * monomer * radicals
+    return [
+        -added,
+        -decay * initiator,
+        0.75 * ending * radicals**2,
+        added,
+        added * (2 * length + 1),
+    ]
+
+
+def crystallisation(t, u, p):  # moments of the sizes, while the liquor cools
+    births, order, growth, exponent = p
+    m0, m1, m2, m3, dissolved = u
+    saturated = 0.062 + 0.0021 * (50.0 - 0.25 * t)
+    excess = (dissolved - saturated) / saturated
+    rate = growth * excess**exponent
+    return [
+        births * excess**order * m3,
+        rate * m0,
+        2 * rate * m1,
+        3 * rate * m2,
+        -1.5 * rate * m2,
+    ]
+
+
+def tight_binding(t, u, p):  # an inhibitor that binds as much as there is of the enzyme
+    turnover, michaelis, dissociation, enzyme, inhibitor = p
+    s, e, i, bound, inhibited = u
+    return np.array(
+        [
+            -turnover * bound,
+            bound - e * s / michaelis,
+            inhibited - e * i / dissociation,
+            enzyme - e - bound - inhibited,
+            inhibitor - i - inhibited,
+        ]
+    )
+
+
+def carbonate(t, u, p):  # carbon of the sea and the air; protons are some 1e-8 mol/kg
+    k1, k2, henry, exchange, alkalinity = p
+    carbon, air, protons = u
+    dissolved = carbon / (1 + k1 / protons + k1 * k2 / protons**2)
+    flux = exchange * (air - dissolved / henry)
+    charges = dissolved * (k1 / protons + 2 * k1 * k2 / protons**2)
+    return np.array([flux / 50.0, 2e-6 - 0.2 * flux, charges - alkalinity])
+
+
 CASES = [
     Case(
         "HIRES",
@@ -459,5 +514,53 @@ CASES = [
         p={"A1": 1e7, "E1": 5.0e4, "A2": 1e8, "E2": 6.0e4},
         span=(0.0, 10.0),
         terminal=lambda t, u, p: u[1],
+    ),
+    Case(
+        "Polymerisation by moments",
+        "text book (PREDICI)",
+        rhs=polymerisation,
+        u0=[5.0, 0.02, 0.001, 0.01, 10.0],
+        p={"efficiency": 0.6, "decay": 1e-5, "growth": 500.0, "end": 3e7},
+        span=(0.0, 2e4),
+        method="esdirk5",
+        terminal=lambda t, u, p: u[4] / u[2],
+    ),
+    Case(
+        "Crystallisation by moments",
+        "text book (population balance)",
+        rhs=crystallisation,
+        u0=[1.0, 0.1, 0.02, 0.005, 0.174],
+        p={"births": 3e3, "order": 1.8, "growth": 0.2, "exponent": 1.1},
+        span=(0.0, 80.0),
+        terminal=lambda t, u, p: u[3],
+    ),
+    Case(
+        "Inhibitor that binds tightly, index 1",
+        "Morrison; COPASI",
+        rhs=tight_binding,
+        u0=[10.0, 0.01, 0.01, 0.05, 0.05],
+        p={
+            "turnover": 5.0,
+            "michaelis": 4.0,
+            "dissociation": 0.01,
+            "enzyme": 0.1,
+            "inhibitor": 0.08,
+        },
+        span=(0.0, 60.0),
+        mass=np.diag([1.0, 0.0, 0.0, 0.0, 0.0]),
+        method="esdirk5",
+        terminal=lambda t, u, p: u[0],
+    ),
+    Case(
+        "Carbon of the sea, index 1",
+        "text book (box model)",
+        rhs=carbonate,
+        u0=[2e-3, 4e-4, 4e-9],
+        p={"k1": 1e-6, "k2": 7e-10, "henry": 0.035, "exchange": 0.05, "alkalinity": 2.3e-3},
+        span=(0.0, 100.0),
+        mass=np.diag([1.0, 1.0, 0.0]),
+        method="esdirk5",
+        atol=1e-14,
+        terminal=lambda t, u, p: -np.log10(u[2]),
     ),
 ]

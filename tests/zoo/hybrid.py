@@ -310,6 +310,54 @@ def dose(t, u, p):
     return u + p[2] * np.array([1.0, 0.0])
 
 
+def slipping(t, u, p):  # engine and load; the clutch is pressed on as t grows
+    engine, load, friction, j1, j2 = p
+    return np.array([(engine - friction * t) / j1, (friction * t - load) / j2])
+
+
+def locked(t, u, p):
+    engine, load, _, j1, j2 = p
+    rate = (engine - load) / (j1 + j2)
+    return np.stack([rate, rate])
+
+
+def clutch(x, end=2.0):
+    fast, slow, engine, load, friction, j1, j2 = x
+    # fast + (engine t - friction t^2/2)/j1 = slow + (friction t^2/2 - load t)/j2
+    half, linear = friction * (1 / j1 + 1 / j2) / 2, engine / j1 + load / j2
+    t = (linear + mp.sqrt(linear**2 + 4 * half * (fast - slow))) / (2 * half)
+    return slow + (friction * t**2 / 2 - load * t) / j2 + (engine - load) / (j1 + j2) * (end - t)
+
+
+def chemotherapy(t, u, p):  # Simeoni's model: cells that divide, and three stages of dying
+    exponential, linear, transit, potency, elimination = p
+    total = u[0] + u[1] + u[2] + u[3]
+    killed = potency * u[4] * u[0]
+    grown = exponential * u[0] / (1 + (exponential / linear * total) ** 20) ** (1 / 20)
+    return np.array(
+        [
+            grown - killed,
+            killed - transit * u[1],
+            transit * (u[1] - u[2]),
+            transit * (u[2] - u[3]),
+            -elimination * u[4],
+        ]
+    )
+
+
+def chemotherapy_program(x):
+    u, p = np.array(x[:5]), x[5:]
+    tight = {"rtol": 1e-13, "atol": 1e-15}
+    times = (0.0, 9.0, 13.0, 17.0, 30.0)
+    for begin, end in zip(times[:-1], times[1:], strict=True):
+        if begin > 0.0:
+            u[4] += 1.0
+        u = solve_ivp(lambda t, y: chemotherapy(t, y, p), (begin, end), u, "DOP853", **tight).y[
+            :, -1
+        ]
+    return u[:4].sum()
+
+
 CASES = [
     Case(
         "Bouncing ball",
@@ -558,6 +606,49 @@ CASES = [
         ),
         terminal=lambda t, u, p: u[1],
         truth=harvest_program,
+        exact=False,
+    ),
+    Case(
+        "Clutch that locks",
+        "text book; Modelica",
+        modes={"slipping": slipping, "locked": locked},
+        start="slipping",
+        u0=[150.0, 10.0],
+        p={"engine": 100.0, "load": 20.0, "friction": 200.0, "j1": 0.3, "j2": 1.5},
+        span=(0.0, 2.0),
+        events=(
+            {
+                "when": lambda t, u, p: u[0] - u[1],
+                "direction": -1,
+                "mode": "locked",
+                "within": ["slipping"],
+            },
+        ),
+        terminal=lambda t, u, p: u[1],
+        truth=clutch,
+    ),
+    Case(
+        "Chemotherapy in cycles",
+        "Simeoni; Pumas, nlmixr",
+        rhs=chemotherapy,
+        u0=[0.05, 0.01, 0.01, 0.01, 0.1],
+        p={
+            "exponential": 0.27,
+            "linear": 0.8,
+            "transit": 0.9,
+            "potency": 0.5,
+            "elimination": 1.2,
+        },
+        span=(0.0, 30.0),
+        events=tuple(
+            {
+                "when": time,
+                "reset": lambda t, u, p: u + np.array([0.0, 0.0, 0.0, 0.0, 1.0]),
+            }
+            for time in (9.0, 13.0, 17.0)
+        ),
+        terminal=lambda t, u, p: u[0] + u[1] + u[2] + u[3],
+        truth=chemotherapy_program,
         exact=False,
     ),
 ]
