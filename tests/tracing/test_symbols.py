@@ -428,6 +428,22 @@ def test_what_is_no_number_is_not_lost(function):
     assert np.isnan(value[0, 0])
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda t, u, p: np.maximum(u[0], 0.0) * np.sqrt(u),
+        lambda t, u, p: np.where(u[0] > 0.0, u[0], 0.0) * np.sqrt(u),
+    ],
+)
+def test_a_factor_that_is_cut_off_hides_what_is_no_number(function):
+    value, by_u, _ = derivatives_of(function, [-1.0, -4.0], [])
+    np.testing.assert_array_equal(value, np.zeros((2, 1)))
+    np.testing.assert_array_equal(by_u, np.zeros((2, 2)))
+    value, *_ = derivatives_of(function, [1.0, -4.0], [])
+    assert value[0, 0] == 1.0
+    assert np.isnan(value[1, 0])
+
+
 def test_derivatives_at_ties():
     _, by_u, _ = derivatives_of(
         lambda t, u, p: np.array([np.logaddexp(u[0], u[1]), special.expit(0.0 * u[1] + u[0])]),
