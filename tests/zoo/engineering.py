@@ -170,7 +170,7 @@ CASES = [
         u0=[0.02, 0.01],
         p={"damping": 0.02, "omega": 0.5, "depth": 0.35, "encounter": 1.0},
         span=(0.0, 60.0),
-        terminal=lambda t, u, p: u[0],
+        terminal=lambda t, u, p: u[0] ** 2 + 4.0 * u[1] ** 2,
     ),
     Case(
         "Slalom on Pacejka's tyres",

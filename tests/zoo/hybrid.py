@@ -1,5 +1,7 @@
 """Impacts, switches, doses, spikes; their truth is a closed form or a program of its own."""
 
+from itertools import pairwise
+
 import mpmath as mp
 import numpy as np
 from scipy.integrate import solve_ivp
@@ -349,7 +351,7 @@ def chemotherapy_program(x):
     u, p = np.array(x[:5]), x[5:]
     tight = {"rtol": 1e-13, "atol": 1e-15}
     times = (0.0, 9.0, 13.0, 17.0, 30.0)
-    for begin, end in zip(times[:-1], times[1:], strict=True):
+    for begin, end in pairwise(times):
         if begin > 0.0:
             u[4] += 1.0
         u = solve_ivp(lambda t, y: chemotherapy(t, y, p), (begin, end), u, "DOP853", **tight).y[
