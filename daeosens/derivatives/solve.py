@@ -115,6 +115,7 @@ def solve(
             expected="steps that end at the times of costs",
             remedy="Stepping without cut=False; run(t) is the state at any time",
         )
+    # Steps hit breakpoints in any case: f may jump there.
     asked = pinned_times(stepping, t_eval, problem.breakpoints)
     pinned = asked if stepping.cut else pinned_times(stepping, None, problem.breakpoints)
     agree(problem.comm, "solve", p=parameters)
@@ -131,7 +132,7 @@ def solve(
             remedy='adjoint(..., engine="vectors")',
         )
     if stepping.control == "states" and stepping.method == AUTO:
-
+        # the equations decide which method "auto" is, so the run is taken by whoever asks them
         def chosen(steps: Stepping) -> Trajectory:
             return _taken(problem, state.copy(), parameters, steps, record, pinned, few)
 

@@ -84,6 +84,7 @@ class Rate:
         for _ in range(ITERATIONS):
             self.close()
             matrix = self._udot.at(*self._point)
+            # F_udot in the equations with u': what Newton's method for v solves with
             rates = _Block(self._point[0], matrix, split.differential, self._make_solver)
             self._blocks[:] = [rates]
             problem.residual(*self._point, work)
@@ -98,6 +99,7 @@ class Rate:
             before = size
         else:
             raise _no_rate(self._point[0], "Newton's method does not converge")
+        # Variables without rates follow: 0 = G_u v + G_t, solved for their part of v.
         if split.algebraic is None:
             return
         matrix = self._u.at(*self._point)
@@ -129,15 +131,19 @@ class Rate:
         rates, *algebraic = self._blocks
         for variables in algebraic:
             constraint, rest = create(), create()
+            # The way back of ``_find``: first the algebraic part of v, then the rest.
             variables.solve_transposed(lam, constraint)
             matrix.multTranspose(constraint, work)
             right.axpy(-1.0, work)
             along = (self.v, rest, self._no_change())
             problem.residual_hessian(self._point, constraint, along, (by_u, work, by_p))
+            # With c the constraint: c.(G_u v + G_t) has the derivative c.(G_ut v + G_tt) in t, and
+            # those in u and p have a part along v and one with t likewise.
             bent = problem.residual_time_hessian(self._point, constraint, (work, rest, work_p))
             bent += dot(work, self.v)
             by_u.axpy(1.0, work)
             by_p.axpy(1.0, work_p)
+        # lam.v through F(t, u, v, p) = 0: nu = F_udot^-T right, and -nu.F_x for each x
         rates.solve_transposed(right, nu)
         matrix.multTranspose(nu, work)
         by_u.axpy(1.0, work)

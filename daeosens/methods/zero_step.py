@@ -91,6 +91,7 @@ class InstantStep:
             return 0.0
         t, _, u, _, p, _ = step
         with closing(self._at(step)) as rate:
+            # u + h v + h^2/2 w at h = 0: the derivative in h is v, and nothing else moves
             du.axpy(dh, rate.v)
         return dh * sum(weight * density.value(t, u, p) for weight, density in densities)
 
@@ -112,6 +113,7 @@ class InstantStep:
             return []
         with closing(self._at(step)) as rate:
             return [
+                # by_t is 0: at h = 0 the state after the step is that before it, at any time
                 (0.0, _slope(step, rate.v, lam_k, densities_k))
                 for lam_k, densities_k in zip(lam, densities, strict=True)
             ]
@@ -128,6 +130,7 @@ class InstantStep:
         """Carry derivatives of the adjoint back; as ``SecondOrderMap``."""
         if not times:
             return []
+        # lam passes unchanged; it is kept for products whose first order is known
         (lam,) = first.kept(step) or [first.lam]
         if not first.known:
             first.keep(step, lam)
@@ -154,6 +157,7 @@ class InstantStep:
     def _curvature(self, rate: Rate, bend: RateCurvature) -> float:
         """Return lam.w, the second derivative of a step in its size."""
         solution, rates = self._bends
+        # lam.u'' is the derivative of lam.v along the solution
         total = solution * bend.along(rate.v)
         if rates:
             total += rates * rate.bend(rate.weighed(bend.nu)).along(rate.v)
@@ -172,6 +176,8 @@ class InstantStep:
         t, _, u, _, p, _ = step
         point, dh = (t, u, p), sensitivity.dh
         by_t = dh * bend.by_t
+        # Derivative of lam.v + r along the direction: lam_dot.v, the change of v with u and t,
+        # and dh lam.w.
         by_h = (
             dot(sensitivity.lam_dot, v)
             + dot(bend.by_u, sensitivity.du)
@@ -188,6 +194,8 @@ class InstantStep:
             along = change(
                 density, self._problem, point, sensitivity.du, sensitivity.dp_vec, sensitivity.dt
             )
+            # a quadrature with weight ``share`` at the end has h^2 share r' in its expansion,
+            # twice that as its second derivative
             by_h += weight * (along + 2.0 * self._share * dh * bent)
             by_t += weight * dh * slope_t
             density.add_u(weight * dh, *point, sensitivity.lam_dot)

@@ -63,6 +63,7 @@ def error_steps(problem: Problem, method: Method) -> DenseSteps | None:
 
 def _directed(problem: Problem, method: Method, *, errors: bool = False) -> DenseSteps | None:
     names = ["rhs", "push", "pull", "hessian_product", *["jacobian"] * (not method.explicit)]
+    # explicit steps need products only; implicit ones factorise dense matrices
     most = LARGEST_EXPLICIT if method.explicit else LARGEST
     if not (problem.native.keys() >= set(names) and _small(problem, most)):
         return None
@@ -89,6 +90,7 @@ def _of_error(method: Method) -> tuple[Array, Array, Array, Array]:
     assert scheme is not None
     assert scheme.b_embedded is not None
     a, c = np.ascontiguousarray(scheme.a), np.ascontiguousarray(scheme.c)
+    # these weights take u to u + h sum (b - b_embedded) k, the estimate beside u itself
     difference = scheme.b - scheme.b_embedded
     return a, difference, c, difference
 
@@ -123,5 +125,6 @@ def _places(problem: Problem) -> Any:
     if pattern is None:
         return None
     starts, columns = (np.asarray(numbers) for numbers in pattern)
+    # row of each entry, from the starts of rows (CSR)
     rows = np.repeat(np.arange(problem.size), np.diff(starts))
     return (rows * problem.size + columns).astype(np.int32)

@@ -238,10 +238,13 @@ class Runner:
             stay=stay,
             offset=offset,
         )
+        # PETSc's options may end a run earlier
         ts.setMaxTime(min(span[1], self._ready.max_time))
         left = self._ready.max_steps - taken
         ts.setMaxSteps(left if most is None else min(left, most))
         size = self._first_step(first, start) if first_step is None else first_step
+        # Theta methods estimate errors from three states: nothing judges the first step but two
+        # halves of it.
         if self._trusting and size > self._stepping.least_first_step:
             size = self._judged(first, start, min(size, stops[0] - first))
         self._start(log, start, first, size, watched=watch is not None)

@@ -139,6 +139,8 @@ def _read(lines: Sequence[str]) -> _Body | None:
         elif _CONSTANT.fullmatch(right):
             now[variable] = f"({right})" if right[0] == "-" else right
         else:
+            # CasADi uses variables again: each value gets a number of its own (static single
+            # assignment)
             now[variable] = len(body.values)
             body.values.append((_VARIABLE.sub("%s", right), operands))
     return body
@@ -185,6 +187,7 @@ def _late(body: _Body, shared: set[int]) -> set[int]:
     for k in range(len(body.values)):
         before = sum(counts[operand] for operand in set(body.used(k)))
         counts.append(0 if k in shared else min(1 + before, MOST + 1))
+    # sums over all entries, say: they are written after the loops
     return {k for k, count in enumerate(counts) if count > MOST}
 
 
@@ -239,6 +242,7 @@ def _parts(body: _Body, outputs: Sequence[tuple[_Entry, Operand]], shared: set[i
     cones = [body.needed([value], shared) if isinstance(value, int) else [] for _, value in outputs]
     for cone in cones:
         for k in cone[:-1]:
+            # Union-find: outputs whose statements meet belong to one round.
             owner[root(k)] = root(cone[-1])
     groups: dict[int, list[int]] = defaultdict(list)
     for number, cone in enumerate(cones):
@@ -248,6 +252,7 @@ def _parts(body: _Body, outputs: Sequence[tuple[_Entry, Operand]], shared: set[i
     for group in groups.values():
         together = {k for number in group for k in cones[number]}
         apart = sum(weights[k] for number in group for k in cones[number])
+        # one round with all of them would be too long: each output computes what it needs itself
         split = len(together) > MOST and apart <= AGAIN * sum(weights[k] for k in together)
         several = [[number] for number in group] if split else [group]
         parts += [_part(body, [outputs[k] for k in some], shared) for some in several]
@@ -283,6 +288,7 @@ def _loops(text: str, alike: Sequence[_Part]) -> list[str]:
             for row in numbers[begin:end].tolist():
                 lines += ["{", *(f"  {line}" for line in text.format(*row).splitlines()), "}"]
         else:
+            # entries whose numbers go on by the same steps from round to round
             steps = (numbers[begin + 1] - numbers[begin]).tolist()
             starts = numbers[begin].tolist()
             places = [f"{start} + {step} * k" for start, step in zip(starts, steps, strict=True)]
@@ -294,6 +300,7 @@ def _loops(text: str, alike: Sequence[_Part]) -> list[str]:
 
 def _ends(numbers: npt.NDArray[np.intp]) -> list[int]:
     """Return where runs of rows end that go on by the same difference."""
+    # a second difference of zero: equal steps
     same = (np.diff(numbers, 2, axis=0) == 0).all(axis=1)
     ends: list[int] = []
     begin, count = 0, len(numbers)

@@ -241,6 +241,7 @@ def _factor(matrix: Any, p: Any) -> Factor | None:
     if not matrix.is_dense() or any(x.__hash__() != p.__hash__() for x in casadi.symvar(matrix)):
         return None
     entries = casadi.Function("entries", [p], [matrix])
+    # With p = 0, 1, 2, ... an entry that is a parameter shows its number.
     numbers = np.arange(p.numel(), dtype=float)
     values, other = (np.array(entries(at), dtype=float) for at in (numbers, np.cos(numbers)))
     if matrix.is_constant() or np.array_equal(values, other):

@@ -91,6 +91,8 @@ class SeparableRhs:
         if self.delayed is not None:
             tau, held = self.delayed.lags(p), self.delayed.lags(symbols["held"])
             for k in range(self.delayed.count):
+                # z is known at the delay where it was taken; u(t - tau) of a delay a little
+                # longer is its Taylor polynomial in -(tau - held).
                 longer, before = tau[k] - held[k], symbols["before"][k]
                 z0, z1, z2 = (symbols[f"z{j}"][k * self.n : (k + 1) * self.n] for j in range(3))
                 seen = z0 - z1 * longer + 0.5 * z2 * longer**2
@@ -114,6 +116,8 @@ class SeparableRhs:
         columns = np.array(by_p.sparsity().get_triplet()[1], dtype=int)
         result = np.zeros((len(self.names),) * 2, dtype=bool)
         if columns.size:
+            # which entries of df/dp depend on which parameters: f is linear in p_i and p_j
+            # together if none of their second derivatives is there
             entries = casadi.jacobian(_entries(by_p), p).sparsity()
             rows, seconds = (np.array(triplet, dtype=int) for triplet in entries.get_triplet())
             result[columns[rows], seconds] = True
@@ -152,6 +156,7 @@ class SeparableRhs:
             return tuple(declared)
         chosen = [k for k in map(place.__getitem__, free) if self.used[k] and not coupled[k, k]]
         while chosen:
+            # greedy: the one in most products goes, until no two that are left are multiplied
             counts = coupled[np.ix_(chosen, chosen)].sum(axis=1)
             if not counts.any():
                 break
@@ -208,6 +213,7 @@ class PointValues:
     @cached_property
     def _second(self) -> Any:
         symbols, w = self.rhs.symbols, casadi.SX.sym("w", self.rhs.n)
+        # w^T df/dp, and its Jacobian: second derivatives of w . f without those of each component
         by_p = casadi.jtimes(self.rhs.value, symbols["p"], w, True)
         whole = casadi.jacobian(by_p, symbols["p"])
         rows, columns = [*self.linear, *self.others], [*self.others]

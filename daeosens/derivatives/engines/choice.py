@@ -71,6 +71,8 @@ def wants_compiled(trajectory: Trajectory, engine: str, rows: int) -> bool:
     modes = problem.modes.values() if problem.modes else (problem,)
     if problem.stencil is None and not any(mode.native for mode in modes):
         return False
+    # many rows of many unknowns are products of matrices, which BLAS takes faster than one row
+    # after the other in C
     blocks = problem.batch is not None and problem.batch.at_once and not method.in_blocks
     return not blocks or problem.size <= FEW_UNKNOWNS or rows <= FEW_ROWS
 
@@ -183,7 +185,9 @@ def _chosen(
         return "vectors"
     jacobian = trajectory.problem.native.get("jacobian")
     sparse = jacobian is not None and jacobian.pattern is not None
+    # a callback that takes all points in one call saves so many calls that larger problems pay
     limit = MANY_POINTS if batch.at_once else POINT_BY_POINT
+    # arrays make a dense matrix of a sparse Jacobian: its factors grow with n^3
     if sparse and dense:
         limit = SPARSE_SOLVES
     return "arrays" if engine == "arrays" or trajectory.problem.size <= limit else "vectors"

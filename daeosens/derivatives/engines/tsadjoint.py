@@ -72,6 +72,7 @@ class TSAdjointSweep:
         ts: PETSc.TS | None = None
         # TS wants to know running costs before it is set up: then a recorded run is of no use.
         if run.recording and not request.continuous:
+            # used up: PETSc's memory trajectory can be read once
             ts = run.recording.pop()
             prepare(ts)
         elif last > first:
@@ -81,6 +82,8 @@ class TSAdjointSweep:
             refuse_without_transpose(solver)
             refuse_loose(solver)
         position = last
+        # TSAdjoint goes from one observed state to the one before; lam and mu are ours, so what
+        # is observed is added between.
         for number in sorted({*(n for n in request.observed if first <= n < last), first})[::-1]:
             if number < position and ts is not None:  # TSAdjointSetSteps(0) would mean all steps
                 ts.adjointSetSteps(position - number)
@@ -191,6 +194,7 @@ def _attach_quadrature(ts: PETSc.TS, problem: Problem, p: Any, rows: Sequence[De
         _ts: PETSc.TS, t: float, u: PETSc.Vec, matrix: PETSc.Mat, _preconditioner: PETSc.Mat
     ) -> None:
         for k, row in enumerate(rows):
+            # the matrices are transposed: column k is the gradient of running cost k
             gradient_u.zeroEntries()
             for weight, density in row:
                 density.add_u(weight, t, u, p, gradient_u)

@@ -90,6 +90,7 @@ def sweep_back(trajectory: Trajectory, request: AdjointRequest, engine: Engine) 
     if trajectory.problem.delays is not None:
         check_of_delays(engine)
         return DelayedSweep(trajectory, request)
+    # C first; what it meets that is not finite is found again below, where messages have names
     if wants_compiled(trajectory, engine, request.rows):
         sweep = swept_in_c(trajectory, request, required=engine == "compiled")
         if sweep is not None:
@@ -140,6 +141,7 @@ def _carry(trajectory: Trajectory, request: AdjointRequest, sweep: BackwardSweep
     """Carry rows from ``request.last`` to the first state."""
     last = request.last
     sweep.observe(last)
+    # step maps of vectors go through events by themselves: no windows
     if isinstance(sweep, VectorSweep):
         sweep.back(0, last)
         return
@@ -154,6 +156,7 @@ def _carry(trajectory: Trajectory, request: AdjointRequest, sweep: BackwardSweep
     for first, end, smooth in reversed(parts):
         if smooth:
             if hybrid is not None:
+                # the step maps learn that a window passes, as the adjoint of the time lives there
                 hybrid.pass_by(first)
             sweep.back(first, end)
         else:

@@ -63,6 +63,7 @@ def null_bases(matrix: PETSc.Mat) -> Bases | None:
     """
     whole = _gathered(matrix)
     n_rows = whole.shape[0]
+    # Rows and columns are nodes of a graph, entries its edges: connected parts are the blocks.
     graph = sparse.bmat([[None, whole], [whole.T, None]])
     count, labels = connected_components(graph, directed=False)
     rows, columns = (_members(part, count) for part in (labels[:n_rows], labels[n_rows:]))
@@ -138,10 +139,14 @@ def _members(labels: Numbers, count: int) -> list[Numbers]:
 def _add_block(bases: Bases, block: Array, rows: Numbers, columns: Numbers) -> None:
     """Decompose a block after its rows and columns have been brought to one size."""
     heights = _without_zeros(np.abs(block).max(axis=1, initial=0.0))[:, None]
+    # Units of equations and unknowns may differ by many powers of ten; singular values tell the
+    # rank only of rows and columns of one size.
     scaled = block / heights
     widths = _without_zeros(np.abs(scaled).max(axis=0, initial=0.0))[:, None]
     left, sizes, right = np.linalg.svd(scaled / widths.T)
     rank = int(np.count_nonzero(sizes > ZERO * sizes.max(initial=0.0)))
+    # The scaled matrix is D^-1 A E^-1 with singular vectors L, R: null vectors of A are D^-1 L
+    # and E^-1 R, and the duals D L and E R make C^T N = I.
     kinds = (
         (bases.left, rows, left[:, rank:] / heights),
         (bases.left_dual, rows, left[:, rank:] * heights),

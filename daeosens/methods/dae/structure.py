@@ -207,12 +207,14 @@ def _split(problem: Problem, t: float, u: PETSc.Vec, p: Any, make_solver: MakeSo
     start, _ = u.getOwnershipRange()
     parts = _same_layout(problem, *(start + np.flatnonzero(empty) for empty in zero))
     kept = _same_layout(problem, *(start + np.flatnonzero(~empty) for empty in zero))
+    # The simple case: rows and as many columns of zeros, and the rest of F_udot is regular.
     if parts is not None and kept is not None and _regular(matrix, kept, make_solver):
         if not parts.rows.size:
             return Split(kept, None, None)
         diagonal = u.duplicate()
         write(diagonal, zero[0].astype(float))
         return Split(kept, parts, PETSc.Mat().createDiagonal(diagonal))
+    # else combinations of rows and columns, once and for all where the mass is constant
     known = not (problem.curved_mass or matrix.getType() in PRODUCTS)
     bases = null_bases(matrix) if known else None
     if bases is None or not bases.left:
@@ -275,6 +277,7 @@ def probed_rate(
     matrix = problem.residual_udot.create(*point)
     problem.residual_udot.fill(*point, matrix)
     by_row, by_column = u.duplicate(), u.duplicate()
+    # a vector without zeros: a product that is exactly 0 is one with a row without entries
     matrix.mult(probe, by_row)
     matrix.multTranspose(probe, by_column)
     return matrix, rate, read(by_row) == 0.0, read(by_column) == 0.0
@@ -294,6 +297,7 @@ def _same_layout(problem: Problem, rows: Any, columns: Any) -> Parts | None:
     sizes = comm.allgather((len(rows), len(columns)))
     if sum(m for m, _ in sizes) != sum(n for _, n in sizes):
         return None
+    # the numbers agree in all, but not on each rank: variables are dealt out anew
     if any(m != n for m, n in sizes):
         first = sum(m for m, _ in sizes[: comm.rank])
         columns = np.concatenate(comm.allgather(columns))[first : first + len(rows)]
@@ -325,6 +329,7 @@ def _combined_block(matrix: PETSc.Mat, parts: Parts) -> PETSc.Mat:
     block.setType(PETSc.Mat.Type.AIJ)
     block.setPreallocationNNZ((end - start, unit.size - (end - start)))
     numbers = np.arange(start, end, dtype=PETSc.IntType)
+    # column k is R^T A (C e_k)
     for k in range(unit.size):
         unit.zeroEntries()
         if start <= k < end:
@@ -353,6 +358,7 @@ def recovers(solver: PETSc.KSP, block: PETSc.Mat) -> bool:
     """Whether A x = A v gives v back: it does not where A is singular, or nearly so."""
     vecs: Any = block.createVecs()
     v, right = vecs
+    # another wave than that of the probe, whose products found the rows
     write(v, wave(v, 2.0))
     block.mult(v, right)
     x = v.duplicate()

@@ -32,6 +32,7 @@ def picked(a: DerivativeArray, places: Any) -> DerivativeArray:
     if not isinstance(places, np.ndarray):
         places = np.asarray(places)
     if places.size and places.min() == 0:
+        # 0 stands for what NumPy has filled in, such as zeros beside a diagonal
         return chosen(places == 0, 0.0, flat[np.maximum(places - 1, 0)])
     return flat[places - 1]
 
@@ -75,6 +76,7 @@ def _joining(function: Callable[..., Any]) -> Callable[..., Any]:
 def concatenated(parts: Sequence[Any]) -> Any:
     """Return arrays [n_i] one after the other."""
     varying = [part for part in parts if varies(part)]
+    # slopes have one axis more, the last one: the directions
     count = varying[0].slopes.shape[-1]
     value = np.concatenate([value_of(part) for part in parts])
     slopes = [part.slopes if varies(part) else np.zeros((*part.shape, count)) for part in parts]
@@ -181,6 +183,7 @@ def _reordered(function: Callable[..., Any]) -> Callable[..., Any]:
     def rule(a: Any, *arguments: Any, **options: Any) -> Any:
         a = as_array(a)
         seen = np.empty((1,) * a.ndim)
+        # Strides 0, 1, 2, ... mark the axes: where the function puts them is read off its result.
         marks = np.lib.stride_tricks.as_strided(seen, seen.shape, range(a.ndim))
         return _transpose(a, function(marks, *arguments, **options).strides)
 
@@ -264,6 +267,7 @@ def _like(function: Callable[..., Any]) -> Callable[..., Any]:
             return made
         count = a.slopes.shape[-1]
         nothing = np.zeros((*made.shape, count), dtype=made.dtype)
+        # second derivatives: zeros have zero slopes, of either kind
         if varies(a.value):
             inner = a.value.slopes.shape[-1]
             nothing = DerivativeArray(nothing, np.zeros((*nothing.shape, inner)))

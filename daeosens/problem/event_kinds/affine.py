@@ -28,6 +28,7 @@ def surface(system: System, index: int, level: Quantity) -> Keywords:
     """
     row_p = np.zeros(len(system.parameters))
     if level.index is not None:
+        # u_i - scale p_k
         row_p[level.index] = -level.scale
 
     def gradient_p(_t: float, _u: Any, _p: Any) -> Array:
@@ -83,6 +84,8 @@ def affine(
     def hessian(
         _t: float, _u: Array, _p: Array, w: Array, du: Array, dp: Array
     ) -> tuple[Array, Array]:
+        # u_i+ = a_i(p) u_i + b_i(p) with a, b affine in p: only a_ip is left in second
+        # derivatives
         return w * (factor_p @ dp), (w * du) @ factor_p
 
     return {
@@ -144,6 +147,7 @@ def _petsc_affine(
         for index, k in owned(w, factors):
             factor = factors[index]
             if factor.index is not None:
+                # w_i a_ip dp in the row of u_i, w_i a_ip du_i in that of p
                 values[k] = factor.scale * read(w)[k] * dp[factor.index]
                 products[factor.index] += factor.scale * read(w)[k] * read(du)[k]
         return w.comm.tompi4py().allreduce(products)

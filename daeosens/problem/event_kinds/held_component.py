@@ -31,6 +31,7 @@ def held(problem: Problem, index: int) -> Problem:
     def clear(vec: PETSc.Vec) -> None:
         values: Any = vec.getArray()
         for _, k in owned(vec, [index]):
+            # on the rank that owns it
             values[k] = 0.0
 
     def cleared(fill: Callable[..., Any]) -> Callable[..., None]:
@@ -48,6 +49,7 @@ def held(problem: Problem, index: int) -> Problem:
         t: float, u: PETSc.Vec, p: Any, w: PETSc.Vec, du: PETSc.Vec, dp: Any, *out: PETSc.Vec
     ) -> None:
         weights = w.copy()
+        # f_i = 0 adds nothing to w^T f: with w_i = 0 the Hessian of the rest
         clear(weights)
         problem.rhs_hessian_function(t, u, p, weights, du, dp, *out)
         weights.destroy()
@@ -94,6 +96,7 @@ class _Cleared:
         self._clear(out)
 
     def multTranspose(self, _matrix: PETSc.Mat, x: PETSc.Vec, out: PETSc.Vec) -> None:  # noqa: N802
+        # row i cleared: A^T w with w_i = 0
         weights = x.copy()
         self._clear(weights)
         self.inner.multTranspose(weights, out)
@@ -109,6 +112,7 @@ def _without_row(
     def create(*point: Any) -> PETSc.Mat:
         matrix = derivative.create(*point)
         if derivative.assembled:
+            # zeroRows would take the entries out of the pattern, and the next filling needs them
             matrix.setOption(_MAT.Option.KEEP_NONZERO_PATTERN, True)
             return matrix
         vecs: Any = matrix.createVecs()
@@ -119,6 +123,7 @@ def _without_row(
         *point, out = point_and_out
         if derivative.assembled:
             derivative.fill(*point, out)
+            # collective: one rank names the row, whichever owns it
             out.zeroRows([index] if out.comm.rank == 0 else [], diag=0.0)
             return
         derivative.fill(*point, out.getPythonContext().inner)
@@ -171,6 +176,7 @@ class Rate:
         if name not in self._matrices:
             self._matrices[name] = derivative.create(*point)
         derivative.fill(*point, self._matrices[name])
+        # row i of f_u is f_u^T e_i
         self._matrices[name].multTranspose(self._unit, out)
 
     def surface(self) -> Keywords:

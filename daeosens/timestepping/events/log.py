@@ -92,9 +92,14 @@ class HybridLog:
         carried = StepRecord(mode, p, timed=True, changed=self.changed)
         for number, (t, h) in enumerate(steps, first):
             self.records[number] = carried
+            # After an implicit event at tau the next steps have sizes that do not depend on tau,
+            # until the fixed end comes near.
             rest = ends[bisect_right(ends, t)] - t
+            # far from the end: h is fixed, and the start moves (slope 0)
             if 2.0 * h < (1.0 - 1e-12) * rest:
                 continue
+            # The last step takes all that is left, dh = -dt; of two equal ones each takes half
+            # (TS halves what is left so that no tiny step remains), dh = -dt/2.
             self.moving = abs(h - rest) > 1e-12 * rest
             halved = abs(2.0 * h - rest) <= 1e-12 * rest
             if halved or not self.moving:
@@ -107,6 +112,7 @@ class HybridLog:
         self.sizes[-1], self.times[-1], self.states[-1] = h, self.times[-2] + h, state
         self.fixed |= {len(self.sizes) - 1, len(self.sizes)}
         self.stages.pop(len(self.sizes) - 1, None)  # of the step before it was cut
+        # its size is now that of the event: ``HybridStep`` finds dh from g = 0
         self.records[-1] = self.records[-1]._replace(slope=0.0, ends_at=switch)
         self.moving = True
 
@@ -130,6 +136,7 @@ class HybridLog:
         """Append a jump as a step of size 0, from parameters and mode to others."""
         t, before = self.last
         self.records.append(
+            # p before the jump, as the reset and new values see it
             StepRecord(now, p[0], timed=self.moving, changed=self.changed, jump=jump)
         )
         self.changed = self.changed or switch.changes

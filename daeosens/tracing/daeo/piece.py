@@ -262,11 +262,13 @@ class Piece:
             end: tuple[float, float, float, Optimisers],
             halvings: int,
         ) -> Bracket | None:
+            # the other one is lower at the end, or as low and getting lower
             if end[1] > 0.0 or (end[1] == 0.0 and end[2] > 0.0):
                 return Bracket(start[0], end[0], end[3], (start[1:3], end[1:3]))
             values, slopes = (np.array([[start[k]], [end[k]]]) for k in (1, 2))
             if not halvings or not rising(np.array([end[0] - start[0]]), values, slopes)[0, 0]:
                 return None
+            # bisected where values and slopes at both ends leave room for a rise above zero
             middle = compared(0.5 * (start[0] + end[0]))
             halves = between(start, middle, halvings - 1)
             return between(middle, end, halvings - 1) if halves is None else halves
@@ -294,7 +296,9 @@ class Piece:
 def rising(h: Array, values: Array, slopes: Array) -> npt.NDArray[np.bool_]:
     """Return where values [N+1, K] of given slopes may rise above 0 within steps h [N]."""
     first, last, h = values[:-1], values[1:], h[:, None]
+    # Bezier points of the cubic through values and slopes: it lies below the largest of them.
     left, right = first + h * slopes[:-1] / 3.0, last - h * slopes[1:] / 3.0
+    # how far the cubic is from a straight line, a measure of what it does not know
     bend = np.maximum(
         np.abs(left - (2.0 * first + last) / 3.0), np.abs(right - (first + 2.0 * last) / 3.0)
     )

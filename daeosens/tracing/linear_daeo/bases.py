@@ -212,6 +212,7 @@ class Bases:
         basis = self._basis(side)
         # bounds that are one at this point, but not for ever: the one that the objectives press to
         met = np.zeros(len(side), dtype=bool)
+        # A flow whose bounds meet may be held by either; reduced costs say by which it goes on.
         met[: len(low)] = (low == high) & (side[: len(low)] != BASIC)
         turned = side.copy()
         turned[met & (basis.rank_sign < 0)] = UPPER
@@ -264,6 +265,8 @@ class Bases:
         other.  Where flows are the same in all of these bases, so are the ways (1, z)' of bounds.
         """
         for _ in range(PIVOTS):
+            # Dual simplex method: reduced costs stay of the right sign, flows are brought within
+            # bounds one by one. The objectives do not change, so optimality is kept.
             left = left or self._leaving(basis, z, rates)
             if left is None:
                 return basis
@@ -295,9 +298,11 @@ class Bases:
 
     def _leaving(self, basis: Basis, z: Array, rates: Array) -> tuple[int, int] | None:
         """Return the unknown and the bound that it is beyond, or comes beyond at once, if any."""
+        # Distances of basic flows from their bounds are linear in (1, z), and so are their rates.
         distances, slopes = basis.distances @ z, basis.distances @ rates
         size = ROUNDING * (np.abs(basis.distances) @ np.abs(z))
         speed = ROUNDING * (np.abs(basis.distances) @ np.abs(rates))
+        # beyond a bound, or at it and on the way out: then it would be beyond at once
         falls = (distances < -size) | ((distances <= size) & (slopes < -speed))
         order = np.argsort(np.where(distances < -size, distances, 0.0), kind="stable")
         chosen: list[int] = order[falls[order]].tolist()
@@ -371,6 +376,7 @@ class Bases:
         z, rates = (first_row[0] for first_row in self.motion(mode, np.array([t]), x[None], p))
         values, room = basis.values @ z, ROUNDING * (1.0 + np.abs(basis.values @ z))
         moves = basis.values @ rates
+        # at a bound and not leaving it: then it can move in one direction only
         at_low = (values - _times(programme.low, z) <= room) & (
             moves - programme.low[:, 1:] @ rates[1:] <= room
         )
