@@ -24,7 +24,7 @@ class Parameter:
     free : bool or array_like
         Whether the optimiser moves it; an array says so for each entry of a block.
     lower, upper : float or array_like
-        Bounds, in the parameter's own unit; likewise.
+        Bounds, in the parameter's own unit; likewise.  None is no bound, as for SciPy.
     scale : "linear" or "log"
         The optimiser moves the value or its logarithm.
 
@@ -39,6 +39,12 @@ class Parameter:
     lower: Any = -math.inf
     upper: Any = math.inf
     scale: Literal["linear", "log"] = "linear"
+
+    def __post_init__(self) -> None:
+        """Take None for no bound."""
+        for name, none in (("lower", -math.inf), ("upper", math.inf)):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, none)
 
     def entries(self, name: str) -> dict[str, Parameter]:
         """Return a parameter for each number by its name: "A[0,1]" for one of a block "A".

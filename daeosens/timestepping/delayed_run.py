@@ -53,7 +53,7 @@ EQUAL = 1e-9
 """Part of a step by which a piece may be longer than its steps without one more of them."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DelayedSteps:
     """What a run of a delay equation is made of beside its states: N steps of S stages.
 
@@ -83,6 +83,15 @@ class DelayedSteps:
     size_slopes: Array
     breaking: tuple[int, ...]
     shares: tuple[Array, ...]
+
+    def __repr__(self) -> str:
+        """Return how many steps there are between which breaking points."""
+        count, stages, n = self.rates.shape
+        delays = ", ".join(f"{tau:.6g}" for tau in np.atleast_1d(self.tau).tolist())
+        return (
+            f"DelayedSteps({count} steps of {stages} stages, {n} unknowns, "
+            f"{len(self.breaking)} breaking points; delays {delays})"
+        )
 
 
 def run_delayed(

@@ -67,6 +67,15 @@ def at(problem, x, stepping):
     return solve(problem, x[:2], x[2:], stepping, COST.times)
 
 
+def test_steps_of_a_run_print_in_a_line():
+    run = at(make(), np.concatenate([U0, P0]), Stepping((0.0, 3.0), "rk4", dt=0.07))
+    told = str(run.report)
+    count = len(run.step_sizes)
+    assert told.startswith(f"DelayedSteps({count} steps of ")
+    assert "2 unknowns" in told
+    assert "\n" not in told
+
+
 def replayed(run, x):
     """Return the states of a run taken again with other x = (u0, p), which may be complex.
 

@@ -68,6 +68,9 @@ def test_bounds_are_scaled_too():
     np.testing.assert_allclose(read(upper), [math.log(2.0), 1.0])
     free = {"a": Parameter(1.0), "b": 1.0, "c": 1.0}
     assert Parameters(free, U0).bounds(PROBLEM) is None
+    unbounded = {"a": Parameter(1.0, lower=None, upper=None), "b": 1.0, "c": 1.0}
+    assert Parameters(unbounded, U0).bounds(PROBLEM) is None
+    assert Parameter([1.0, 2.0], lower=[None, 0.0]).entries("A")["A[0]"].lower == -math.inf
     from_zero = {"a": Parameter(1.0, lower=0.0, scale="log"), "b": 1.0, "c": 1.0}
     assert read(Parameters(from_zero, U0).bounds(PROBLEM)[0]).tolist() == [-math.inf]
 
