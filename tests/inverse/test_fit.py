@@ -283,6 +283,20 @@ def test_derivatives_of_the_likelihood_are_exact(item, level_prior):
     assert functional.count.forward > 0
 
 
+def test_a_likelihood_with_unknown_noise_is_repeated_by_the_steps_of_its_run():
+    """By other steps at each point remainders sink no further than the tolerance."""
+    data = measurements(two_columns())
+    misfit = LeastSquares(data.times, data.values, 1.0, both)
+    adaptive = Stepping(DECAY_STEPPING.t_span, "rk3bs", rtol=1e-3)
+    functional = EstimatedNoise([Reduced(decay(), misfit, adaptive, decay_control(0.4, 2.0))])
+    x = functional.start()
+    again = functional.repeated(x)
+    assert again is not None
+    assert again.value(x) == pytest.approx(functional.value(x), rel=1e-12)
+    assert not again.experiments[0].stepping.adaptive
+    assert min(taylor(functional)) > 1.95
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "watch",

@@ -121,12 +121,31 @@ class EstimatedNoise:
             )
             for experiment, misfit in zip(self.experiments, self._misfits, strict=True)
         ]
+        return self._like(experiments)
+
+    def _like(self, experiments: Sequence[Reduced]) -> EstimatedNoise:
+        """Return the same functional of other runs."""
         return EstimatedNoise(
             experiments,
             priors=self.priors,
             each_column=self._each_column,
             level_prior=self._level_prior,
         )
+
+    def repeated(self, x: PETSc.Vec) -> EstimatedNoise | None:
+        """Return the same functional by runs that take the steps of those at x, or None.
+
+        As ``Reduced.repeated``.
+        """
+        repetitions = [experiment.repeated(x) for experiment in self.experiments]
+        experiments = [
+            Reduced(experiment.problem, misfit, experiment.stepping, experiment.control)
+            for experiment, misfit in zip(repetitions, self._misfits, strict=True)
+            if experiment is not None
+        ]
+        if len(experiments) < len(repetitions):
+            return None
+        return self._like(experiments)
 
     def limit_steps(self, *, limited: bool) -> None:
         """Limit the steps of later runs of each experiment, or of none: ``Reduced.limit_steps``."""
