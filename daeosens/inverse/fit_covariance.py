@@ -61,13 +61,16 @@ def estimated_uncertainty(
         covariance = covariance_from_hessian(
             matrix, gather(x), names, scales, hessian=hessian, held=held, gradient=slope
         )
-        by_prior = np.zeros_like(matrix)
+        by_prior, slope_of_prior = np.zeros_like(matrix), np.zeros_like(slope)
         for experiment, prior in zip(functional.experiments, priors, strict=True):
             if prior is not None:
                 # The misfit and the prior of L are scaled differently below, so the Hessian of
                 # the prior is needed by itself.
                 alone = Reduced(experiment.problem, prior, experiment.stepping, experiment.control)
                 by_prior = by_prior + curvature(alone, x, hessian)
+                gradient = alone.gradient(x)
+                slope_of_prior = slope_of_prior + gather(gradient)
+                gradient.destroy()
         # k_eff = tr(C H_misfit) = k - tr(C H_prior): a parameter that its prior determines takes
         # no degree of freedom from the data.
         effective = size - float(np.trace(covariance.scaled @ by_prior))
@@ -85,7 +88,7 @@ def estimated_uncertainty(
             hessian=hessian,
             degrees_of_freedom=degrees,
             held=held,
-            gradient=slope / math.sqrt(factor),
+            gradient=(slope - slope_of_prior) / factor + slope_of_prior,
         )
         return sigma * math.sqrt(factor), degrees, covariance
     except UnsupportedError as error:

@@ -53,6 +53,7 @@ class _Shared:
         self.gradient: Array | None = None
         self.failed = False
         self.best: tuple[Array, float, Array] | None = None
+        self.values = (math.inf, -math.inf)  # the lowest and the highest so far
 
     def move(self, x: npt.ArrayLike) -> PETSc.Vec:
         """Return x as a vector; forget the results of another x."""
@@ -71,6 +72,7 @@ class _Shared:
         if self.value is None and not self.failed:
             try:
                 self.value = _finite(self.functional.value(vec))
+                self.note(self.value)
             except SolveError as error:
                 self.fail(error)
         return self.wall()[0] if self.value is None else self.value
@@ -84,6 +86,7 @@ class _Shared:
                 # All of the gradient on every rank: SciPy runs the same steps everywhere.
                 self.value, self.gradient = _finite(value), gather(gradient)
                 _finite(float(np.linalg.norm(self.gradient)))
+                self.note(self.value)
             except SolveError as error:
                 self.value = self.gradient = None
                 self.fail(error)
@@ -94,10 +97,14 @@ class _Shared:
                     self.best = (self.point, self.value, self.gradient)
         return self.wall()[1] if self.gradient is None else self.gradient.copy()
 
+    def note(self, value: float) -> None:
+        """Remember how low and how high values are."""
+        self.values = (min(self.values[0], value), max(self.values[1], value))
+
     def fail(self, error: SolveError) -> None:
         """Remember that there is no J at this x; at the start that is an error."""
         self.failed = True
-        if self.best is None:
+        if not math.isfinite(self.values[0]):
             raise SolveError(
                 f"the functional cannot be evaluated at the start: {error}",
                 remedy="another x0, or smaller steps",
@@ -108,8 +115,10 @@ class _Shared:
 
         As in ``minimize``: SciPy 1.17's L-BFGS-B gives up at an infinite value or a NaN.
         """
-        assert self.best is not None
         assert self.point is not None
+        if self.best is None:  # methods without gradients compare: all other points are better
+            low, high = self.values
+            return 2.0 * high - low + 1e-9 * abs(high), 0.0 * self.point
         point, value, gradient = self.best
         rise, factor = steepness(float(gradient @ (self.point - point)), value)
         return value + rise, factor * gradient

@@ -22,6 +22,7 @@ from daeosens import (
     Stepping,
     UnsupportedError,
     taylor,
+    trace,
 )
 from daeosens.inverse import fit, likelihood
 from daeosens.inverse.likelihood.measurements import measurements
@@ -737,3 +738,33 @@ def test_results_of_a_driver_keep_the_estimate(tmp_path):
     assert results.facts["value"] == fitted.objective
     np.testing.assert_array_equal(results.array("covariance"), fitted.covariance.matrix)
     np.testing.assert_array_equal(results.array("residuals"), fitted.residuals)
+
+
+def test_the_distance_to_a_minimum_is_in_standard_errors_of_the_corrected_noise():
+    """A line through four points, its noise estimated: of N / 2 log RSS all is in closed form."""
+    times, data = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.1, 1.9, 3.2, 3.9])
+    model = trace(lambda t, u, p: [p.slope + 0.0 * u[0]], size=1, parameters=["slope", "offset"])
+    control = Parameters(
+        {"slope": Parameter(0.97), "offset": Parameter(0.03)},
+        initial_state=lambda p: np.array([p[1]]),
+    )
+    stepping = Stepping((0.0, 4.0), "rk4", dt=0.5)
+    estimate = fit(
+        model,
+        data,
+        control,
+        stepping,
+        times=times,
+        gradient_tolerance=1e9,
+        method="lmvm",
+        progress=False,
+    )
+    best = gather(estimate.result.x)
+    design = np.column_stack([times, np.ones(4)])
+    rest = design @ best - data
+    square = rest @ rest
+    gradient = 4.0 * design.T @ rest / square
+    hessian = 4.0 * design.T @ design / square - 0.5 * np.outer(gradient, gradient)
+    distance = np.sqrt(gradient @ np.linalg.solve(hessian, gradient) * (4 - 2) / 4)
+    assert estimate.uncertainty.distance == pytest.approx(distance, rel=1e-6)
+    assert distance > 1e-2

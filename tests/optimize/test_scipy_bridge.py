@@ -136,6 +136,22 @@ def test_where_there_is_no_value():
     assert fun(2.0 * np.ones(N)) > value
 
 
+def test_methods_without_gradients_survive_failed_solves():
+    """What fails is worse than all that was tried: a simplex turns back from it."""
+    functional = Closed(
+        lambda x: (np.sum(x - np.log(x)), 1.0 - 1.0 / x), [0.3, 0.2], domain=lambda x: np.all(x > 0)
+    )
+    fun, _, _, x0, _ = scipy_functions(functional)
+    low, high = fun([1.0, 1.0]), fun([9.0, 9.0])
+    assert low < high < fun([-1.0, 1.0])
+    result = minimize(fun, x0, method="Nelder-Mead", options={"initial_simplex": SIMPLEX})
+    assert any(np.any(point <= 0.0) for point in functional.points[3:])
+    np.testing.assert_allclose(result.x, 1.0, atol=1e-3)
+
+
+SIMPLEX = [[0.3, 0.2], [0.9, 0.25], [0.05, 0.9]]
+
+
 def test_bad_input_is_named():
     fun, jac, hessp, _, _ = scipy_functions(Closed(rosenbrock, [1.0, 1.0]))
     with pytest.raises(InputError, match=r"x has shape \(3,\)"):

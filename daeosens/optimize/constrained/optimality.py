@@ -103,4 +103,7 @@ def optimality(
 
 def _projected(x: Array, slope: Array, limits: tuple[Array, Array] | None) -> Array:
     """Return x - P(x - slope)."""
-    return slope if limits is None else x - np.clip(x - slope, *limits)
+    if limits is None:
+        return slope
+    # Not by x - slope, in which a slope small beside x would be lost.
+    return np.clip(slope, x - limits[1], x - limits[0])
