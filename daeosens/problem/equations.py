@@ -168,6 +168,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     rhs_p = parameter_derivative(lower, rhs, jacobian_p)
     rhs_t_function = lower.time_derivative(rhs, rhs_t, "rhs_t")
     residual_udot, mass_u = mass_derivative(mass, frame)
+    # F = M u' - f: the derivatives of f with a minus, and those of M in p below
     residual_p = negative(rhs_p)
     first = {1: jacobian, 2: jacobian_p}
     of_rhs = (frame, rhs, first, hessian_product, "rhs", "hessian_product")
@@ -184,6 +185,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
 
     batch: Batch | None = None
     needed = (jacobian, jacobian_p) if frame.parameter.size else (jacobian,)
+    # arrays need all first derivatives: the user's, or automatic ones
     known = is_automatic(frame, rhs) or None not in needed
     if products is not None and not frame.field_parameter and known:
         sizes = (frame.state.size, frame.parameter.size)
@@ -314,6 +316,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
         frame.style, residual, by_keyword
     ).values()
     udot_spec = jacobian_udot
+    # F_udot is differentiated like F_u: by argument number 2
     if udot_spec is None and is_automatic(frame, residual):
         udot_spec = AutomaticJacobian(
             residual, 2, "residual", 'jacobian_udot=callback or "differences"'

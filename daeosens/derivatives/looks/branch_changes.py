@@ -258,8 +258,10 @@ def _sides(function: Callable[[float], Array], place: float) -> tuple[float, boo
     kinks, jumps, bends, slopes = [], [], [], []
     changed = np.abs(function(1.0) - function(0.0))
     for side in (SIDE, SIDE / NEARER, SIDE / NEARER**2):
+        # a slope on each side of the place, which itself is left out
         at = [function(place + k * side) for k in (-2, -1, 1, 2)]
         left, right = (at[1] - at[0]) / side, (at[3] - at[2]) / side
+        # differences of numbers of this size leave so much, divided by the distance
         rounding = 1e-13 * max(np.max(np.abs(state)) for state in at) / side
         size = JUMP * (np.abs(left) + np.abs(right) + changed) + rounding
         bends.append(np.where(np.abs(right - left) > BEND * size, np.abs(right - left), 0.0))

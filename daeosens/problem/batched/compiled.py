@@ -90,6 +90,8 @@ class CompiledBatch:
         result = np.zeros((len(w), p.size))
         for part in _parts(len(t), by_p.scratch.size):
             values = evaluated(by_p, "jacobian_p", t[part], (u[part], p))
+            # sum_k w_k^T (f_p)_k is one product: the points' rows side by side, their matrices
+            # below one another
             rows = w[:, part].reshape(len(w), -1)
             result += rows @ _stacked(by_p, values, p.size)
         return result
@@ -111,6 +113,7 @@ class CompiledBatch:
         if self._runs is None:
             return by_matrices(self.jacobian(t, u, p), pull, rows)
         order, runs = self._runs
+        # entries in the order of the diagonals, along which products with f_u^T run
         values = evaluated(self._by_u, "jacobian", t, (u, p)).take(order, axis=1)
         return with_weights(sparse_pulls(values, runs, u.shape[1]), pull, rows)
 
@@ -171,6 +174,7 @@ def _fill(
     if call_points(*function.native.where, t, inputs, outputs):
         return
     for out in outputs:
+        # something is not finite: look where, to name the time
         for time, values in zip(t.tolist(), out, strict=True):
             check_output(values, name, values.shape, time)
 
@@ -188,6 +192,7 @@ def _stacked(function: Compiled, values: Array, columns: int) -> Any:
         return values.reshape(-1, columns)
     starts, places = pattern
     count, entries = values.shape
+    # CSR of all matrices below one another: starts of rows go on by the entries of one
     first = np.multiply.outer(np.arange(count), entries)[:, None]
     ends = np.append(0, first + starts[1:])
     shape = (ends.size - 1, columns)

@@ -55,6 +55,7 @@ class TakesMany:
             values = np.empty((count, n, n))
             for part in parts(u, n):
                 points = u[part]
+                # unit vectors at each point: the slopes of f there are its Jacobian
                 seeds = np.repeat(np.eye(n)[None], len(points), axis=0)
                 values[part] = self._slopes(part, t, DerivativeArray(points.copy(), seeds), p)
         self._compare("jacobian", values, single.jacobian, t, u, p)
@@ -64,6 +65,7 @@ class TakesMany:
         """Return the sum over the points of f_p^T w [M, m]."""
         if not self._single.reads_p:
             return np.zeros((len(w), self._single.sizes[1]))
+        # what is compared is a sum, so it is compared along a direction
         if "jacobian_p" not in self._trusted:
             self._compare_sum(t, u, p)
         return self._pull(t, u, p, w)
@@ -101,6 +103,7 @@ class TakesMany:
             name = "jacobian_p.apply"
             return np.array([check_output(row, name, (count, n), t[0]) for row in rows])
         if single.given_p is None:
+            # slopes of p are the directions [m, D] themselves: D derivatives instead of m
             along = DerivativeArray(p.copy(), np.ascontiguousarray(dp.T))
             slopes = [self._slopes(part, t, u[part], along) for part in parts(u, len(dp))]
             return np.moveaxis(np.concatenate(slopes), -1, 0)
@@ -161,6 +164,7 @@ class TakesMany:
         supplied = self._pull(t[some], u[some], p, w) @ dp
         by_products = isinstance(single.given_p, Products)
         name = "jacobian_p.apply_transpose" if by_products else "jacobian_p"
+        # a sum may cancel: it is judged beside the sizes of its terms
         scale = float(np.abs(w * rates).sum())
         self._judge(
             name, supplied, (w * rates).sum((1, 2)), f"a sum over {len(some)} points", scale

@@ -192,6 +192,8 @@ def _extreme(place: Callable[..., Any], bound: Callable[..., Any]) -> Callable[.
         kept = [k for k in range(a.ndim) if k not in axes]
         shape = [a.shape[k] for k in kept]
         flat = np.transpose(a, (*kept, *axes)).reshape(*shape, -1)
+        # The slope of a maximum is that of the entry that is largest; which one that is, is noted
+        # as a decision, since the derivative jumps where another takes over.
         result = np.take_along_axis(flat, note_whole(place(primal(flat), axis=-1))[..., None], -1)[
             ..., 0
         ]
@@ -218,6 +220,7 @@ def _sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, **_rest: 
     a = as_array(a)
     if axis is None:
         a, axis = a.reshape(-1), 0
+    # a permutation: slopes move with values, and which one it is decides
     places = note_whole(np.argsort(primal(a), axis=axis, kind="stable"))
     return np.take_along_axis(a, places, axis)
 
@@ -246,6 +249,7 @@ def _quantile(
     share = np.asarray(q, dtype=float) * (len(ordered) - 1)
     below = np.clip(np.floor(share).astype(int), 0, max(len(ordered) - 2, 0))
     above = np.minimum(below + 1, len(ordered) - 1)
+    # linear between two neighbours in order, as NumPy's default
     part = (share - below).reshape(share.shape + (1,) * (ordered.ndim - 1))
     result = ordered[below] * (1.0 - part) + ordered[above] * part
     return into(out, result.reshape(share.shape + tuple(shape)) if keepdims else result)
@@ -309,6 +313,7 @@ def _at(combine: Callable[[Any, Any], Any]) -> Callable[..., Any]:
         numbers = np.arange(a.size).reshape(a.shape)[indices].reshape(-1)
         b = broadcast_to(as_array(b), a[indices].shape).reshape(-1)
         flat = a.reshape(-1)
+        # one by one, as a place may be there several times
         for place, k in zip(numbers.tolist(), range(numbers.size), strict=True):
             flat[place] = combine(flat[place], b[k])
 

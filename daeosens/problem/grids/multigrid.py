@@ -79,6 +79,8 @@ class Points:
         for along in self.counts:  # of the ranks, along x first
             sizes = np.multiply.outer(np.array(along), sizes).ravel()
         offsets = np.concatenate([[0], np.cumsum(sizes)])
+        # PETSc numbers the points of one rank after the other, along x first: rank and place in
+        # it are mixed-radix numbers from the last dimension to the first.
         rank, local = np.zeros_like(indices[0]), np.zeros_like(indices[0])
         for along, place, number in reversed(list(zip(self.counts, places, indices, strict=True))):
             begins = np.concatenate([[0], np.cumsum(along)])[:-1]
@@ -114,6 +116,8 @@ def _neighbours(
         return
     coarse = sum(_halved(along, periodic))
     stays = _stays(index, size, periodic)
+    # A coarse point is at index / 2, the last one of a grid that is not periodic half a place
+    # further: rounded up. Others lie between two.
     left = np.where(stays, (index + 1) // 2, index // 2)
     yield left, np.where(stays, 1.0, 0.5)
     yield (index // 2 + 1) % coarse, np.where(stays, 0.0, 0.5)
@@ -181,6 +185,8 @@ def _interpolation(dm: PETSc.DMDA, fine: Points, coarse: Points) -> PETSc.Mat:
     columns: list[Numbers] = []
     weights: list[Numbers] = []
     row = fine.numbers(*indices)
+    # Products of linear interpolations along the dimensions: 2, 4 or 8 coarse points for a fine
+    # one.
     for corner in product(*ends):
         weight = np.prod([share for _, share in corner], axis=0)
         used = weight != 0.0
@@ -189,6 +195,7 @@ def _interpolation(dm: PETSc.DMDA, fine: Points, coarse: Points) -> PETSc.Mat:
         weights.append(weight[used])
     components = np.arange(dof)
     parts = (np.concatenate(part) for part in (rows, columns))
+    # the same weights for each unknown of a point
     places = [(part[:, None] * dof + components).ravel().astype(PETSc.IntType) for part in parts]
     matrix: Any = PETSc.Mat().create(comm=comm)
     sizes = [

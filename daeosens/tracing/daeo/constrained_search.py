@@ -174,12 +174,14 @@ class ConstrainedSearch:
             boxes = np.array(stack[-LANES:])
             del stack[-LANES:]
             count += len(boxes)
+            # in a region with exactly one minimiser nothing else is to be found
             inside = _inside(boxes, known)
             discarded += [*boxes[inside]]
             boxes = boxes[~inside]
             if not len(boxes):
                 continue
             first = at.first(boxes)
+            # first order first: Hessians are dearer, and most boxes go without
             gone = first.infeasible | excluded(first)
             discarded += [*boxes[gone]]
             boxes, first = boxes[~gone], first[~gone]
@@ -200,6 +202,7 @@ class ConstrainedSearch:
                         if _inside(box[None], known)[0]:
                             discarded.append(box)
                             continue
+                # the side that is longest, in units of the least widths
                 i = int(np.argmax(sizes / width))
                 if sizes[i] <= width[i]:
                     left.append(box)
@@ -226,6 +229,7 @@ class ConstrainedSearch:
         if y is None or any(((y >= r[:, 0]) & (y <= r[:, 1])).all() for r in known):
             return None
         region = Region(at, y)
+        # from large regions to small ones: a large one spares most boxes around it
         for factor in 0.3 ** np.arange(14.0):
             shape = region.about(factor)
             if not any(_meet(shape, other) for other in known) and region.alone(shape):
@@ -260,6 +264,7 @@ class ConstrainedSearch:
             options={"ftol": 1e-14, "maxiter": 60},
         )
         y: Array = np.clip(np.asarray(outcome.x, dtype=float), low, high)
+        # SLSQP stops beside bounds: what is so near is at them
         near = 1e-9 * (high - low)
         y = np.asarray(np.where(y - low <= near, low, np.where(high - y <= near, high, y)))
         values, _ = at.point(y)
@@ -279,6 +284,8 @@ class ConstrainedSearch:
         active, remark = np.concatenate([side, np.zeros(m)]).astype(np.int8), ""
         if rows:
             least_squares: Any = np.linalg.lstsq
+            # Multipliers from h_y + sum l g_y = 0: positive ones hold the point, in units of what
+            # a move across the box would cost.
             solved: Any = least_squares(np.array(rows).T, -gradients[0], rcond=None)
             pushes: Array = np.asarray(solved[0]) * (np.abs(rows) @ width)
             weak: npt.NDArray[np.bool_] = pushes <= NEAR * max(

@@ -68,6 +68,7 @@ def build_linear_daeo(
         )
     programme = Programme(
         sparse.csc_array(sparse.hstack([matrix, -sparse.eye_array(matrix.shape[0])])),
+        # objectives are maximised, programmes minimise; rows r = A v cost nothing
         np.concatenate([-costs, np.zeros((len(costs), matrix.shape[0]))], axis=1),
         rows_low,
         rows_high,
@@ -123,6 +124,7 @@ def build_linear_daeo(
     def user_event(event: Event, name: str, made: Mapping[str, Any]) -> Event:
         traced = parts.traced_event(tracer, event, name, made)
         jumps = event.reset is not None or event.changes
+        # a jump of the state may make another basis optimal: it is found anew
         return replace(traced, mode=first) if jumps and not event.terminal else traced
 
     def trace_event(event: Event) -> Event:
@@ -133,6 +135,7 @@ def build_linear_daeo(
     density = None
     if running is not None:
         density = parts.running("running", ready, Branches(running, tracer.shapes.split))
+    # the problem outside of all modes: its equations are never stepped
     nowhere = np.full((len(needed), 1 + z.numel()), np.nan)
     problem = replace(
         equations(bases.bound(nowhere)),
@@ -200,6 +203,7 @@ def _affine(
         if entry.is_constant():
             number: int | float = float(entry)
         else:
+            # equal bounds share a number of z, as lower and upper ones of a fixed flow do
             same = [j for j, other in enumerate(different) if casadi.is_equal(entry, other, 20)]
             number = same[0] if same else len(different)
             if not same:
@@ -236,6 +240,8 @@ def _graphs(rate: Graph, bounds: Graph, z: Any) -> tuple[list[Generated], npt.ND
             "f does not depend on a flow", expected="f(t, x, v, p) with flows v", remedy="ODE(...)"
         )
     of_flows = casadi.SX.sym(DATA, len(needed) * (1 + n_z))
+    # flows of f are (1, z) times data, which the basis supplies: one compiled function serves all
+    # bases
     coefficients = casadi.reshape(of_flows, 1 + n_z, len(needed)).T
     one_z = casadi.vertcat(1.0, z)
     flows = casadi.SX(v.numel(), 1)
@@ -248,6 +254,7 @@ def _graphs(rate: Graph, bounds: Graph, z: Any) -> tuple[list[Generated], npt.ND
         *derived(Graph("rhs", t, x, p, casadi.densify(value), False, data=of_flows)).values(),
         *derived(Graph("distance", t, x, p, casadi.dot(of_row, one_z), True, data=of_row)).values(),
     ]
+    # dz/dt along the run: z_x f + z_t, by which the basis a little later is known
     along = casadi.jtimes(z, x, value) + casadi.jtimes(z, t, 1.0)
     inputs, names = [t, x, p], ["t", "u", "p"]
     motion = casadi.Function(

@@ -107,15 +107,19 @@ class Basis:
         matrix, costs = programme.matrix, programme.costs
         self._factors: Any = splu(matrix[:, self.basic])
         held = np.where((side == UPPER)[:, None], programme.high, programme.low)
+        # Nonbasic unknowns are at their bounds, which are affine in z, free ones at 0.
         held[(side == BASIC) | (side == FREE)] = 0.0
         right: Any = matrix @ held
+        # B v_B = -N v_N, for all columns of (1, z) at once
         of_basic = -self._solved(right)
         noise = NOISE * np.maximum(np.abs(of_basic).max(axis=0), np.abs(held).max(axis=0))
         of_basic[np.abs(of_basic) < noise] = 0.0
         self.values = held
         self.values[self.basic] = of_basic
+        # d = c - A^T B^-T c_B: reduced costs, for each objective
         prices = self._solved(costs[:, self.basic].T, transposed=True)
         self.reduced: Array = costs - np.asarray(matrix.T @ prices).T
+        # what they are sums of, to tell zero from rounding
         parts = np.abs(costs) + np.asarray(abs(matrix).T @ np.abs(prices)).T
         self.reduced[np.abs(self.reduced) <= ROUNDING * parts] = 0.0
         self.reduced[:, self.basic] = 0.0
@@ -137,6 +141,7 @@ class Basis:
             for of, bound in ((lower, LOWER), (upper, UPPER), (shut, BASIC))
             for k in of.tolist()
         ]
+        # each distance is >= 0 while the basis is feasible
         rows = values[lower] - low[lower], high[upper] - values[upper], high[shut] - low[shut]
         self.distances = np.concatenate(rows)
         self.distances[np.abs(self.distances) < noise] = 0.0
@@ -147,6 +152,7 @@ class Basis:
         """Sign of the first reduced cost that is not zero [n + m]; 0 where all are."""
         signs = np.zeros(self.reduced.shape[1], dtype=int)
         for row in self.reduced:
+            # the objective of higher rank decides; the next one where it is indifferent
             signs = np.where(signs == 0, np.sign(row).astype(int), signs)
         return signs
 
@@ -195,6 +201,7 @@ class Basis:
         order; then the one of the lowest number.  None if there is none: from here on the programme
         is infeasible.
         """
+        # how the leaving unknown gets back to its bound with each of the others
         effect = self.row(number) * (-1.0 if bound == LOWER else 1.0)
         side = self.side
         # what helps: to rise from a lower bound, to fall from an upper one
@@ -204,6 +211,8 @@ class Basis:
         for costs in self.reduced:
             if len(candidates) < 2:
                 break
+            # ratio test of the dual simplex method: the smallest keeps all reduced costs of their
+            # sign
             ratios = costs[candidates] / effect[candidates]
             least = ratios.min()
             candidates = candidates[ratios <= least + ROUNDING * (1.0 + abs(least))]
@@ -218,6 +227,7 @@ def _distinct(rows: Array) -> list[int]:
     """Return the numbers of rows that are not constant, one of those that are proportional."""
     sizes = np.abs(rows[:, 1:]).max(axis=1, initial=0.0)
     moving = np.flatnonzero(sizes > 0.0)
+    # proportional rows are zero at the same time: one of them is enough to watch
     shapes = rows[moving] / sizes[moving, None]
     marks = shapes @ np.sqrt(np.arange(2.0, 2.0 + rows.shape[1]))  # one number for each shape
     order = np.argsort(marks, kind="stable")

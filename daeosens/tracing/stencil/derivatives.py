@@ -104,6 +104,8 @@ class StencilDerivatives:
         f, parametric = graph.value, graph.p.numel() > 0
         result = [self._function("rhs", f, added=True)]
         result.append(self._function("push", self._along(f, 1), vectors=2, added=True))
+        # f_u^T w as terms, so that its derivatives along a direction (second order) are those of
+        # the terms
         terms = self._pulled(f, w=1)
         pulled = _total(terms)
         result.append(self._function("pull", pulled, vectors=2, added=True))
@@ -113,6 +115,7 @@ class StencilDerivatives:
             result.append(self._function("pull_all", pulled, sums, vectors=2, added=True))
             result.append(self._function("pull_p", None, by_p, vectors=2))
             result.append(self._function("push_p", casadi.jtimes(f, graph.p, self._dp)))
+        # (f_u^T w) differentiated along (du, dp): vector 2 is du, w stays as it is
         bent = [(weight, self._change(value)) for weight, value in terms]
         result.append(self._function("hessian", _total(bent), self._change(by_p), vectors=3))
         if not self.autonomous:
@@ -205,10 +208,13 @@ class StencilDerivatives:
         graph = self._graph
         terms: list[tuple[Any, Any]] = []
         for offset, unknowns in graph.u.items():
+            # The point that reads u(j) at the offset o is s = j - o: f_u at s, and w at s.
             back = tuple(-step for step in offset)
             jacobian = self._shifted(casadi.jacobian(f, unknowns), back)
             weight = self._symbol(w, back)
             known = casadi.vertcat(graph.x, *self._vectors[0].values())
+            # Where s lies beyond an edge w is 0, but f_u there may be infinite, and 0 times
+            # infinity no number: such terms are left out by the weight.
             beyond = any(offset) and not self._periodic and casadi.depends_on(jacobian, known)
             for row in range(weight.numel()):
                 term = weight[row] * jacobian[row, :].T
@@ -226,9 +232,12 @@ class StencilDerivatives:
         points = casadi.vertcat(graph.x, *self._vectors[0].values())
         for offset, unknowns in graph.u.items():
             slopes = casadi.jacobian(by_p, unknowns)
+            # only where the slope is w times a constant of the grid may it be read at another
+            # point
             if not any(offset) or casadi.depends_on(slopes, points):
                 continue
             back = self._symbol(1, tuple(-step for step in offset))
+            # sum_s w(s) c u(s + o) = sum_j w(j - o) c u(j)
             moved = casadi.mtimes(casadi.substitute(slopes, weight, back), here)
             by_p = casadi.substitute(by_p, unknowns, casadi.SX.zeros(*unknowns.shape)) + moved
         return by_p
@@ -252,6 +261,7 @@ class StencilDerivatives:
             x, (first, last) = self._graph.x[k] + offset[k] * h, self._box[k]
             if self._periodic and offset[k]:
                 length = last - first
+                # half a spacing of room, for rounding of coordinates
                 x += casadi.if_else(x < first - 0.5 * h, length, 0.0)
                 x -= casadi.if_else(x > last - 0.5 * h, length, 0.0)
             moved.append(x)
@@ -259,6 +269,7 @@ class StencilDerivatives:
 
     def _in_time(self, f: Any) -> list[PointFunction]:
         graph = self._graph
+        # f_t, and the derivatives of w^T f_t in u (pulled like f), p and t (sums)
         by_t = casadi.jtimes(f, graph.t, 1.0)
         weight = self._symbol(1, self._centre)
         sums = casadi.vertcat(

@@ -73,6 +73,8 @@ class Rows:
         for read in function.reads:
             k, c = read.vector, read.component
             x, middle, slow = axes(read.offset)
+            # Vectors whose neighbours are read have rows of their own, with what lies beyond both
+            # ends; others are read where they are, the unknowns of a point side by side.
             if k in self.kept:
                 self._places[read] = f"q{self._number(k, c, middle, slow)}[i + {x}]"
             else:
@@ -92,7 +94,10 @@ class Rows:
         size = self.point_function.n_sums * n
         for k in vectors:
             x, middle, slow = self.kept[k]
+            # the first point is at the start of a cache line, and the halo points before it are on
+            # lines of their own
             row = line_numbers(x) + line_numbers(n + x)
+            # so many slabs are in memory at a time as a point reads along the slowest dimension
             size += (2 * slow + 1) * self.dof * (max(m, 1) + 2 * middle) * row
         return line_numbers(size)
 
@@ -229,6 +234,7 @@ class Rows:
         x, wm, ws = self.kept[k]
         if k == chained:
             return f"near[{slow + ws}] + {c} * chain->skip + (m + {middle}) * chain->length"
+        # slabs are in a ring, by their number modulo 2 ws + 1
         slab = f"(s + {slow + ws}) % {2 * ws + 1} * slab{k}"
         line = f"(m + {middle + wm}) * length{k} + {line_numbers(x)}"
         return f"kept{k} + {slab} + {c} * skip{k} + {line}"
