@@ -62,8 +62,10 @@ def minimize_constrained(
     """Minimise a functional under constraints; ``minimize`` checks the other arguments.
 
     Collective on ``functional.comm``.  J and the constraints are divided by the norms of their
-    gradients at the start, so that the result does not depend on units.  A failed solve at a trial
-    point shortens the step.
+    gradients at the start, so that the result does not depend on their units.  "almm" wants
+    unknowns that are of the size of 1 (``Parameter(..., scale="log")``, or other units of x): of
+    the size of 1e7 it does not converge, where "ipopt" does.  A failed solve at a trial point
+    shortens the step.
 
     Parameters
     ----------
