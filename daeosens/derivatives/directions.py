@@ -11,6 +11,7 @@ from petsc4py import PETSc
 
 from daeosens.derivatives.engines.compiled.tangent import Direction
 from daeosens.errors import InputError
+from daeosens.petsc.vectors import real_array
 from daeosens.problem.problem import PossiblyNamed, Problem
 
 Vector: TypeAlias = "npt.ArrayLike | PETSc.Vec"
@@ -31,14 +32,14 @@ def pairs_of(du0: Any, dp: Any) -> tuple[list[Direction], bool]:
     Raises
     ------
     InputError
-        Numbers of rows that do not match.
+        Numbers of rows that do not match; rows of different lengths.
     """
-    by_u, by_p = _rows_of(du0), _rows_of(dp)
+    by_u, by_p = _rows_of(du0, "du0"), _rows_of(dp, "dp")
     if by_u and by_p and len(by_u) != len(by_p):
         raise InputError(
             f"du0 has {len(by_u)} rows, dp has {len(by_p)}", expected="as many of each"
         )
-    several = _has_rows(du0) or _has_rows(dp)
+    several = _has_rows(du0, "du0") or _has_rows(dp, "dp")
     count = len(by_u or by_p) if several else 1
     return list(zip(by_u or [None] * count, by_p or [None] * count, strict=True)), several
 
@@ -51,11 +52,14 @@ def admit_direction(
     return du, None if dp is None else problem.admit_parameter_direction(dp)
 
 
-def _has_rows(values: Any) -> bool:
+def _has_rows(values: Any, name: str) -> bool:
     """Whether values are several directions, as rows or vectors."""
     if values is None or isinstance(values, (PETSc.Vec, Mapping)):
         return False
-    return _are_vectors(values) or np.ndim(values) == 2
+    if _are_vectors(values):
+        return True
+    listed = isinstance(values, (list, tuple))  # rows of different lengths have no dimension
+    return np.ndim(real_array(cast("Any", values), name) if listed else values) == 2
 
 
 def _are_vectors(values: Any) -> bool:
@@ -64,8 +68,8 @@ def _are_vectors(values: Any) -> bool:
     )
 
 
-def _rows_of(values: Any) -> list[Any]:
+def _rows_of(values: Any, name: str) -> list[Any]:
     """Return the rows of what may be one direction; nothing of None."""
     if values is None:
         return []
-    return list(values) if _has_rows(values) else [values]
+    return list(values) if _has_rows(values, name) else [values]

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from daeosens.errors import InputError
+from daeosens.petsc.vectors import as_float
 from daeosens.tracing.named_parameters import Shapes
 
 
@@ -80,11 +81,15 @@ class Parameter:
     def complaints(self, name: str) -> list[str]:
         """Return all that is wrong, one line each."""
         complaints: list[str] = []
-        if not isinstance(self.value, Real) or not math.isfinite(self.value):
+        if not isinstance(self.value, Real) or not math.isfinite(as_float(self.value)):
             return [f'parameter "{name}": value = {self.value!r}; expected: a finite number']
         for word, bound in (("lower", self.lower), ("upper", self.upper)):
             if not isinstance(bound, Real):
                 return [f'parameter "{name}": {word} = {bound!r}; expected: a number']
+            if math.isinf(as_float(bound)) and bound not in (-math.inf, math.inf):
+                return [
+                    f'parameter "{name}": {word} = {bound!r} is larger than any float; try: inf'
+                ]
         if not isinstance(self.free, (bool, np.bool_)):
             expected = "expected: True or False; try: lower=..., upper=... for bounds"
             return [f'parameter "{name}": free = {self.free!r}; {expected}']

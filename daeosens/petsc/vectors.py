@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -131,6 +132,24 @@ def keep_unshared(description: Any, *names: str) -> None:
         object.__setattr__(description, name, unshared(getattr(description, name)))
 
 
+MOST = int(np.iinfo(PETSc.IntType).max)  # pyright: ignore[reportUnknownMemberType,reportUnknownArgumentType]
+"""The largest number that PETSc counts to."""
+
+
+def as_float(value: Real) -> float:
+    """Return a real number as a float; an infinite one where it is too large for any.
+
+    Examples
+    --------
+    >>> as_float(2), as_float(-(10**400))
+    (2.0, -inf)
+    """
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
 def real_array(values: npt.ArrayLike, name: str) -> Array:
     """Turn user input into a new float array, of any shape; NaN and infinities included.
 
@@ -157,7 +176,7 @@ def real_array(values: npt.ArrayLike, name: str) -> Array:
         )
     try:
         return np.array(values, dtype=float)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:  # the last one of 10**400
         raise InputError(
             f"{name} is not an array of real numbers ({error})", expected="real numbers"
         ) from error

@@ -12,6 +12,7 @@ import numpy as np
 
 from daeosens.errors import InputError, suggestion, together
 from daeosens.petsc.c_function import admit_native
+from daeosens.petsc.vectors import as_float
 
 
 class EventLike(Protocol):
@@ -135,7 +136,7 @@ class Event:
     def _expectations(self) -> Iterator[tuple[str, bool, str]]:
         """Yield names of arguments, whether each is sound, and what it should be."""
         yield "name", isinstance(self.name, str), "a str"
-        time = _is_number(self.when) and math.isfinite(self.when)
+        time = _is_number(self.when) and math.isfinite(as_float(self.when))
         yield (
             "when",
             time or self.delay is not None or _is_function(self.when),
@@ -181,7 +182,7 @@ class Event:
         if isinstance(when, str):
             return 0.0, when
         if isinstance(when, tuple) and len(when) == 2 and isinstance(when[1], str):
-            return (float(when[0]), when[1]) if _is_number(when[0]) else None
+            return (as_float(when[0]), when[1]) if _is_number(when[0]) else None
         return None
 
     @property

@@ -13,6 +13,7 @@ from petsc4py import PETSc
 from daeosens.errors import InputError
 from daeosens.petsc.c_function import admit_native
 from daeosens.petsc.ranks import anchor
+from daeosens.petsc.vectors import MOST
 from daeosens.problem.matrices import dense
 from daeosens.problem.problem import Style
 
@@ -123,6 +124,8 @@ def admit_size(size: object) -> tuple[int, tuple[str, ...]]:
     ((2, ()), (2, ('prey', 'predator')))
     """
     if isinstance(size, (int, np.integer)) and not isinstance(size, bool) and size >= 1:
+        if size > MOST:
+            raise InputError(f"size = {size}", expected=f"at most {MOST} unknowns")
         return int(size), ()
     several = isinstance(size, Iterable) and not isinstance(size, (str, Mapping, np.ndarray))
     names: tuple[Any, ...] = tuple(cast("Iterable[Any]", size)) if several else ()
@@ -147,6 +150,8 @@ def _parameter_layout(
     if isinstance(parameters, PETSc.Vec):
         return parameters.duplicate(), ()
     names: tuple[str, ...] | None = None
+    if isinstance(parameters, (int, np.integer)) and parameters > MOST:
+        raise InputError(f"parameters = {parameters}", expected=f"at most {MOST} parameters")
     if isinstance(parameters, (int, np.integer)) and parameters >= 0:
         names = tuple(f"p{i}" for i in range(int(parameters)))
     # of a mapping the values, or shapes, would be lost

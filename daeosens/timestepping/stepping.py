@@ -17,7 +17,7 @@ from daeosens.methods.method import Method
 from daeosens.methods.registry import find_method
 from daeosens.petsc.option_names import RESERVED
 from daeosens.petsc.options import validate_names
-from daeosens.petsc.vectors import Array, finite_array
+from daeosens.petsc.vectors import MOST, Array, as_float, finite_array
 
 ROUNDING = 4.0 * sys.float_info.epsilon
 """Relative difference of times that are the same."""
@@ -160,6 +160,8 @@ class Stepping:
             complaints.append(f"max_steps = {self.max_steps!r}; expected: an integer")
         elif self.max_steps < 1:
             complaints.append(f"max_steps = {self.max_steps}; expected: at least 1")
+        elif self.max_steps > MOST:
+            complaints.append(f"max_steps = {self.max_steps}; expected: at most {MOST}")
         complaints += _control_complaints(self)
         if not isinstance(self.cut, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             complaints.append(f"cut = {self.cut!r}; expected: True or False")
@@ -396,4 +398,6 @@ def _control_complaints(stepping: Stepping) -> list[str]:
 
 def _is_number(value: Any) -> bool:
     kinds = (int, float, np.integer, np.floating)
-    return isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(float(value))
+    return (
+        isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(as_float(value))
+    )

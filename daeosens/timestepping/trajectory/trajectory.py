@@ -19,7 +19,7 @@ from daeosens.errors import InputError, SolveError, UnsupportedError, require
 from daeosens.methods.events.event_step import HybridStep, StepRecord
 from daeosens.methods.step import Step, StepMap
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import Array, finite_array, read, write
+from daeosens.petsc.vectors import Array, as_float, finite_array, read, write
 from daeosens.problem.callback_guard import QUIET, unwrapped
 from daeosens.problem.monitor import START
 from daeosens.problem.problem import Problem
@@ -278,8 +278,9 @@ class Trajectory:
                     remedy="a longer run, or another start",
                 )
             return steps[t.number] + t.after
-        if not isinstance(t, Real) or math.isnan(t):
+        if not isinstance(t, Real) or not math.isfinite(as_float(t)):
             raise InputError(f"t = {t!r}", expected="a time")
+        t = as_float(t)
         if not self.crossings:
             k = int(self.times.searchsorted(t))
             if k <= self.n_steps and self.times[k] == t:
