@@ -9,6 +9,7 @@ import daeosens as ds
 from daeosens import ODE, InputError, Stepping, Terminal, adjoint, solve
 from daeosens.petsc._kernels import count_steps
 from daeosens.timestepping import Checkpoints
+from daeosens.timestepping.trajectory import trajectory as trajectory_module
 from daeosens.timestepping.trajectory.schedule import Stay, advance, repeated_steps
 
 
@@ -134,3 +135,23 @@ def test_sweeps_in_c_take_no_step_more_again():
     gradient = adjoint(run, LAST, "compiled")
     assert run.stored.steps == repeated_steps(300, 10)
     assert abs(gradient.p[0] + np.exp(-0.5)) < 1e-9
+
+
+def test_sweeps_in_c_through_events_never_ask_for_all_states(monkeypatch):
+    half = ds.Event(lambda t, u, p: u[0] - 0.5, lambda t, u, p: 3.0 * u, direction=-1, name="half")
+    model = ds.trace(lambda t, u, p: -p.rate * u, 1, {"rate": ()}, events=[half])
+    stepping = Stepping((0.0, 2.0), "rk4", dt=0.01)
+    most, of_all = [], trajectory_module.rows_of
+
+    def counted(states):
+        most.append(len(states))
+        return of_all(states)
+
+    monkeypatch.setattr(trajectory_module, "rows_of", counted)
+    run = solve(model, [1.0], [0.5], stepping, checkpoint=Checkpoints(10))
+    gradient = adjoint(run, LAST, "compiled")
+    assert gradient.engine == "compiled"
+    assert max(most) <= 10 + 3  # what is promised: the checkpoints, and what a sweep works with
+    whole = solve(model, [1.0], [0.5], stepping)
+    assert len(whole.crossings) == 1
+    np.testing.assert_allclose(gradient.p, adjoint(whole, LAST, "vectors").p, rtol=1e-13)

@@ -221,17 +221,17 @@ def open_sweep(trajectory: Trajectory, request: AdjointRequest) -> CompiledSweep
             return "running costs that are not in C, or through events"
     if problem.stencil is not None and (trajectory.crossings or request.start is not None):
         return "a run through events on a grid" if trajectory.crossings else "rows on a grid"
+    asked = trajectory  # whether there is one; windows have their own, and states of their own
+    if trajectory.thinned:
+        asked = replace(trajectory, stored=[trajectory.stored[trajectory.n_steps]])
     if not trajectory.crossings:
         equations = problem.modes[trajectory.first_mode] if problem.modes else problem
-        asked = trajectory  # whether there is one; windows have their own, and states of their own
-        if trajectory.thinned:
-            asked = replace(trajectory, stored=[trajectory.stored[trajectory.n_steps]])
         carry = carrier(asked, equations, trajectory.p, rows)
         if carry is None:
             return _not_in_c(trajectory, [equations], rows)
         return CompiledSweep(trajectory, request, carry, running)
     equations = list((problem.modes or {"": problem}).values())
-    if any(carrier(trajectory, mode, trajectory.p, rows) is None for mode in equations):
+    if any(carrier(asked, mode, trajectory.p, rows) is None for mode in equations):
         return _not_in_c(trajectory, equations, rows)
     return CompiledSweep(trajectory, request, None, running)
 
