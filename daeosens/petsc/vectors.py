@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from numbers import Real
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -136,7 +135,7 @@ MOST = int(np.iinfo(PETSc.IntType).max)  # pyright: ignore[reportUnknownMemberTy
 """The largest number that PETSc counts to."""
 
 
-def as_float(value: Real) -> float:
+def as_float(value: Any) -> float:
     """Return a real number as a float; an infinite one where it is too large for any.
 
     Examples
