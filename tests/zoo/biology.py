@@ -249,6 +249,28 @@ def dialysis(t, u, p):  # four hours in every 48
     return np.array([(flow + generation - clearance * on * u[0]) / v1, -flow / v2])
 
 
+def noble(t, u, p):  # a Purkinje fibre of the heart; milliseconds, millivolts
+    sodium, potassium, leak, capacity = p
+    v, m, h, n = u
+    alpha_m = 0.1 * (v + 48.0) / (1.0 - np.exp(-(v + 48.0) / 15.0))
+    beta_m = 0.12 * (v + 8.0) / (np.exp((v + 8.0) / 5.0) - 1.0)
+    alpha_h = 0.17 * np.exp(-(v + 90.0) / 20.0)
+    beta_h = 1.0 / (1.0 + np.exp(-(v + 42.0) / 10.0))
+    alpha_n = 1e-4 * (v + 50.0) / (1.0 - np.exp(-(v + 50.0) / 10.0))
+    beta_n = 0.002 * np.exp(-(v + 90.0) / 80.0)
+    inward = 1.2 * np.exp(-(v + 90.0) / 50.0) + 0.015 * np.exp((v + 90.0) / 60.0)
+    currents = (sodium * m**3 * h + 0.14) * (v - 40.0) + leak * (v + 60.0)
+    currents = currents + (inward + potassium * n**4) * (v + 100.0)
+    return np.array(
+        [
+            -currents / capacity,
+            alpha_m * (1.0 - m) - beta_m * m,
+            alpha_h * (1.0 - h) - beta_h * h,
+            alpha_n * (1.0 - n) - beta_n * n,
+        ]
+    )
+
+
 WEIGHTS = np.random.default_rng(5).normal(scale=0.5, size=20)
 
 CASES = [
@@ -528,6 +550,16 @@ CASES = [
         p={"clearance": 12.0, "exchange": 30.0, "generation": 10.0, "v1": 14.0, "v2": 28.0},
         span=(0.0, 120.0),
         breakpoints=[4.0, 48.0, 52.0, 96.0, 100.0],
+        terminal=lambda t, u, p: u[0],
+    ),
+    Case(
+        "Noble's Purkinje fibre",
+        "Noble 1962; CellML",
+        rhs=noble,
+        u0=[-70.0, 0.05, 0.7, 0.3],
+        p={"sodium": 400.0, "potassium": 1.2, "leak": 0.075, "capacity": 12.0},
+        span=(0.0, 150.0),
+        method="esdirk5",
         terminal=lambda t, u, p: u[0],
     ),
 ]

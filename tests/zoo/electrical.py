@@ -139,6 +139,13 @@ def two_phase_loads(t, u, p):  # power balance: algebraic voltage of a load behi
     )
 
 
+def magnetisation(t, u, p):  # Landau, Lifshitz, Gilbert: a field that turns, an easy axis
+    gyro, damping, anisotropy, applied = p
+    field = np.stack([applied * np.cos(0.8 * t), applied * np.sin(0.8 * t), anisotropy * u[2]])
+    turn = np.cross(u, field)
+    return -gyro / (1 + damping**2) * (turn + damping * np.cross(u, turn))
+
+
 CASES = [
     Case(
         "Ring modulator",
@@ -265,6 +272,15 @@ CASES = [
         rtol=None,
         dt=2e-3,
         accuracy=(1e-4, 1e-4, 1e-4),
+        terminal=lambda t, u, p: u[2],
+    ),
+    Case(
+        "Magnetisation in a rotating field",
+        "Landau, Lifshitz, Gilbert; OOMMF, mumax",
+        rhs=magnetisation,
+        u0=[0.6, 0.0, 0.8],
+        p={"gyro": 1.76, "damping": 0.05, "anisotropy": 0.5, "applied": 0.3},
+        span=(0.0, 8.0),
         terminal=lambda t, u, p: u[2],
     ),
 ]
