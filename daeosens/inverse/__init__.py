@@ -1,6 +1,13 @@
 """Inverse problems: fits, their uncertainty, profiles, multistart, posteriors of fields."""
 
 from daeosens.inverse.bilevel import Bilevel, bilevel
+from daeosens.inverse.discovery import (
+    Discovered,
+    Discovery,
+    Term,
+    feature_library,
+    polynomials,
+)
 from daeosens.inverse.fit import fit
 from daeosens.inverse.fit_discretization import Discretization
 from daeosens.inverse.fit_result import Fit
@@ -19,6 +26,8 @@ from daeosens.inverse.uncertainty.regularized import Regularized
 __all__ = [
     "Bilevel",
     "Covariance",
+    "Discovered",
+    "Discovery",
     "Discretization",
     "Fit",
     "GaussianPrior",
@@ -30,14 +39,17 @@ __all__ = [
     "Profile",
     "Profiles",
     "Regularized",
+    "Term",
     "bilevel",
     "covariance",
+    "feature_library",
     "fit",
     "identifiability",
     "laplace",
     "likelihood",
     "matern",
     "multistart",
+    "polynomials",
     "predict",
     "profile",
     "starting_points",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ class Formulation:
     linear: Sequence[str] | None = None
     interpolant: Kind = "cubic"
     nodes: int = 3
+    block: int = 0
     sigma: npt.ArrayLike | None = None
     ridge: float = 0.0
     equalities: Sequence[Row] = ()
@@ -106,6 +107,7 @@ def bilevel(
     linear: Sequence[str] | None = None,
     interpolant: Kind = "cubic",
     nodes: int = 3,
+    block: int = 0,
     sigma: npt.ArrayLike | None = None,
     ridge: float = 0.0,
     equalities: Sequence[Row] = (),
@@ -141,9 +143,13 @@ def bilevel(
     linear : sequence of str, optional
         Parameters of the inner problem; by default a largest set in which f is linear.
     interpolant : "cubic", "hermite", "pchip", "akima" or "smooth"
-        Through the measurements, or near them ("smooth").
+        Through the measurements, or near them ("smooth").  Where measurements are not negative,
+        or not by more than their noise, neither is the curve.
     nodes : int
         Gauss points in each interval between neighbouring times.
+    block : int
+        Begin integrals anew after so many times, from another unknown state.  What curves miss
+        then does not add up along the run, but slow changes count for less.
     sigma : float or array_like [q], optional
         Noise level of each column; weights are one over its standard deviation otherwise.
     ridge : float
@@ -152,11 +158,13 @@ def bilevel(
         The weighted sum of linear parameters is the value, or at least the value.
     starts : int
         Starts of the nonlinear parameters: between their bounds, or within ``decades`` powers of
-        ten of the start where they have none.
+        ten of the start where they have none.  Delays without bounds lie between a tenth of the
+        time between measurements and the length of the run.
     decades, seed
         As said.
     gradient_tolerance, max_iterations
-        As for ``minimize``.
+        As for ``minimize``; the former relative to half the number of measurements, which is the
+        value without a model.
     comm : MPI.Intracomm, optional
         Ranks that share the starts.
 
@@ -191,7 +199,9 @@ def bilevel(
     """
     if not isinstance(parameters, Parameters):
         parameters = Parameters(parameters, None)
-    formulation = Formulation(linear, interpolant, nodes, sigma, ridge, equalities, inequalities)
+    formulation = Formulation(
+        linear, interpolant, nodes, block, sigma, ridge, equalities, inequalities
+    )
     functional, unused = bilevel_functional(
         model, _listed(data, times), parameters, formulation, columns=columns, observe=observe
     )
@@ -204,7 +214,7 @@ def bilevel(
             comm=MPI.COMM_SELF if comm is None else comm,
             **_settings(functional, gradient_tolerance, max_iterations),
         )
-        x = attempts.best.x
+        x = _best_determined(functional, attempts)
     return _found(functional, x, parameters, unused, attempts)
 
 
@@ -220,7 +230,7 @@ def _settings(
     return {
         "method": "bntr",
         "hessian": "gauss_newton",
-        "gradient_tolerance": gradient_tolerance,
+        "gradient_tolerance": gradient_tolerance * functional.typical()[1],
         "max_iterations": max_iterations,
         "options": {"tao_bnk_max_radius": max(longest, 1e-8)},
     }
@@ -294,6 +304,7 @@ def bilevel_functional(
             formulation.interpolant,
             formulation.nodes,
             sigma,
+            formulation.block,
             None if one.stepping is None else one.stepping.t_span[0],
             label if len(parts) > 1 else "",
         )
@@ -317,16 +328,20 @@ def bilevel_functional(
                 model.delays,
             )
         )
-    count = sum(len(each.samples.target) - size for each in rows)
+    states = sum(each.samples.constants.shape[1] for each in rows)
+    count = sum(each.samples.target.size for each in rows) - states
     unknown = len(linear_entries) + len(others)
     needed = unknown - len(formulation.equalities)
     if count < needed:
         raise InputError(
-            f"{count + size * len(rows)} measurements for {unknown} parameters and the initial "
-            f"state of {len(rows)} experiment{'s' * (len(rows) > 1)}",
-            expected=f"at least {needed + size * len(rows)}",
+            f"{count + states} measurements for {unknown} parameters and the initial state of "
+            f"{len(rows)} experiment{'s' * (len(rows) > 1)}",
+            expected=f"at least {needed + states}",
             remedy="more samples, or Parameter(..., free=False)",
         )
+    others |= {
+        name: _told_by(rows, others[name]) for name in _named_delays(model) if name in others
+    }
     lower = [max(e.lower, 0.0) if e.scale == "log" else e.lower for e in linear_entries.values()]
     constraints = linear_constraints(
         list(linear_entries),
@@ -339,6 +354,28 @@ def bilevel_functional(
         tuple(rows), linear_entries, others, constraints, formulation.ridge
     )
     return functional, tuple(unused)
+
+
+def _named_delays(model: Problem) -> list[str]:
+    """Return those parameters that are delays themselves."""
+    called = () if model.delays is None else model.delays.names
+    return [name for name in model.parameter_names if f'"{name}"' in called]
+
+
+def _told_by(rows: Sequence[ExperimentRows], delay: Parameter) -> Parameter:
+    """Return a delay within what data can tell of it, where it has no bounds.
+
+    One that is as long as the run sees nothing but history; one that is a small part of the time
+    between measurements sees the present.  Minima out there are at infinity.
+    """
+    samples = [each.samples for each in rows]
+    longest = max(float(each.breaks[-1]) - each.first for each in samples)
+    shortest = min(float(np.median(np.diff(each.breaks))) for each in samples)
+    lower = delay.lower if delay.lower > 0.0 else 0.1 * shortest
+    upper = delay.upper if np.isfinite(delay.upper) else longest
+    if not lower <= delay.value <= upper:
+        lower, upper = delay.lower, delay.upper  # the start knows better
+    return replace(delay, lower=lower, upper=upper)
 
 
 def _listed(data: Any, times: str | npt.ArrayLike | None) -> list[Experiment]:
@@ -366,6 +403,15 @@ def _missing(names: Sequence[str], part: Parameters, whole: Parameters) -> list[
         expected="an entry for each parameter of the model",
         remedy=f'{{"{missing[0]}": Parameter(1.0)}}, or a number if it is known',
     )
+
+
+def _best_determined(functional: BilevelFunctional, attempts: Multistart) -> Array:
+    """Return the best x whose inner problem has a unique solution, or else the best."""
+    for attempt in attempts.ranked:
+        finite = np.isfinite(attempt.value)
+        if finite and not functional.at(attempt.x).inner.unidentified.size:
+            return attempt.x
+    return attempts.best.x
 
 
 def _found(

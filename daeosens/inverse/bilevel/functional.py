@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
+from scipy.stats import qmc
 
 from daeosens.errors import SolveError
 from daeosens.functional.parameter import Parameter
@@ -159,9 +160,10 @@ class BilevelFunctional:
         return self.vector(lower), self.vector(upper)
 
     def typical(self) -> tuple[PETSc.Vec, float]:
-        """Return sizes of x below which nothing matters, and 0 for J: its start decides."""
+        """Return sizes of x below which nothing matters, and that of J without a model."""
         sizes = [1.0 if each.scale == "log" else abs(each.value) for each in self.others.values()]
-        return self.vector(sizes), 0.0
+        rows = sum(len(each.target) for each in self.experiments)
+        return self.vector(sizes), 0.5 * rows  # rows are of the size of one: in units of the spread
 
     def unscaled(self, x: PETSc.Vec | npt.ArrayLike) -> Array:
         """Return the nonlinear parameters [k] in their own units."""
@@ -312,6 +314,7 @@ def spread_starts(functional: BilevelFunctional, count: int, decades: float, see
 
     Where a parameter has two finite bounds, between them; otherwise within a factor of
     ``10**decades`` of its start on a log scale, and within so many times its start on a linear one.
+    Latin hypercubes: each parameter's range is met evenly.
     """
     start = gather(functional.start())
     bounds = functional.bounds()
@@ -325,5 +328,6 @@ def spread_starts(functional: BilevelFunctional, count: int, decades: float, see
     )
     low = np.where(np.isfinite(upper - lower), lower, np.maximum(start - width, lower))
     high = np.where(np.isfinite(upper - lower), upper, np.minimum(start + width, upper))
-    share = np.random.default_rng(seed).random((count - 1, len(start)))
+    cube = qmc.LatinHypercube(len(start), rng=np.random.default_rng(seed))
+    share = cube.random(count - 1) if count > 1 else np.zeros((0, len(start)))
     return np.vstack([start, low + share * (high - low)])

@@ -20,6 +20,67 @@ FEWEST: dict[str, int] = {"cubic": 2, "hermite": 3, "pchip": 2, "akima": 3, "smo
 """How many different times each kind needs."""
 
 
+FLOOR = 1e-3
+"""A curve of what cannot be negative stays above this part of its column's spread, or above the
+smallest positive measurement if that is less."""
+
+
+def noise_level(times: Array, values: Array) -> float:
+    """Return how far measurements [K] scatter about lines through their neighbours; 0 if few.
+
+    By the median, so that spikes do not count for noise.
+
+    Source
+    ------
+    Gasser, Sroka, Jennen-Steinmetz, Biometrika 73, 1986.
+
+    Examples
+    --------
+    >>> t = np.linspace(0.0, 1.0, 401)
+    >>> noise = np.random.default_rng(0).standard_normal(401)
+    >>> round(noise_level(t, np.sin(t) + 0.1 * noise), 2)
+    0.1
+    """
+    knots, inverse, counts = np.unique(times, return_inverse=True, return_counts=True)
+    if len(knots) < FEWEST["smooth"]:
+        return 0.0
+    means = np.bincount(inverse, values) / counts
+    left, right = np.diff(knots)[:-1], np.diff(knots)[1:]
+    before, after = right / (left + right), left / (left + right)
+    gaps = before * means[:-2] + after * means[2:] - means[1:-1]
+    gaps /= np.sqrt(1.0 + before**2 + after**2)
+    return 1.4826 * float(np.median(np.abs(gaps)))  # of a normal distribution's quartile
+
+
+def never_negative(values: Array, level: float) -> bool:
+    """Whether measurements with this noise look like those of a quantity that is not negative.
+
+    None is negative, or none by more than noise explains where it is small beside the spread.
+    """
+    lowest, spread = float(values.min()), float(np.std(values))
+    return lowest >= 0.0 or (lowest > -4.0 * level and spread > 4.0 * level)
+
+
+def above_zero(psi: Interpolant, floor: float) -> Interpolant:
+    """Return a curve that stays at ``floor`` where psi is below.
+
+    Between measurements near zero, splines undershoot, and with noise measurements do; many
+    right-hand sides have a pole below zero, or a root.
+
+    Examples
+    --------
+    >>> curve = above_zero(lambda t, nu=0: t if nu == 0 else np.ones_like(t), 0.5)
+    >>> curve(np.array([-1.0, 2.0])), curve(np.array([-1.0, 2.0]), 1)
+    (array([0.5, 2. ]), array([0., 1.]))
+    """
+
+    def curve(times: Array, nu: int = 0) -> Array:
+        low = psi(times) < floor
+        return np.where(low, floor if nu == 0 else 0.0, psi(times, nu))
+
+    return curve
+
+
 def interpolant(times: Array, values: Array, kind: Kind = "cubic", name: str = "") -> Interpolant:
     """Return a smooth function of time from measurements; replicates are averaged first.
 

@@ -10,7 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from daeosens.errors import InputError
-from daeosens.inverse.bilevel.interpolants import Interpolant, Kind, interpolant
+from daeosens.inverse.bilevel.interpolants import (
+    FLOOR,
+    Interpolant,
+    Kind,
+    above_zero,
+    interpolant,
+    never_negative,
+    noise_level,
+)
 from daeosens.inverse.likelihood.measurements import Measurements
 from daeosens.petsc.vectors import Array
 
@@ -21,7 +29,9 @@ class Samples:
 
     The residual of unknown i at its k-th time is ``w_i (int f_i dt - X_i)``, the integral from the
     first time.  The state there is unknown and enters linearly, so that rows are known up to a
-    constant for each unknown: ``functional`` takes that out.
+    constant for each unknown: ``functional`` takes that out.  With ``block`` there is a constant
+    for every so many times, as if integrals began anew: what the curve misses in one block, a
+    spike for instance, does no harm to those after it.
 
     Attributes
     ----------
@@ -38,6 +48,8 @@ class Samples:
     psi : tuple of Interpolant [n]
     nodes, node_weights : array [Q]
         Gauss points of all intervals and their weights.
+    block : int
+        Times for which integrals go on; as many as there are if it is 0.
     first : float
         Until when history holds, of delay equations.
     """
@@ -50,6 +62,7 @@ class Samples:
     psi: tuple[Interpolant, ...]
     nodes: Array
     node_weights: Array
+    block: int
     first: float
 
     @cached_property
@@ -75,8 +88,14 @@ class Samples:
 
     @cached_property
     def constants(self) -> Array:
-        """What a constant of each unknown is in the rows [R, n]."""
-        return self.row_weights[:, None] * (self.row_states[:, None] == np.arange(len(self.names)))
+        """What a constant of each unknown in each block is in the rows [R, n blocks]."""
+        blocks = max(len(self.breaks) // self.block, 1) if self.block else 1
+        numbers = np.concatenate(self.places) // max(self.block, 1)
+        # the last block is longer rather than one of few times
+        labels = self.row_states * blocks + np.minimum(numbers, blocks - 1)
+        count = len(self.names) * blocks
+        columns: Array = self.row_weights[:, None] * (labels[:, None] == np.arange(count))
+        return columns[:, np.any(columns, axis=0)]
 
     def cumulated(self, values: Array) -> Array:
         """Return integrals [..., K] from the first time to each, of values [..., Q] at nodes."""
@@ -136,6 +155,19 @@ class Samples:
         return np.array([[psi(inside, nu) for psi in self.psi] for nu in range(3)]), before
 
 
+def curve(times: Array, values: Array, kind: Kind, name: str = "") -> Interpolant:
+    """Return measurements as a curve, which is not negative where they are not.
+
+    Arguments and errors as for ``interpolant``.
+    """
+    psi = interpolant(times, values, kind, name)
+    spread = float(np.std(values))
+    if spread > 0.0 and never_negative(values, noise_level(times, values)):
+        smallest = float(values[values > 0.0].min(initial=np.inf))
+        return above_zero(psi, min(FLOOR * spread, smallest))
+    return psi
+
+
 def samples_of(
     data: Measurements,
     unknowns: npt.NDArray[np.intp],
@@ -143,6 +175,7 @@ def samples_of(
     kind: Kind,
     nodes: int,
     sigma: npt.ArrayLike | None = None,
+    block: int = 0,
     begins: float | None = None,
     label: str = "",
 ) -> Samples:
@@ -161,6 +194,8 @@ def samples_of(
         Gauss points in each interval between neighbouring times.
     sigma : float or array_like [q], optional
         Noise levels; the spread of each column otherwise.
+    block : int
+        As of ``Samples``.
     begins : float, optional
         Where the run begins, before which history holds; the first time otherwise.
     label : str
@@ -179,6 +214,8 @@ def samples_of(
             expected="one column for each unknown: the right-hand side is evaluated at the data",
             remedy="fit(...), or fit(..., windows=...), which integrate what was not measured",
         )
+    if isinstance(block, bool) or not (block == 0 or block >= 3):
+        raise InputError(f"block = {block!r}", expected="3 or more times, or 0 for all of them")
     if nodes not in range(1, 9):
         raise InputError(f"nodes = {nodes!r}", expected="1 to 8 Gauss points in an interval")
     column = np.argsort(unknowns)
@@ -197,7 +234,7 @@ def samples_of(
             remedy="more samples",
         )
     psi = tuple(
-        interpolant(data.times[seen[:, i]], values[seen[:, i], i], kind, names[i]) for i in range(n)
+        curve(data.times[seen[:, i]], values[seen[:, i], i], kind, names[i]) for i in range(n)
     )
     kept = [seen[:, i] & within for i in range(n)]
     if sigma is None:
@@ -219,5 +256,6 @@ def samples_of(
         psi,
         at.ravel(),
         (0.5 * lengths[:, None] * weights).ravel(),
+        int(block),
         first if begins is None else min(begins, first),
     )

@@ -121,11 +121,7 @@ def prepared(
         ) from failure
     _, x, stages = min(tried, key=lambda attempt: attempt[0])
     if len(ends) > 1:
-        guess = [
-            _completed(shot, interpolants, x)
-            for shot, interpolants in zip(shots, guesses, strict=True)
-        ]
-        stages = refined_by_windows(shots, x, windows, guess)
+        stages = refined_by_windows(shots, x, windows, [], begun=stages[0])
     return Preparation(first_estimate, tuple(stages), stages[-1].x)
 
 

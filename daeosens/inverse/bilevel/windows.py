@@ -111,6 +111,7 @@ def refined_by_windows(
     guess: Sequence[Any],
     *,
     single: bool = False,
+    begun: Stage | None = None,
     max_iterations: int = 40,
 ) -> list[Stage]:
     """Minimise over windows of ``samples`` samples, then over longer ones.
@@ -129,6 +130,8 @@ def refined_by_windows(
         ``guess(times [w]) -> states [w, n]`` of each experiment: where windows begin.
     single : bool
         One length only.
+    begun : Stage, optional
+        What this length has come to already: goes on with the next.
     max_iterations : int
         For each length.
 
@@ -149,6 +152,12 @@ def refined_by_windows(
     _check(shots, samples)
     stages: list[Stage] = []
     before: tuple[list[Array], list[Array]] | None = None
+    if begun is not None:
+        edges = [cut(shot, samples) for shot in shots]
+        stages, before, x = [begun], (edges, begun.states), begun.x
+        if all(len(times) == 2 for times in edges):
+            return stages
+        samples *= LONGER
     while True:
         edges = [cut(shot, samples) for shot in shots]
         states: list[Array] = []

@@ -10,6 +10,7 @@ from daeosens import Experiment, InputError, Parameter, Parameters, SolveError, 
 from daeosens.inverse import Normal, bilevel
 from daeosens.inverse.bilevel.estimate import Formulation, bilevel_functional
 from daeosens.inverse.bilevel.interpolants import interpolant
+from daeosens.inverse.bilevel.samples import curve
 from daeosens.petsc.vectors import gather
 
 
@@ -187,6 +188,38 @@ def test_interpolants_give_derivatives_and_average_replicates():
         assert psi(np.array([1.01]), 1) == pytest.approx(np.cos(1.01), abs=5e-3)
 
 
+def test_integrals_that_begin_anew_have_a_state_in_each_block(model):
+    data = measured(model, TIMES)
+    whole, blocks = (
+        bilevel_functional(
+            model, [Experiment(data)], Parameters(unknowns(), None), Formulation(block=block)
+        )[0]
+        for block in (0, 15)
+    )
+    assert whole.experiments[0].samples.constants.shape == (302, 2)
+    assert blocks.experiments[0].samples.constants.shape == (302, 20)
+    # what jumps between two blocks is no residual
+    unit = blocks.experiments[0].projected(
+        np.concatenate([np.arange(151) >= 75, np.zeros(151)]).astype(float)
+    )
+    assert np.abs(unit).max() < 1e-14
+    found = bilevel(model, data, unknowns(), block=15)
+    assert [found.estimate[name] for name in NAMES] == pytest.approx(TRUTH, rel=5e-4)
+
+
+def test_curves_of_what_is_not_negative_are_not_negative_either():
+    t = np.linspace(0.0, 10.0, 101)
+    spikes = 1e-4 + np.exp(-100.0 * (t - 5.0) ** 2)
+    assert interpolant(t, spikes, "cubic")(np.linspace(0, 10, 1001)).min() < 0.0
+    fine = np.linspace(0.0, 10.0, 1001)
+    psi = curve(t, spikes, "cubic")
+    assert psi(fine).min() == pytest.approx(1e-4)
+    assert np.abs(psi(t) - spikes).max() < 1e-12
+    noisy = spikes + 0.02 * np.random.default_rng(0).standard_normal(101)
+    assert noisy.min() < 0.0 < curve(t, noisy, "smooth")(fine).min()
+    assert curve(t, np.sin(t), "cubic")(fine).min() < -0.99
+
+
 # ---- refusals ------------------------------------------------------------------------------------
 
 
@@ -223,6 +256,8 @@ def test_what_cannot_be_done_is_refused_by_name(model):
         bilevel(model, {name: values[:3] for name, values in data.items()}, start)
     with pytest.raises(InputError, match="interpolant = 'linear'"):
         bilevel(model, data, start, interpolant="linear")
+    with pytest.raises(InputError, match="block = 2"):
+        bilevel(model, data, start, block=2)
     with pytest.raises(InputError, match="nodes = 9"):
         bilevel(model, data, start, nodes=9)
     few = {name: values[:4] for name, values in data.items()}

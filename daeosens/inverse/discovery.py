@@ -1,0 +1,457 @@
+"""Model discovery: which terms of a library the measurements speak for, and with what coefficients.
+
+The right-hand side is a sum of candidate terms with unknown coefficients, which enter linearly: a
+bi-level problem (``inverse.bilevel``), in integral form, so that no derivative of measurements is
+taken.  Terms leave it one after the other, or all that are small, and each time it is solved again.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations_with_replacement
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from daeosens.errors import InputError
+from daeosens.functional.parameter import Parameter
+from daeosens.functional.parameters import Parameters
+from daeosens.inverse.bilevel import Bilevel, bilevel
+from daeosens.inverse.bilevel.inner import Row
+from daeosens.inverse.bilevel.interpolants import Kind
+from daeosens.inverse.likelihood.experiments import Experiment, tables
+from daeosens.petsc.vectors import Array
+from daeosens.tracing import trace
+
+ROUNDING = 1e-24
+"""Sums of squares are not taken for smaller than this part of what they are without a model."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """One candidate.
+
+    Parameters
+    ----------
+    name : str
+    value : callable
+        ``value(t, u, p) -> number``, traced; u [n], and p with the parameters inside of terms.
+
+    Examples
+    --------
+    >>> Term("A / (K + A)", lambda t, u, p: u[0] / (p.K + u[0])).name
+    'A / (K + A)'
+    """
+
+    name: str
+    value: Callable[..., Any]
+
+
+def polynomials(unknowns: Sequence[str], degree: int = 2) -> tuple[Term, ...]:
+    """Return all monomials up to a degree, the constant first.
+
+    Examples
+    --------
+    >>> [term.name for term in polynomials(["x", "y"])]
+    ['1', 'x', 'y', 'x x', 'x y', 'y y']
+    """
+    terms: list[Term] = []
+    for size in range(degree + 1):
+        for places in combinations_with_replacement(range(len(unknowns)), size):
+            name = " ".join(unknowns[k] for k in places) or "1"
+            terms.append(Term(name, _monomial(places)))
+    return tuple(terms)
+
+
+def _monomial(places: tuple[int, ...]) -> Callable[..., Any]:
+    def value(_t: Any, u: Any, _p: Any) -> Any:
+        result: Any = 1.0
+        for k in places:
+            result = result * u[k]
+        return result
+
+    return value
+
+
+def feature_library(
+    library: Any, unknowns: Sequence[str], states: npt.ArrayLike
+) -> tuple[Term, ...]:
+    """Return the terms of a feature library with PySINDy's interface.
+
+    That is ``fit(x)``, ``transform(x)`` and ``get_feature_names(names)``.  A name, such as
+    "x0^2 x1" or "sin(2 x0)", is read as a formula, which has to give what ``transform`` does.
+
+    Parameters
+    ----------
+    library : object
+    unknowns : sequence of str
+    states : array_like [Q, n]
+        Where names and values are compared.
+
+    Raises
+    ------
+    InputError
+        A name that is no formula, or another one than is computed.
+    """
+    points: Any = np.asarray(states, dtype=float)
+    fitted = library.fit(points)
+    library = library if fitted is None else fitted
+    values: Any = np.asarray(library.transform(points), dtype=float)
+    symbols = [f"x{k}" for k in range(len(unknowns))]
+    formulas = [str(name) for name in library.get_feature_names(symbols)]
+    names = [str(name) for name in library.get_feature_names(list(unknowns))]
+    terms: list[Term] = []
+    for k, (name, formula) in enumerate(zip(names, formulas, strict=True)):
+        text = re.sub(r"(?<=[\w)])\s+(?=[\w(])", " * ", formula).replace("^", "**")
+        words = set(re.findall(r"[A-Za-z_]\w*", text)) - {*symbols, *_FUNCTIONS}
+        if words or not re.fullmatch(r"[\w\s.+\-*/()]*", text):
+            raise InputError(
+                f'feature {k} is called "{name}", which is no formula of the unknowns',
+                expected=f"products, powers and {', '.join(_FUNCTIONS)} of {', '.join(symbols)}",
+                remedy="Term(name, lambda t, u, p: ...)",
+            )
+        value = _formula(compile(text, f"<feature {name}>", "eval"), symbols)
+        mine = np.broadcast_to(value(0.0, points.T, None), len(points))
+        if not np.allclose(mine, values[:, k], rtol=1e-10, atol=1e-12):
+            raise InputError(
+                f'feature {k} is called "{name}", but is another function: '
+                f"{values[0, k]:g} instead of {mine[0]:g} at the first state",
+                expected="features that are what their names say",
+                remedy="Term(name, lambda t, u, p: ...)",
+            )
+        terms.append(Term(name, value))
+    return tuple(terms)
+
+
+_FUNCTIONS: dict[str, Any] = {
+    name: getattr(np, name) for name in ("sin", "cos", "tan", "exp", "log", "sqrt", "tanh", "abs")
+}
+
+
+def _formula(code: Any, symbols: Sequence[str]) -> Callable[..., Any]:
+    def value(_t: Any, u: Any, _p: Any) -> Any:
+        known = {name: u[k] for k, name in enumerate(symbols)}
+        return eval(code, {"__builtins__": {}}, _FUNCTIONS | known)
+
+    return value
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one set of terms came to.
+
+    Attributes
+    ----------
+    terms : tuple of str
+        The coefficients that were left.
+    value : float
+        Half the sum of squares.
+    aic, bic : float
+        Akaike's and Schwarz's criteria.
+    smallest : float
+        The smallest share of a term: of what changes an equation's unknown, its part.
+    dropped : tuple of str
+        Which coefficients left after that.
+    """
+
+    terms: tuple[str, ...]
+    value: float
+    aic: float
+    bic: float
+    smallest: float
+    dropped: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Discovered:
+    """The terms that are left; prints itself.
+
+    Attributes
+    ----------
+    model : Model
+        An ordinary traced model with these terms alone: ``fit`` goes on with it.
+    estimate : dict of str to float
+        Coefficients, and parameters inside of terms.
+    equations : tuple of str
+        What each rate is the sum of.
+    path : tuple of Step
+        All sets of terms that were tried, the largest first.
+    """
+
+    model: Any
+    estimate: dict[str, float]
+    equations: tuple[str, ...]
+    path: tuple[Step, ...]
+    _rates: Callable[[Array, Array], Array] = field(repr=False)
+
+    def predict(self, states: npt.ArrayLike, times: npt.ArrayLike | None = None) -> Array:
+        """Return rates [Q, n] at states [Q, n]."""
+        points: Any = np.asarray(states, dtype=float)
+        t: Any = np.zeros(len(points)) if times is None else np.asarray(times, dtype=float)
+        return self._rates(t, points)
+
+    def score(
+        self, states: npt.ArrayLike, rates: npt.ArrayLike, times: npt.ArrayLike | None = None
+    ) -> float:
+        """Return the share of the variance of rates [Q, n] that is predicted (R squared)."""
+        truth: Any = np.asarray(rates, dtype=float)
+        gap = float(np.sum((truth - self.predict(states, times)) ** 2))
+        return 1.0 - gap / float(np.sum((truth - truth.mean(axis=0)) ** 2))
+
+    def parameters(self, initial_state: Any) -> Parameters:
+        """Return the coefficients as starts of a fit."""
+        entries = {name: Parameter(self.estimate[name]) for name in self.model.parameter_names}
+        return Parameters(entries, initial_state)
+
+    def table(self) -> str:
+        """Return the path as a table."""
+        lines = ["terms   half the sum of squares          AIC          BIC   smallest  dropped"]
+        lines += [
+            f"{len(step.terms):5d} {step.value:25.5g} {step.aic:12.5g} {step.bic:12.5g} "
+            f"{step.smallest:10.3g}  {', '.join(step.dropped)}"
+            for step in self.path
+        ]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        """Return the equations."""
+        return "\n".join(self.equations)
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """How to look for equations: ``fit(data)`` does it.
+
+    Parameters
+    ----------
+    library : sequence of Term
+        Candidates of every equation, or of every reaction.
+    stoichiometry : array_like [n, r], optional
+        Rates of the unknowns are this matrix times those of r reactions; by default every unknown
+        has a rate of its own.
+    parameters : mapping of str to Parameter or float
+        What is inside of terms, as an activation energy, or known for an experiment.
+    threshold : float, optional
+        Terms whose share is smaller leave all at once, until none is; a share is what a term
+        contributes to the course of an equation's unknown, as a part of that.  By default the
+        weakest term leaves, that is the one with the smallest ratio of coefficient and standard
+        error, until there is none, and the criterion decides where that went too far.
+    criterion : "bic" or "aic"
+    equalities, inequalities : sequence of ({name: weight}, value)
+        Between coefficients, "<equation>: <term>", as for ``bilevel``.
+    ridge, interpolant, block, sigma, starts
+        As for ``bilevel``; the ridge settles what is not determined until enough terms have left.
+
+    Source
+    ------
+    Brunton, Proctor, Kutz, PNAS 113, 2016 (thresholding); Schaeffer, McCalla, Physical Review E
+    96, 2017 (the integral form).
+
+    Examples
+    --------
+    >>> t = np.linspace(0.0, 10.0, 201)
+    >>> data = {"t": t, "x": np.cos(2.0 * t), "y": -np.sin(2.0 * t)}
+    >>> Discovery(polynomials(["x", "y"]), threshold=0.01).fit(data)
+    x' = 2 y
+    y' = -2 x
+    """
+
+    library: Sequence[Term]
+    stoichiometry: Any = None
+    parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    threshold: float | None = None
+    criterion: Literal["bic", "aic"] = "bic"
+    equalities: Sequence[Row] = ()
+    inequalities: Sequence[Row] = ()
+    ridge: float = 1e-12
+    interpolant: Kind = "cubic"
+    block: int = 0
+    sigma: npt.ArrayLike | None = None
+    starts: int = 1
+
+    def __post_init__(self) -> None:
+        names = [term.name for term in self.library]
+        if not names:
+            raise InputError("library is empty", expected="one Term at least")
+        if len({*names}) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(f'library has "{twice}" twice', expected="terms of different names")
+        if self.criterion not in ("bic", "aic"):
+            raise InputError(f"criterion = {self.criterion!r}", expected='"bic" or "aic"')
+        if self.threshold is not None and not 0.0 <= self.threshold < 1.0:
+            raise InputError(f"threshold = {self.threshold!r}", expected="a share, 0 to 1, or None")
+        if not self.ridge > 0.0:
+            raise InputError(
+                f"ridge = {self.ridge!r}",
+                expected="a positive number: whole libraries are seldom determined",
+            )
+
+    def fit(self, data: Any, *, columns: Sequence[str] | None = None) -> Discovered:
+        """Return the terms that data speak for.
+
+        Parameters
+        ----------
+        data : table, or list of Experiment
+            As for ``bilevel``; every column is an unknown.
+        columns : sequence of str, optional
+            Those columns that are.
+
+        Raises
+        ------
+        InputError
+            Another number of rows in the stoichiometry than unknowns; terms in which coefficients
+            do not stay linear; data that leave no term; what ``bilevel`` refuses.
+        """
+        listed = isinstance(data, (list, tuple)) and isinstance(data[0], Experiment)
+        experiments: list[Experiment] = list(data) if listed else [Experiment(data)]
+        unknowns = list(tables(experiments, columns)[1].names)
+        n = len(unknowns)
+        matrix: Any = np.eye(n) if self.stoichiometry is None else np.array(self.stoichiometry)
+        if matrix.ndim != 2 or len(matrix) != n:
+            raise InputError(
+                f"stoichiometry has shape {matrix.shape} for {n} unknowns",
+                expected=f"({n}, number of reactions)",
+            )
+        own = self.stoichiometry is None
+        rates = unknowns if own else [f"r{k}" for k in range(matrix.shape[1])]
+        pairs = [(r, term) for r in range(len(rates)) for term in self.library]
+        names = [f"{rates[r]}: {term.name}" for r, term in pairs]
+        more = [*self.parameters]
+        more += [k for one in experiments for k in (one.parameters or {}) if k not in more]
+        more = list(dict.fromkeys(more))
+        whole = _model(unknowns, matrix, pairs, names, more)
+        active, path, founds = list(names), [], []
+        while active:
+            found = self._solved(whole, experiments, columns, names, active)
+            shares, strengths = _shares(found, active)
+            small = [a for a, share in zip(active, shares, strict=True) if share < _least(self)]
+            if self.threshold is None:
+                small = [active[int(np.argmin(strengths))]]
+            path.append(_step(found, active, float(shares.min()), small))
+            founds.append(found)
+            if not small:
+                break
+            active = [name for name in active if name not in small]
+        if self.threshold is None:
+            best = min(range(len(path)), key=lambda k: getattr(path[k], self.criterion))
+        else:
+            best = len(path) - 1
+        if self.threshold is not None and not active:
+            raise InputError(
+                f"threshold = {self.threshold:g} leaves no term",
+                expected=f"less than {path[-1].smallest:.3g}",
+            )
+        kept = path[best].terms
+        chosen = [pair for pair, name in zip(pairs, names, strict=True) if name in kept]
+        model = _model(unknowns, matrix, chosen, kept, more)
+        estimate = {name: founds[best].estimate[name] for name in kept}
+        estimate |= {name: founds[best].estimate[name] for name in self.parameters}
+        equations = _words(rates, chosen, [estimate[name] for name in kept])
+        p = np.array([estimate.get(name, math.nan) for name in model.parameter_names])
+
+        def rate_of(t: Array, u: Array) -> Array:
+            held = model.unpack(p)
+            result = np.zeros((matrix.shape[1], len(u)))
+            for (r, term), name in zip(chosen, kept, strict=True):
+                result[r] += estimate[name] * term.value(t, u.T, held)
+            return (matrix @ result).T
+
+        return Discovered(model, estimate, equations, tuple(path), rate_of)
+
+    def _solved(
+        self,
+        model: Any,
+        experiments: list[Experiment],
+        columns: Sequence[str] | None,
+        names: Sequence[str],
+        active: Sequence[str],
+    ) -> Bilevel:
+        entries: dict[str, Any] = {
+            name: Parameter(1.0) if name in active else Parameter(0.0, free=False) for name in names
+        }
+        # what has left is zero; a row between two that have left says nothing any more
+        equalities = [_left(row, active) for row in self.equalities]
+        inequalities = [_left(row, active) for row in self.inequalities]
+        return bilevel(
+            model,
+            experiments,
+            entries | dict(self.parameters),
+            columns=columns,
+            linear=list(active),
+            interpolant=self.interpolant,
+            block=self.block,
+            sigma=self.sigma,
+            ridge=self.ridge,
+            equalities=[row for row in equalities if row[0]],
+            inequalities=[row for row in inequalities if row[0]],
+            starts=self.starts,
+        )
+
+
+def _least(discovery: Discovery) -> float:
+    return 0.0 if discovery.threshold is None else discovery.threshold
+
+
+def _left(row: Row, active: Sequence[str]) -> Row:
+    return {name: weight for name, weight in row[0].items() if name in active}, row[1]
+
+
+def _model(
+    unknowns: Sequence[str],
+    matrix: Array,
+    pairs: Sequence[tuple[int, Term]],
+    names: Sequence[str],
+    more: Sequence[str],
+) -> Any:
+    """Return the sum of terms as a traced model."""
+    size = matrix.shape[1]
+
+    def rhs(t: Any, u: Any, p: Any) -> Any:
+        sums: list[Any] = [0.0 * u[0]] * size
+        known = {id(term): term.value(t, u, p) for _, term in pairs}
+        for k, (r, term) in enumerate(pairs):
+            sums[r] = sums[r] + p[k] * known[id(term)]
+        return matrix @ np.array(sums)
+
+    return trace(rhs, list(unknowns), [*names, *more])
+
+
+def _shares(found: Bilevel, active: Sequence[str]) -> tuple[Array, Array]:
+    """Return each coefficient's share, and the square of its ratio to its standard error."""
+    at = found.functional.at(found.x)
+    order = [found.linear.index(name) for name in active]
+    sizes = np.abs(at.inner.p) * np.linalg.norm(at.matrix, axis=0)
+    whole = np.abs(at.matrix @ at.inner.p)
+    touched = (at.matrix != 0.0).T.astype(float)  # rows of those equations that a term is in
+    courses = np.sqrt(touched @ whole**2)
+    inverse = np.diag(at.inner.newton(np.eye(len(at.inner.p))))
+    strengths = at.inner.p**2 / np.maximum(inverse, 1e-300)
+    shares = sizes / np.maximum(courses, 1e-300)
+    return shares[order], strengths[order]
+
+
+def _step(found: Bilevel, active: Sequence[str], smallest: float, small: Sequence[str]) -> Step:
+    rows = found.functional.experiments
+    count = sum(each.target.size - each.samples.constants.shape[1] for each in rows)
+    nothing = sum(float(each.target @ each.target) for each in rows)
+    k = len(found.linear) + len(found.nonlinear)
+    fit = count * math.log(max(2.0 * found.value, ROUNDING * nothing) / count)
+    return Step(
+        tuple(active), found.value, fit + 2 * k, fit + k * math.log(count), smallest, tuple(small)
+    )
+
+
+def _words(
+    rates: Sequence[str], chosen: Sequence[tuple[int, Term]], values: Sequence[float]
+) -> tuple[str, ...]:
+    lines: list[str] = []
+    for r, rate in enumerate(rates):
+        parts = [(v, term.name) for (k, term), v in zip(chosen, values, strict=True) if k == r]
+        words = [f"{v:.4g}" if name == "1" else f"{v:.4g} {name}" for v, name in parts]
+        text = " + ".join(words).replace("+ -", "- ") or "0"
+        lines.append(f"{rate}' = {text}")
+    return tuple(lines)
