@@ -321,18 +321,22 @@ class Discovery:
         pairs = [(r, term) for r in range(len(rates)) for term in self.library]
         names = [f"{rates[r]}: {term.name}" for r, term in pairs]
         more = [*self.parameters]
-        more += [k for one in experiments for k in (one.parameters or {}) if k not in more]
+        more += [
+            k for experiment in experiments for k in (experiment.parameters or {}) if k not in more
+        ]
         more = list(dict.fromkeys(more))
         whole = _model(unknowns, matrix, pairs, names, more)
-        active, path, founds = list(names), [], []
+        active = list(names)
+        path: list[Step] = []
+        solutions: list[Bilevel] = []
         while active:
-            found = self._solved(whole, experiments, columns, names, active)
-            shares, strengths = _shares(found, active)
+            solution = self._solved(whole, experiments, columns, names, active)
+            shares, strengths = _shares(solution, active)
             small = [a for a, share in zip(active, shares, strict=True) if share < _least(self)]
             if self.threshold is None:
                 small = [active[int(np.argmin(strengths))]]
-            path.append(_step(found, active, float(shares.min()), small))
-            founds.append(found)
+            path.append(_step(solution, active, float(shares.min()), small))
+            solutions.append(solution)
             if not small:
                 break
             active = [name for name in active if name not in small]
@@ -348,8 +352,8 @@ class Discovery:
         kept = path[best].terms
         chosen = [pair for pair, name in zip(pairs, names, strict=True) if name in kept]
         model = _model(unknowns, matrix, chosen, kept, more)
-        estimate = {name: founds[best].estimate[name] for name in kept}
-        estimate |= {name: founds[best].estimate[name] for name in self.parameters}
+        estimate = {name: solutions[best].estimate[name] for name in kept}
+        estimate |= {name: solutions[best].estimate[name] for name in self.parameters}
         equations = _words(rates, chosen, [estimate[name] for name in kept])
         p = np.array([estimate.get(name, math.nan) for name in model.parameter_names])
 
@@ -420,10 +424,10 @@ def _model(
     return trace(rhs, list(unknowns), [*names, *more])
 
 
-def _shares(found: Bilevel, active: Sequence[str]) -> tuple[Array, Array]:
+def _shares(solution: Bilevel, active: Sequence[str]) -> tuple[Array, Array]:
     """Return each coefficient's share, and the square of its ratio to its standard error."""
-    at = found.functional.at(found.x)
-    order = [found.linear.index(name) for name in active]
+    at = solution.functional.at(solution.x)
+    order = [solution.linear.index(name) for name in active]
     sizes = np.abs(at.inner.p) * np.linalg.norm(at.matrix, axis=0)
     whole = np.abs(at.matrix @ at.inner.p)
     touched = (at.matrix != 0.0).T.astype(float)  # rows of those equations that a term is in
@@ -434,14 +438,19 @@ def _shares(found: Bilevel, active: Sequence[str]) -> tuple[Array, Array]:
     return shares[order], strengths[order]
 
 
-def _step(found: Bilevel, active: Sequence[str], smallest: float, small: Sequence[str]) -> Step:
-    rows = found.functional.experiments
-    count = sum(each.target.size - each.samples.constants.shape[1] for each in rows)
-    nothing = sum(float(each.target @ each.target) for each in rows)
-    k = len(found.linear) + len(found.nonlinear)
-    fit = count * math.log(max(2.0 * found.value, ROUNDING * nothing) / count)
+def _step(solution: Bilevel, active: Sequence[str], smallest: float, small: Sequence[str]) -> Step:
+    rows = solution.functional.experiments
+    count = sum(rows_of.target.size - rows_of.samples.constants.shape[1] for rows_of in rows)
+    nothing = sum(float(rows_of.target @ rows_of.target) for rows_of in rows)
+    k = len(solution.linear) + len(solution.nonlinear)
+    fit = count * math.log(max(2.0 * solution.value, ROUNDING * nothing) / count)
     return Step(
-        tuple(active), found.value, fit + 2 * k, fit + k * math.log(count), smallest, tuple(small)
+        tuple(active),
+        solution.value,
+        fit + 2 * k,
+        fit + k * math.log(count),
+        smallest,
+        tuple(small),
     )
 
 
