@@ -55,6 +55,33 @@ def test_products_of_runs_that_resolve_states_alone_are_told():
     assert true / 3.0 < error < 3.0 * true
 
 
+def test_products_are_told_where_gradients_are_right():
+    """At the jumps of a relaxation oscillation, by steps that are made for first derivatives."""
+
+    def van_der_pol(t, u, p):
+        return np.array([u[1], p[0] * (1 - u[0] ** 2) * u[1] - u[0]])
+
+    def second(**stepping):
+        model = ds.trace(van_der_pol, 2, ["mu"])
+        run = ds.solve(model, [2.0, 0.0], [30.0], ds.Stepping((0.0, 60.0), **stepping))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", DiscretizationWarning)
+            by_p = ds.hessian_product(run, ds.Terminal(lambda t, u, p: u[0]), dp=[30.0]).p[0]
+        return by_p, [str(item.message) for item in caught]
+
+    exact, told = second(method="rk8vr", rtol=1e-12)
+    assert not told
+    rough, told = second(method="rk6vr", rtol=1e-6)
+    assert abs(rough / exact - 1.0) > 0.1
+    assert of_products(told)
+    assert len(told) == 1  # nothing of gradients
+    # steps that resolve first derivatives do not resolve the second ones, and are looked at too
+    better, told = second(method="rk6vr", rtol=1e-6, control="sensitivities")
+    assert 0.01 < abs(better / exact - 1.0) < abs(rough / exact - 1.0)
+    assert of_products(told)
+    assert "the steps follow the first derivatives" in told[0]
+
+
 def test_what_is_resolved_is_not_told():
     model = ds.ODE(lambda t, u, p: np.array([u[1], -p[0] * np.sin(u[0]) - p[1] * u[1]]), 2, 2)
     run = ds.solve(model, [1.0, 0.0], [1.5, 0.7], ds.Stepping((0.0, 10.0), rtol=1e-6))

@@ -33,14 +33,14 @@ Products = Sequence[tuple[Array, Array]]
 
 
 def concerns_products(trajectory: Trajectory, seen: Seen) -> bool:
-    """Return whether a run may resolve its states alone, and could be taken again quickly.
+    """Return whether a run may not resolve second derivatives, and could be taken again quickly.
 
+    Steps that are controlled by sensitivities may leave them wrong as well.
     Where branches of the equations change, that is told (``kinks``), and shows here as well.
     """
     problem = trajectory.problem
     return (
         trajectory.stepping.adaptive
-        and trajectory.stepping.control == "states"
         and trajectory.stepping.cut
         and problem.smooth
         and problem.comm.size == 1
@@ -82,9 +82,10 @@ def warn_of_unresolved_products(
     seen.products_unresolved = error > max(WRONG, MANY * rtol)
     if seen.products_unresolved:
         size = f"{100.0 * error:.2g} %" if error < 1.0 else "as much as their size"
+        followed = "states" if trajectory.stepping.control == "states" else "first derivatives"
         warn(
-            f"the steps follow the states, and entries of a product with the Hessian are wrong by "
-            f"about {size}: second derivatives change faster than the states in this run\n"
+            f"the steps follow the {followed}, and entries of a product with the "
+            f"Hessian are wrong by about {size}: second derivatives change faster than these\n"
             "  try: a much smaller rtol with a method of high order, rk8vr or esdirk6; "
             "derivative_error(run, objective, du0, dp) tells what is reached",
             DiscretizationWarning,
