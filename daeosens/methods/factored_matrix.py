@@ -73,6 +73,7 @@ class FactoredMatrix:
 
     def holds(self, t: float, u: PETSc.Vec, p: Any, shift: float) -> bool:
         """Whether it was filled at this time and state [n], or has the same values anyway."""
+        # the same at every state: only shift and parameters count
         if self._system.constant:
             return self._system.stays(p, shift)
         return self._point == (t, u.handle)
@@ -120,6 +121,8 @@ class FactoredMatrix:
         if solver.getType() == _KSP.Type.PREONLY:
             return
         preconditioned = solver.getNormType() == _KSP.NormType.PRECONDITIONED
+        # Corrections are ours to add where the tolerance is ours too; with one of the user's the
+        # remainder is only noted.
         if preconditioned and tolerances[0] == IN_SWEEPS:
             add_remainder(self._improve(right, solution, transpose=transpose))
         else:
@@ -148,6 +151,7 @@ class FactoredMatrix:
 
         def size_of_residual() -> float:
             product(solution, residual)
+            # right - A x, with the matrix itself and not with the preconditioner
             residual.aypx(-1.0, right)
             size: Any = residual.norm()
             return size
@@ -162,6 +166,8 @@ class FactoredMatrix:
             after = size_of_residual()
             size: Any = solution.norm()
             part: Any = change.norm() / size if size else 0.0
+            # what the next correction would be: this one, times how much the residual has fallen
+            # by it
             left = part * min(1.0, max(CORRECTION, after / before))
             if left < SOLVED:
                 break

@@ -60,6 +60,7 @@ def _never_names(code: CodeType, position: int) -> bool:
     if position >= code.co_argcount or _SEES_ALL.intersection(code.co_names):
         return False
     name = code.co_varnames[position]
+    # an inner function may read it
     if name in code.co_cellvars:
         return False
     read = (instruction.argval for instruction in dis.get_instructions(code))
@@ -135,6 +136,7 @@ class Differentiated:
                 )
             result = held(np.asarray(result, dtype=float), directions)
         self._uses += 1
+        # at uses 1, 8, 64, ...: faults that depend on the point are met, at little cost
         if self._uses == self._next_look:  # ever more rarely
             self._next_look *= 8
             self._compare(result, plain)
@@ -203,6 +205,7 @@ class Differentiated:
     ) -> None:
         """Refuse a callback whose differences all say another derivative."""
         rng = np.random.default_rng(self._uses)
+        # differences of the plain callback along a random direction, against its slopes
         outer = random_direction(arguments, plain, rng)
         if outer is None:
             return
@@ -226,6 +229,7 @@ class Differentiated:
             evaluated = self._evaluated(shifted, directions[:1])
             return _flat(evaluated.slopes @ outer.weights)
 
+        # second derivatives: differences of slopes, against the slopes of slopes
         mixed = np.tensordot(result.slopes.slopes, outer.weights, ([-2], [0]))
         self._refuse_contradiction(first, mixed, inner, arguments, directions)
 
@@ -371,6 +375,8 @@ class AutomaticJacobian:
         u = np.asarray(arguments[self._position], dtype=float)
         coloring = self._coloring
         if coloring is not None:
+            # sums of columns that share no row tell all entries; None where one seems to be
+            # missing
             by_colors = coloring.matrix(self._slopes(arguments, coloring.seeds(u)), u)
             if by_colors is not None:
                 return by_colors
@@ -379,6 +385,7 @@ class AutomaticJacobian:
             return matrix.toarray()
         pattern = matrix != 0
         if coloring is None:
+            # entries that happen to be zero at this point are there at another one
             pattern = pattern + self._beside(arguments, u)
         else:
             pattern = pattern + coloring.pattern

@@ -144,6 +144,7 @@ class Directions:
     def _learn(self, jacobian: Array, change: Array) -> None:
         """Color the columns of a Jacobian that is known whole."""
         self._doubted = False
+        # the pattern is known once all columns have been asked for
         square = jacobian.shape[0] == self._size
         if not (square and np.isfinite(jacobian).all() and np.isfinite(change).all()):
             self._whole = not square
@@ -167,6 +168,7 @@ def _colors(pattern: Any) -> Any:
         others = 0
         for row in rows[start:end]:
             others |= taken[row]
+        # colors are bits: ``others`` has those that its rows have taken
         bit = ~others & (others + 1)  # the lowest one that is free
         for row in rows[start:end]:
             taken[row] |= bit

@@ -54,6 +54,7 @@ class SystemMatrix:
         self._filled: tuple[float, Any] | None = None
         self._diagonal: PETSc.Vec | None = None  # of F_u, where F_udot is the identity
         if not assembled and not (residual_u.shifts and residual_udot is None):
+            # without entries there is nothing to add up: a shell multiplies with both parts
             self._sum = _SumMatrix(self._part_udot, self._part_u)
             vecs: Any = self._part_u.createVecs()
             columns, rows = vecs
@@ -65,6 +66,7 @@ class SystemMatrix:
             assert residual_udot is not None
             residual_udot.fill(*point, self._part_udot)
             self.matrix = self._part_u.duplicate(copy=True)
+            # the union of both patterns, so that later sums find room for all entries
             different = _MAT.Structure.DIFFERENT_NONZERO_PATTERN
             self.matrix.axpy(1.0, self._part_udot, different)
         note_one_sided(self.matrix, one_sided=residual_u.one_sided)
@@ -93,6 +95,7 @@ class SystemMatrix:
             self.matrix.stateIncrease()
         elif self._part_udot is None:
             if self.assembled:
+                # M = I: the shift goes to the diagonal, which is kept without it for ``reshift``
                 self._keep_diagonal()
             self.matrix.shift(shift)
         else:
@@ -145,6 +148,7 @@ class SystemMatrix:
             self.matrix.setDiagonal(self._diagonal)
             self.matrix.shift(new)
         else:
+            # no diagonal was kept: products, which have no entries to round
             self.matrix.shift(new - old)
 
     @property

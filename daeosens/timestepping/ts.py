@@ -65,6 +65,7 @@ def make_ts(
     method.refuse(problem)
     ts = PETSc.TS().create(comm=problem.comm)
     ts.setProblemType(_TS.ProblemType.NONLINEAR)
+    # a step that fails is told by the converged reason: messages are ours
     ts.setErrorIfStepFails(False)
     dense = dense_steps(problem, method, held.p) if plain else None
     if dense is not None:
@@ -97,6 +98,8 @@ def _retry(
 ) -> None:
     """Let TS try a smaller step; right of a breakpoint callbacks see its start at another time."""
     start = ts.getTime()
+    # ``retry`` knows a fault at the start of a step, which no shorter step avoids, by its time:
+    # that of TS, and not the one that callbacks saw.
     at_start = problem.breakpoints and t == problem.inside(start, start, ts.getTimeStep())
     retry(ts, start if at_start else t, error, problem.faults, jacobian=jacobian)
 
@@ -113,6 +116,7 @@ def _set_rhs(ts: PETSc.TS, problem: Problem, method: Method, held: Held, *, plai
                 problem.rhs(t, u, held.p, out)
             except NotFiniteError as error:
                 _retry(ts, t, error, problem)
+                # NaN makes TS reject the step and try a shorter one
                 out.set(math.nan)
 
         ts.setRHSFunction(rhs, work)
@@ -159,6 +163,7 @@ def _set_residual(
     equations = StepResidual(problem, method)
 
     def residual(ts: PETSc.TS, t: float, u: PETSc.Vec, udot: PETSc.Vec, out: PETSc.Vec) -> None:
+        # whether F is evaluated at the start of the step, before t is moved to the inside
         begins, t = t == ts.getTime(), inside(ts, t)
         try:
             equations.evaluate(t, u, udot, held.p, out, begins=begins)
@@ -196,6 +201,7 @@ def _set_residual(
 
     if in_c:
         _set_compiled_residual(ts, problem, held, system, work)
+    # a matrix that is not filled again keeps its factors: Python can tell, C fills it each time
     kept = system.constant and problem.size > FEW_FACTORISED
     if not in_c or kept or (problem.stencil is not None and system.assembled):
         ts.setIJacobian(jacobian, system.matrix, system.matrix)

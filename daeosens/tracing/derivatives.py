@@ -195,6 +195,7 @@ def derive(graph: Graph) -> dict[str, Generated]:
     Also a large graph is expanded if it was written entry by entry: it has no larger nodes.
     """
     operations, nodes = _operations(graph)
+    # nodes that are scalars already: expanding makes no more of them
     scalars = operations < 2 * nodes
     if scalars or operations <= SCALARS:
         expanded = derived(expand(graph))
@@ -246,6 +247,7 @@ def _of_vector(graph: Graph) -> dict[str, Generated]:
         )
     )
     dp = along["dp"]
+    # f_x^T w for each argument x: reverse mode, one pass for all of them
     pulled = [casadi.jtimes(value, x, w, True) for x in variables.values()]
     by = [f"by_{x}" for x in variables]
     result = {"": _function(graph, "", point, {"out": value}, (k,))}
@@ -255,6 +257,7 @@ def _of_vector(graph: Graph) -> dict[str, Generated]:
         )
         pushed = casadi.jtimes(value, u, along["du"]) + casadi.jtimes(value, p, dp)
         result["_push"] = _function(graph, "_push", point | along, {"out": pushed}, (k,))
+    # (f_x^T w) differentiated along all directions at once: forward over reverse
     second = casadi.forward(pulled, list(variables.values()), [list(along.values())])[0]
     result["_hessian"] = _function(
         graph, "_hessian", point | {"w": w} | along, dict(zip(by, second, strict=True)), (n,)
@@ -270,6 +273,7 @@ def _of_vector(graph: Graph) -> dict[str, Generated]:
             graph, "_p_transpose", point | {"w": w}, {"out": pulled[1]}, (m,)
         )
     if not graph.ignores("t"):
+        # f_t, and the derivatives of w^T f_t in all arguments and in t
         by_t = casadi.jtimes(value, t, 1.0)
         outputs = {
             f"by_{x}": casadi.jtimes(by_t, symbol, w, True) for x, symbol in variables.items()
@@ -286,6 +290,7 @@ def _of_number(graph: Graph) -> dict[str, Generated]:
     n, m = u.numel(), p.numel()
     du, dp = _symbols(graph, du=n, dp=m)
     point, along = {"t": t, "u": u, "p": p}, {"du": du, "dp": dp}
+    # of a number: the gradients themselves, and their change along (du, dp)
     gradients = [casadi.jtimes(value, x, 1.0, True) for x in (u, p)]
     by_u, by_p = casadi.forward(gradients, [u, p], [[du, dp]])[0]
     result = {
@@ -357,6 +362,7 @@ def _matrix(graph: Graph, ending: str, x: Any, *, square: bool) -> Generated:
         for state in graph.states.values():
             pattern = pattern + casadi.jacobian_sparsity(graph.value, state)
     entries = pattern.numel()
+    # small or well filled ones are dense; transposed, as CasADi stores columns and callbacks rows
     if entries <= 256 or pattern.nnz() > entries / 4:
         outputs = {"out": casadi.densify(jacobian).T}
         function = _function(graph, ending, point, outputs, ()).function

@@ -95,6 +95,7 @@ class StageSolver:
         t, h, u, u_next, p, number = step
         kept = self._kept.get(number)
         if kept is not None:
+            # the first stage is the start of the step, and the last one its end
             return [u, *kept[1:-1], u_next]
         a, c, problem = self._scheme.a, self._scheme.c, self._problem
         if not self._own:
@@ -104,11 +105,14 @@ class StageSolver:
         self._equation.current = False
         for i, state in enumerate(self._own, start=1):
             before, side = states[-1], self._sides[i - 1]
+            # f_1 is evaluated; the other sides follow from the equations of their stages
             if i == 1:
                 problem.rhs(problem.inside(t, t, h), before, p, side)
                 self.mask(side)
             else:
                 self._equation.fill_side(before, side)
+            # the stage before is the first guess, as in the run: the same iterations, the same
+            # digits
             before.copy(state)
             self._equation.pose(problem.inside(t + float(c[i]) * h, t, h), 1.0 / (gamma * h), u, p)
             self._equation.known_rates.maxpy((a[i, :i] / gamma).tolist(), self._sides[:i])
@@ -201,6 +205,8 @@ class _UntilRounding:
             return reasons.CONVERGED_FNORM_RELATIVE
         if iteration == 0:
             return None
+        # Changes shrink by this factor; as a geometric series the ones to come add up to change *
+        # rate / (1 - rate) (Hairer and Wanner II, section IV.8).
         rate = change / self._last if iteration > 1 else 1.0
         self._last = change
         following = change * rate / (1.0 - rate) if rate < 1.0 else math.inf

@@ -222,6 +222,7 @@ _SIXTH = _esdirk(
     ),
 )
 
+# gamma = 0.4358665..., a root of g^3 - 3 g^2 + 3/2 g - 1/6: L-stable in three implicit stages
 _GAMMA = 1767732205903 / 4055673282236
 
 _THIRD_OF_FOUR = _esdirk(

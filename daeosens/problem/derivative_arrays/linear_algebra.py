@@ -24,6 +24,7 @@ from daeosens.problem.derivative_arrays.rules import axis_numbers, value_of, var
 def _solve(a: Any, b: Any) -> Any:
     a, b = as_array(a), as_array(b)
     matrix, right = value_of(a), value_of(b)
+    # A x = b: dx = A^-1 (db - dA x)
     value = np.linalg.solve(matrix, right)
     vector = np.ndim(right) == 1
     total: Any = None
@@ -45,6 +46,7 @@ def _inv(a: Any) -> Any:
 
 def _det(a: Any) -> Any:
     size = a.shape[-1]
+    # written out where small: that holds for singular matrices too, which have no inverse
     entry = [[a[..., j, k] for k in range(size)] for j in range(size)] if size <= 3 else []
     if size == 1:
         return entry[0][0]
@@ -54,6 +56,7 @@ def _det(a: Any) -> Any:
         (p, q, r), (s, t, u), (v, w, x) = entry
         return p * (t * x - u * w) - q * (s * x - u * v) + r * (s * w - t * v)
     value = np.linalg.det(a.value)
+    # d det A = det A tr(A^-1 dA); of its logarithm without the factor
     turned = np.swapaxes(np.linalg.inv(a.value), -1, -2)
     weight = turned * (value[..., None, None] if np.ndim(value) else value)
     return DerivativeArray(value, np.sum(weight[..., None] * a.slopes, axis=(-3, -2)))
@@ -89,6 +92,7 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
         size = np.where(primal(inner) == 0, 1.0, inner)[()]
         if not keepdims:
             size = size.reshape([1 if k in axes else n for k, n in enumerate(x.shape)])
+        # d|x| = x . dx / |x|; at x = 0 the slope is taken to be 0
         turned = np.conj(x.value) / size
         slopes = np.sum(np.real(turned[..., None] * x.slopes), axis=axes, keepdims=keepdims)
         return DerivativeArray(inner, slopes)
@@ -104,6 +108,7 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
             return sum_of(size, axes, keepdims=keepdims)
         return np.power(sum_of(size**ord, axes, keepdims=keepdims), 1.0 / ord)
     if len(axes) == 2 and ord in (1, -1, np.inf, -np.inf):
+        # the largest sum of a column, or of a row
         along, over = axes if abs(ord) == 1 else axes[::-1]
         sums = sum_of(size, along, keepdims=True)
         extreme = (maximum_of if ord > 0 else minimum_of)(sums, over, keepdims=True)

@@ -105,10 +105,12 @@ class SomeStates(Sequence[PETSc.Vec]):
 
     def _place(self, number: int) -> tuple[int, int, list[int]]:
         """Return first and last state of the window of a state, and what is kept on the way."""
+        # between the two states beside it that are always kept
         after = bisect_right(self._numbers, number)
         first, last = self._numbers[after - 1], self._numbers[after]
         path: list[int] = []
         while True:
+            # the schedule puts a checkpoint at middle, or says that all up to last fit in memory
             middle = self._schedule.split(first, last, len(path))
             if middle == last:
                 return first, last, path
@@ -126,6 +128,7 @@ class SomeStates(Sequence[PETSc.Vec]):
             known[self._end[0]] = self._end[1]
         known |= dict(enumerate(self._window, self._first))
         self._end = (last, known[last]) if last in known else None
+        # the nearest known state before the window: steps are taken again from there
         on_way = {place for place in known if place <= first}
         start = max(on_way, default=-1)
         kept = self._numbers[bisect_right(self._numbers, number) - 1]
@@ -135,6 +138,7 @@ class SomeStates(Sequence[PETSc.Vec]):
         known, self._window = {}, []  # free what is not on the way before anything is made
         if start == first:
             window[first] = u
+        # checkpoints on the way first, then the states of the window
         wanted = [place for place in path if place > start]
         wanted += [place for place in range(max(first, start) + 1, last) if place not in window]
         if wanted:

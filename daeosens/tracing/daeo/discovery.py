@@ -75,6 +75,7 @@ class Discovery:
                 end, emerged = at + 1, self._search_inside(piece, at)
                 if emerged:
                     return end, emerged
+            # steps earn boxes for proofs, up to what there was at the beginning
             more = self._effort.proof_per_step * (end - at)
             self._left = min(self._left + more, self._effort.proof)
             at = end
@@ -102,8 +103,11 @@ class Discovery:
 
     def _proven_until(self, piece: Piece, at: int, limit: int) -> int:
         """Return up to which point it is proven that the optimisers only move."""
+        # twice as far as the last proof went, and by halves from there: proofs cost the more, the
+        # wider x is
         length = min(limit - at, 2 * self._reach_of_proof or limit)
         while not self._proven(piece, at, at + length):
+            # a proof starts from a search at the very point
             if self._searched != piece.times[at]:
                 self.search(float(piece.times[at]), piece.x[at], piece.p)
             elif self._left > 0:
@@ -158,6 +162,7 @@ class Discovery:
             if self._only_move(path.hull(done, done + part), piece.p):
                 self._time_of_proof = part * path.length
                 done, part = done + part, 1.5 * part
+            # half as long; SHORT parts are not halved
             elif self._searched == path.time(done) and part > SHORT and self._left > 0:
                 part *= 0.5
             else:
@@ -165,6 +170,8 @@ class Discovery:
                     part = part if self._left > 0 else 1.0 - done
                     self._report.unproven.append((path.time(done), path.time(done + part)))
                     done += part
+                # those that are known are brought to the point of the search, to be told from new
+                # ones
                 known, last = self._followed(path, known, (last, done), piece.p), done
                 new = self.search(path.time(done), path.place(done), piece.p, known.y)
                 if new is not None:
@@ -186,6 +193,7 @@ class Discovery:
 
     def _life(self, path: Path, optimiser: Optimisers, part: float, p: Array) -> Emerged:
         """Return what becomes of an optimiser that is found inside a step."""
+        # back to where it emerged within the step, and on to where it vanishes or the step ends
         _, born, first = self._follower.onward(path, optimiser, p, part, 0.0)
         _, died, last = self._follower.onward(path, optimiser, p, part, 1.0)
         return Emerged(born, first, part, optimiser, np.inf if died == 1.0 else died, last)
