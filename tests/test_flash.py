@@ -101,6 +101,18 @@ def test_energy_is_kept():
     )
 
 
+@pytest.mark.slow
+def test_activities_are_estimated_by_energy_and_volume():
+    """A_12 = 0.55 from a guess of 0.6, and data of four digits."""
+    config = configuration(end=0.3, noise=1e-4, measurements=3, guess=0.05, **HEATED)
+    model = FLASH.drum(config)
+    reduced, _ = FLASH.functional(config, model)
+    optimum = ds.minimize(reduced, method="bntr", gradient_tolerance=1e-6)
+    assert optimum.converged
+    estimate = reduced.control.values_at(model, optimum.x)["A_methanol_water"]
+    assert estimate == pytest.approx(0.55, abs=1e-3)
+
+
 def test_mixtures_that_are_none():
     with pytest.raises(ds.InputError, match=r"substances = \['water', 'water'\]"):
         configuration(substances=("water", "water"))

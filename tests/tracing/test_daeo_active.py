@@ -73,6 +73,41 @@ def test_a_bound_becomes_active_with_the_order_of_the_method(clipped, method, or
     assert np.polyfit(np.log(steps), np.log(errors), 1)[0] > order - 0.2
 
 
+def infinite():
+    """Of y = -log(1 - t), which comes to its bound 2 at t = 1 - exp(-2), and to infinity at 1."""
+    return ds.DAEO(
+        lambda t, x, y, p: [1.0, y[0]],
+        lambda t, x, y, p: (1.0 - x[0]) * np.exp(y[0]) - y[0],
+        size=(2, 1),
+        box=[(-1.0, 2.0)],
+    )
+
+
+CORNER = 1.0 - np.exp(-2.0)
+
+
+@pytest.mark.parametrize(
+    ("method", "dt", "error"),
+    [
+        *(("cn", 0.35, 0.05), ("esdirk4", 0.35, 0.01), ("rk4", 0.35, 0.01)),
+        *(("beuler", 0.29, 0.35), ("midpoint", 0.35, 0.05)),
+    ],
+)
+def test_steps_may_end_where_there_is_no_optimiser_any_more(method, dt, error):
+    run = solved(infinite(), [0.0, 0.0], [], method, 1.5, dt=dt)
+    assert times_of(run) == pytest.approx([CORNER], abs=1e-12)
+    area = 1.0 - 3.0 * np.exp(-2.0) + 2.0 * (1.5 - CORNER)
+    assert run.u[-1] == pytest.approx([1.5, area, 2.0, 2.0], abs=error)
+
+
+def test_steps_of_backward_euler_that_end_there_are_refused_with_a_shorter_one():
+    with pytest.raises(ds.SolveError, match=r"(?s)active set changes at t = 0\.8646647.*dt=0\.147"):
+        solved(infinite(), [0.0, 0.0], [], "beuler", 1.5, dt=0.35)
+    assert times_of(solved(infinite(), [0.0, 0.0], [], "beuler", 1.5, dt=0.147)) == pytest.approx(
+        [CORNER], abs=1e-12
+    )
+
+
 @pytest.mark.slow
 def test_a_bound_that_holds_at_the_start_is_released_where_the_closed_form_says():
     """Of y = min(p1 sin(t), 0.5), first and last free; of y = max(-x, -0.5), at first not."""

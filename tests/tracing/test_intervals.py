@@ -21,6 +21,9 @@ INSTRUCTIONS = {
 }
 
 
+TOTAL = ("ADD", "SUB", "MUL", "SQ", "TWICE", "EXP", "EXPM1", "SINH", "COSH")
+
+
 @pytest.fixture(autouse=True)
 def precision():
     before, ctx.prec = ctx.prec, 120
@@ -186,6 +189,10 @@ def at_point(rows, point, n_outputs):
                 for argument in arguments
             ):
                 work[written[0]] = result = POINTS[name](*arguments)
+                if (
+                    name in TOTAL and not result.is_finite()
+                ):  # sinh(cosh(2000)): no ball is so large
+                    raise UndecidedError
                 # balls that reach out of the domain, of numbers that may be in it
                 exact = all(argument.is_exact() for argument in arguments)
                 middles = [argument.mid() for argument in arguments]

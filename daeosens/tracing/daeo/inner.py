@@ -11,6 +11,8 @@ where rows and columns of variables at bounds are those of the identity, are as 
 error by I - A h_yy, which vanishes where derivatives are taken.  c may be taken for a constant,
 because it differs from Y by rounding, and so may A.  Both are found first, by Newton's method that
 nobody differentiates (``derivatives.Held``), and graphs are differentiated with them as inputs.
+Its steps lead down, are not too long, and stay near the box: implicit methods try y from which
+others would not come back to the optimiser, and times at which there is none.
 
 The active set is a number that the state carries along, u = (x, y, active set), as y is; see
 ``active_set``.  It is a constant of every graph, and one compiled function serves all of them.
@@ -31,6 +33,12 @@ from daeosens.tracing.daeo.kkt import Kkt
 from daeosens.tracing.derivatives import DATA, HELD, Generated, Graph, Held, derived, expand
 from daeosens.tracing.symbols import Symbol
 from daeosens.tracing.tracer import Tracer, traced_value
+
+FAR = 0.25
+"""A step of Newton's method goes over this part of the box at most."""
+
+SLOWER = 0.05
+"""At this part of the box outside of it y is half as fast as its optimiser."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +79,8 @@ class Inner:
         The inputs.
     active : casadi.SX
         Which constraints are active, 1 or 0 [n_c].
-    width : array [n_y]
-        Of the box.
+    box : array [n_y, 2]
+        Lower and upper bounds of y.
     f, h : casadi.Function
         Of (t, x, y, p).
     newton : casadi.Function
@@ -95,7 +103,7 @@ class Inner:
     u: Any
     p: Any
     active: Any
-    width: Array
+    box: Array
     f: Any
     h: Any
     newton: Any
@@ -147,8 +155,8 @@ class Inner:
             (self.t, self.x, point[n * k : n * (k + 1)], self.p, near.bits)
             for k, near in enumerate(optimisers)
         ]
-        steps = casadi.vertcat(*(self.newton(*part)[0] for part in parts))
-        width = casadi.DM(list(self.width) * len(optimisers))
+        steps = casadi.vertcat(*(self._nearby(self.newton(*part)[0]) for part in parts))
+        width = casadi.DM([*(self.box[:, 1] - self.box[:, 0])] * len(optimisers))
         far = casadi.mmax(casadi.fabs(steps - point) / width)
         values = [
             casadi.vertcat(part[2], casadi.vec(self.inverse(*part)), part[4]) for part in parts
@@ -166,6 +174,13 @@ class Inner:
             function("values", [*inputs, point], casadi.vertcat(*values)),
         )
 
+    def _nearby(self, y: Any) -> Any:
+        """Return y, or if it is outside of the box by more than its width, the point there."""
+        width = self.box[:, 1] - self.box[:, 0]
+        low, high = casadi.DM(self.box[:, 0] - width), casadi.DM(self.box[:, 1] + width)
+        # minima and maxima would make numbers of what is none
+        return casadi.if_else(y < low, low, casadi.if_else(y > high, high, y))
+
     def optimiser(self, near: Near, steps: int = 2) -> Any:
         """Return Y(t, x, p), with derivatives up to the number of steps."""
         y = near.c
@@ -174,12 +189,18 @@ class Inner:
         return y
 
     def rate(self) -> Any:
-        """Return (x', dY/dt along the run, 0) [n_x + n_y + 1], with two derivatives."""
+        """Return (x', dY/dt along the run, 0) [n_x + n_y + 1], with two derivatives.
+
+        Outside of the box y goes slower: it may go to infinity there, and need only be near Y.
+        """
         rate = self.f(self.t, self.x, self.optimiser(self.here), self.p)
         y = self.optimiser(self.here, 3)
         along = casadi.vertcat(rate, casadi.SX.zeros(self.n_y + 1))
         change = casadi.jacobian(y, self.t) + casadi.jtimes(y, self.u, along)
-        return casadi.vertcat(rate, change, 0.0)
+        low, high = self.box.T
+        outside = casadi.fmax(0.0, casadi.fmax(low - self.here.c, self.here.c - high))
+        slower = 1.0 + (outside / (SLOWER * (high - low))) ** 2
+        return casadi.vertcat(rate, change / slower, 0.0)
 
 
 def make_inner(
@@ -216,7 +237,9 @@ def make_inner(
     free = 1.0 - low - high
     held_at = low * box[:, 0] + high * box[:, 1]
     kkt = Kkt.make(point, value, limits, active[2 * n_y :], free)
-    change, pivots = kkt.solve(kkt.gradient, limits)
+    change, pivots = kkt.solve(kkt.gradient, limits, downhill=True)
+    width = casadi.DM(box[:, 1] - box[:, 0])
+    change = change * casadi.fmin(1.0, FAR / casadi.mmax(casadi.fabs(change) / width))
     newton = casadi.Function("newton", [*point, active], [free * y + held_at + change, pivots])
     m = limits.numel()
     residual = casadi.vertcat(kkt.stationary, limits)
@@ -244,7 +267,7 @@ def make_inner(
         casadi.SX.sym("u", n_x + n_y + 1),
         p,
         active,
-        box[:, 1] - box[:, 0],
+        box,
         casadi.Function("f", point, [traced(f, "f", (n_x,))]),
         casadi.Function("h", point, [value]),
         casadi.Function("newton", [*point, active], newton(*at_bounds)),

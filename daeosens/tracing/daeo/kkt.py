@@ -7,6 +7,9 @@ from typing import Any
 
 from daeosens.tracing.casadi import casadi
 
+TINY = 1e-200
+"""Pivots that are zero are so large where a step is to lead down."""
+
 
 @dataclass(frozen=True, eq=False)
 class Kkt:
@@ -79,12 +82,16 @@ class Kkt:
         """Return the derivative of the least value in t or x."""
         return self._with_multipliers(casadi.jacobian(self.lagrangian, theta))
 
-    def solve(self, by_y: Any, of_g: Any) -> tuple[Any, Any]:
-        """Return the change of y [n_y, k] and the pivots."""
+    def solve(self, by_y: Any, of_g: Any, *, downhill: bool = False) -> tuple[Any, Any]:
+        """Return the change of y [n_y, k] and the pivots.
+
+        ``downhill`` is as for ``solve_symmetric``.
+        """
         of_g = casadi.diag(self.active) @ of_g
         right = -casadi.diag(self.free) @ by_y - self.rows.T @ self.penalty @ of_g
-        whole, pivots = solve_symmetric(self.matrix, casadi.horzcat(right, self.rows.T))
-        k, m = right.shape[1], self.active.numel()
+        right = casadi.horzcat(right, self.rows.T)
+        whole, pivots = solve_symmetric(self.matrix, right, downhill=downhill)
+        k, m = by_y.shape[1], self.active.numel()
         change, spread = whole[:, :k], whole[:, k:]
         if not m:
             return change, pivots
@@ -96,26 +103,30 @@ class Kkt:
         return casadi.substitute(graph, self.symbols, self.multipliers)
 
 
-def solve_symmetric(matrix: Any, right: Any) -> tuple[Any, Any]:
+def solve_symmetric(matrix: Any, right: Any, *, downhill: bool = False) -> tuple[Any, Any]:
     """Return the solution [n, k] of a symmetric system as a graph, and its n pivots.
 
-    Without exchanges: h_yy is positive definite where it matters, and the pivots tell.
+    Without exchanges: h_yy is positive definite where it matters, and the pivots tell.  Where it
+    is not, ``downhill`` takes pivots without their signs, so that steps of Newton's method lead
+    down, not up to a saddle (Gill and Murray, Math. Programming 7, 1974).
     """
     n = matrix.shape[0]
     if not n:
         return right, casadi.SX(0, 1)
     lower: Any = casadi.SX.eye(n)
     pivots: list[Any] = []
+    used: list[Any] = []
     for j in range(n):
-        pivots.append(matrix[j, j] - sum(lower[j, k] ** 2 * pivots[k] for k in range(j)))
+        pivots.append(matrix[j, j] - sum(lower[j, k] ** 2 * used[k] for k in range(j)))
+        used.append(casadi.fmax(casadi.fabs(pivots[j]), TINY) if downhill else pivots[j])
         for i in range(j + 1, n):
-            inner = sum(lower[i, k] * lower[j, k] * pivots[k] for k in range(j))
-            lower[i, j] = (matrix[i, j] - inner) / pivots[j]
+            inner = sum(lower[i, k] * lower[j, k] * used[k] for k in range(j))
+            lower[i, j] = (matrix[i, j] - inner) / used[j]
     rows: list[Any] = [right[i, :] for i in range(n)]
     for i in range(n):
         for k in range(i):
             rows[i] = rows[i] - lower[i, k] * rows[k]
-    rows = [row / pivot for row, pivot in zip(rows, pivots, strict=True)]
+    rows = [row / pivot for row, pivot in zip(rows, used, strict=True)]
     for i in reversed(range(n)):
         for k in range(i + 1, n):
             rows[i] = rows[i] - lower[k, i] * rows[k]

@@ -113,6 +113,9 @@ class Tracker:
             path = Path(np.array([t, t + length]), np.stack([self._x, self._x + length * rate]))
             part, end = self._follower.with_care(path, lowest, p, valid=self._follower.sound)
             if part < 1.0:
+                change, _ = self._follower.with_care(path, lowest, p)
+                if change < part:
+                    return _beyond(path.time(change), path.time(part), t)
                 return _vanishes(end.y, path.time(part))
         return None
 
@@ -487,6 +490,16 @@ def _vanishes(y: Array, t: float) -> SolveError:
         "h_yy is singular there, or the constraints leave no place for it",
         expected="an optimiser with a positive definite h_yy until another one is lower",
         remedy="smaller steps; an event that ends the run before; an h without this fold",
+    )
+
+
+def _beyond(change: float, gone: float, t: float) -> SolveError:
+    return SolveError(
+        f"the active set changes at t = {change:.9g}, inside of a step that cannot be taken: at "
+        f"its end there is no optimiser with the active set of before, which vanishes at "
+        f"t = {gone:.9g}",
+        expected="steps that end between such times, or a method that can take them",
+        remedy=f"dt={0.5 * (gone - t):.3g}, rtol for adaptive steps, or esdirk4",
     )
 
 
