@@ -298,7 +298,8 @@ class Tracker:
         x = np.ascontiguousarray(states[:, : self._n_x])
         rates = self._follower.rates(times, states, p)
         while start < last:
-            lowest, t = self._place(self._lowest), float(times[start])
+            lowest: int = self._place(self._lowest)
+            t = float(times[start])
             window = slice(start, min(start + self._window, last) + 1)
             steps = times[window], x[window], p, rates[window], lowest
             piece = Piece(self._follower, self._at, *steps)
