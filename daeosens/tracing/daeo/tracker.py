@@ -298,11 +298,11 @@ class Tracker:
         x = np.ascontiguousarray(states[:, : self._n_x])
         rates = self._follower.rates(times, states, p)
         while start < last:
-            lowest: int = self._place(self._lowest)
-            t = float(times[start])
-            window = slice(start, min(start + self._window, last) + 1)
-            steps = times[window], x[window], p, rates[window], lowest
-            piece = Piece(self._follower, self._at, *steps)
+            t, window = float(times[start]), slice(start, min(start + self._window, last) + 1)
+            lowest = int(self._place(self._lowest))  # a number to type checkers too
+            piece = Piece(
+                self._follower, self._at, times[window], x[window], p, rates[window], lowest
+            )
             piece.compare(lowest, self._left(t), self._turned[1] if self._turned[0] == t else [])
             count = window.stop - 1 - start
             limit = min(piece.first_doubt + 1, count)
