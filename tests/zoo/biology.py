@@ -558,7 +558,7 @@ CASES = [
         rhs=noble,
         u0=[-70.0, 0.05, 0.7, 0.3],
         p={"sodium": 400.0, "potassium": 1.2, "leak": 0.075, "capacity": 12.0},
-        span=(0.0, 150.0),
+        span=(0.0, 400.0),
         method="esdirk5",
         terminal=lambda t, u, p: u[0],
     ),
