@@ -272,6 +272,12 @@ class Differentiated:
             text = str(error).splitlines()
             what, remedy = f"{type(error).__name__}: {text[0] if text else ''}", ""
             line = line_of_error(error.__traceback__)
+        function = _function_of_scipy_linalg(error)
+        ways = (self.remedy, remedy, "ds.trace")
+        if function:  # which calls LAPACK, and cannot be traced either
+            what = f"scipy.linalg.{function} takes plain numbers alone"
+            other = _IN_NUMPY.get(function)
+            ways = (self.remedy, f"np.linalg.{other} in its place" if other else "")
         who = f"callback '{self.name}'"
         message = f"{who} cannot be differentiated"
         if self._second:
@@ -280,7 +286,7 @@ class Differentiated:
             f"{message}: {what}{f', {line}' if line else ''}",
             expected="functions of NumPy, math and scipy.special that have a derivative "
             "(docs/callbacks.md)",
-            remedy="; or ".join(way for way in (self.remedy, remedy, "ds.trace") if way),
+            remedy="; or ".join(way for way in ways if way),
         )
 
 
@@ -299,6 +305,22 @@ def _few(values: Any) -> str:
 def _held(arguments: Sequence[Any], directions: tuple[int, ...]) -> list[Any]:
     """Return arguments with slopes of zero where they are arrays without."""
     return [held(x.copy(), directions) if isinstance(x, np.ndarray) else x for x in arguments]
+
+
+_SAME = ("cholesky", "det", "eigh", "eigvalsh", "inv", "norm", "pinv", "solve", "svd")
+_FACTORS = ("cho_factor", "cho_solve", "lu_factor", "lu_solve", "solve_triangular")
+_IN_NUMPY = {**{name: name for name in _SAME}, **dict.fromkeys(_FACTORS, "solve")}
+"""What np.linalg has in the place of functions of scipy.linalg, with derivatives."""
+
+
+def _function_of_scipy_linalg(error: BaseException) -> str:
+    """Return the function of scipy.linalg, called by the user, that an exception came out of."""
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__", "").startswith("scipy.linalg"):
+            return trace.tb_frame.f_code.co_name
+        trace = trace.tb_next
+    return ""
 
 
 def _lost(error: BaseException | None) -> DerivativeLostError | None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from forms import P0, U0, rhs, rhs_p, rhs_t, rhs_u
 from petsc4py import PETSc
+from scipy import linalg
 
 from daeosens import (
     ODE,
@@ -442,3 +443,25 @@ def test_copies_of_the_state_may_be_filled():
     ]
     mixed = hessian_product(run, height, [1.0, 0.0], [0.0, 0.0]).p[1]
     assert mixed == pytest.approx((slopes[0] - slopes[1]) / 2e-5, rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("function", "remedy"),
+    [
+        (linalg.solve, "np.linalg.solve in its place"),
+        (lambda a, u: linalg.cho_solve(linalg.cho_factor(a), u), "np.linalg.solve in its place"),
+        (lambda a, u: linalg.eigh(a)[0] * u, "np.linalg.eigh in its place"),
+        (lambda a, u: linalg.expm(a) @ u, 'jacobian=callback or "differences"'),
+    ],
+    ids=["solve", "cho_factor", "eigh", "expm"],
+)
+def test_functions_of_scipy_linalg_are_named_with_those_of_numpy(function, remedy, request):
+    matrix = np.array([[2.0, 1.0], [1.0, 3.0]])
+    problem = ODE(lambda t, u, p: -function(p[0] * matrix, u), 2, ["k"])
+    run = solve(problem, [1.0, 0.5], [0.8], Stepping((0.0, 0.1), "rk4", dt=0.1))
+    with pytest.raises(InputError) as refusal:
+        adjoint(run, Terminal(lambda t, u, p: u[0]))
+    name = request.node.callspec.id
+    assert f"scipy.linalg.{name} takes plain numbers alone" in str(refusal.value)
+    assert remedy in str(refusal.value)
+    assert "ds.trace" not in str(refusal.value)  # which cannot either
