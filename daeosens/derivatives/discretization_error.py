@@ -129,6 +129,8 @@ def derivative_error(
         objective.times,
         "stages" if trajectory.record == "stages" else "states",
     )
+    # Errors are C h^q and 2^-q of that: the difference of both runs is (1 - 2^-q) of the first
+    # one.
     factor = richardson(trajectory.stepping.resolved_method.order)
     product = None
     relative: dict[str, float] = {}
@@ -147,6 +149,7 @@ def derivative_error(
             products[1].engine,
             shared_p=shared(trajectory.problem, by_p),
         )
+        # both parts together, as a product may have none of its own in one of them
         relative["product"] = _ratio(
             np.hypot(norm(product.u0_vec), norm(product.p_vec)),
             np.hypot(norm(products[1].u0_vec), norm(products[1].p_vec)),

@@ -129,6 +129,7 @@ class Inner:
 
     def bits(self, number: Any) -> Any:
         """Return which constraints are active [n_c]."""
+        # bit k of the number: floor(a / 2^k) - 2 floor(a / 2^(k+1))
         halves: list[Any] = [casadi.floor(number / 2.0**k) for k in range(self.n_c + 1)]
         return casadi.vertcat(*(halves[k] - 2.0 * halves[k + 1] for k in range(self.n_c)))
 
@@ -157,6 +158,7 @@ class Inner:
         ]
         steps = casadi.vertcat(*(self._nearby(self.newton(*part)[0]) for part in parts))
         width = casadi.DM([*(self.box[:, 1] - self.box[:, 0])] * len(optimisers))
+        # how far a step goes, relative to the box: the iteration ends where it is small
         far = casadi.mmax(casadi.fabs(steps - point) / width)
         values = [
             casadi.vertcat(part[2], casadi.vec(self.inverse(*part)), part[4]) for part in parts
@@ -185,6 +187,7 @@ class Inner:
         """Return Y(t, x, p), with derivatives up to the number of steps."""
         y = near.c
         for _ in range(steps):
+            # y_k+1 = y_k - A h_y(y_k); A holds the sign
             y = y + near.inverse @ self.residual(self.t, self.x, y, self.p, near.active)
         return y
 
@@ -196,6 +199,8 @@ class Inner:
         rate = self.f(self.t, self.x, self.optimiser(self.here), self.p)
         y = self.optimiser(self.here, 3)
         along = casadi.vertcat(rate, casadi.SX.zeros(self.n_y + 1))
+        # dY/dt = Y_t + Y_x x', with one step of Newton's method more, since it is a derivative
+        # itself
         change = casadi.jacobian(y, self.t) + casadi.jtimes(y, self.u, along)
         low, high = self.box.T
         outside = casadi.fmax(0.0, casadi.fmax(low - self.here.c, self.here.c - high))
@@ -233,16 +238,19 @@ def make_inner(
         limits = traced(g, "constraints", (_count(g, n_x, n_y, tracer),))
     n_c = 2 * n_y + limits.numel()
     active = casadi.SX.sym("active", n_c)
+    # bits by turns: lower and upper bound of each y, then the constraints
     low, high = active[0 : 2 * n_y : 2], active[1 : 2 * n_y : 2]
     free = 1.0 - low - high
     held_at = low * box[:, 0] + high * box[:, 1]
     kkt = Kkt.make(point, value, limits, active[2 * n_y :], free)
     change, pivots = kkt.solve(kkt.gradient, limits, downhill=True)
     width = casadi.DM(box[:, 1] - box[:, 0])
+    # all components by one factor, so that the direction stays that of descent
     change = change * casadi.fmin(1.0, FAR / casadi.mmax(casadi.fabs(change) / width))
     newton = casadi.Function("newton", [*point, active], [free * y + held_at + change, pivots])
     m = limits.numel()
     residual = casadi.vertcat(kkt.stationary, limits)
+    # A by columns: the answers to unit right-hand sides of h_y, and of g
     steps = [
         kkt.solve(casadi.SX.eye(n_y), casadi.SX.zeros(m, n_y))[0],
         kkt.solve(casadi.SX.zeros(n_y, m), casadi.SX.eye(m))[0],
@@ -251,6 +259,8 @@ def make_inner(
     by_t, by_x = (kkt.solve(kkt.by(theta), casadi.jacobian(limits, theta))[0] for theta in (t, x))
     slopes = [by_t, by_x, kkt.value_by(t), kkt.value_by(x)]
     gradient = kkt.stationary
+    # At a bound the multiplier, which is h_y + l g_y there (>= 0 at the lower one, <= 0 at the
+    # upper one); else the way to it.
     from_low = low * gradient + (1.0 - low) * (y - box[:, 0])
     from_high = (1.0 - high) * (box[:, 1] - y) - high * gradient
     distances = casadi.vertcat(
@@ -258,6 +268,7 @@ def make_inner(
         kkt.multipliers - (1.0 - kkt.active) * limits,
     )
     along = casadi.jacobian(distances, y)
+    # d/d theta along the optimiser: the partial one, and that by y times dY/d theta
     moved = [casadi.jacobian(distances, theta) + along @ by for theta, by in ((t, by_t), (x, by_x))]
     return Inner(
         n_x,
@@ -343,6 +354,8 @@ def jumps(inner: Inner) -> list[Generated]:
     active = casadi.SX.sym("active_there", inner.n_c)
     there = inner.near("_there", other[:-1], inner.bits(other[-1]), active)
     z = inner.optimiser(there)
+    # Where no constraint holds y, h_y is 0 at both: the first derivatives of h(Y) - h(Z) are h_t
+    # and h_x alone (envelope theorem), and second ones need those of Y and Z.
     h = [inner.h(inner.t, inner.x, y, inner.p) for y in (inner.optimiser(inner.here), z)]
     both = inner.constants("both", [inner.here, there], other)
     when = _generated(inner, "jump_when", h[0] - h[1], both, number=True, data=other)
@@ -366,6 +379,7 @@ def changes(inner: Inner) -> list[Generated]:
         inner, "change_when", -casadi.dot(watched, distances), before_it, number=True, data=data
     )
     before = inner.bits(inner.carried)
+    # bits that turn: 0 to 1 and 1 to 0
     after = before + chosen * (1.0 - 2.0 * before)
     number = inner.carried + sum(
         2.0**k * chosen[k] * (1.0 - 2.0 * before[k]) for k in range(inner.n_c)

@@ -51,7 +51,9 @@ class Kkt:
         """Return the systems of h and g [m]."""
         y, m = point[2], limits.numel()
         gradient, symbols = casadi.gradient(value, y), casadi.SX.sym("l", m)
+        # rows of constraints that are not active, and columns of variables at bounds, are zero
         rows = casadi.diag(active) @ casadi.jacobian(limits, y) @ casadi.diag(free)
+        # ones on the diagonal where a row is zero keep the system regular, with the answer 0
         idle = casadi.diag(1.0 - active)
         multipliers = solve_symmetric(rows @ rows.T + idle, -rows @ gradient)[0]
         lagrangian = value + casadi.dot(symbols, limits)
@@ -59,6 +61,7 @@ class Kkt:
             casadi.jacobian(casadi.gradient(lagrangian, y), y), symbols, multipliers
         )
         curvature = curvature * (free @ free.T)
+        # R larger than the curvature, per square of the constraint's gradient
         size = 1.0 + sum(casadi.fabs(curvature[k]) for k in range(curvature.numel()))
         penalty = [10.0 * size / (1.0 - active[k] + casadi.sumsqr(rows[k, :])) for k in range(m)]
         held = casadi.diag(casadi.vertcat(*penalty)) if m else casadi.SX(0, 0)
@@ -88,13 +91,16 @@ class Kkt:
         ``downhill`` is as for ``solve_symmetric``.
         """
         of_g = casadi.diag(self.active) @ of_g
+        # The penalty stands on both sides: G^T R (G dy + g) = 0 at the solution.
         right = -casadi.diag(self.free) @ by_y - self.rows.T @ self.penalty @ of_g
+        # solved along with it: K^-1 G^T, of which the Schur complement is made
         right = casadi.horzcat(right, self.rows.T)
         whole, pivots = solve_symmetric(self.matrix, right, downhill=downhill)
         k, m = by_y.shape[1], self.active.numel()
         change, spread = whole[:, :k], whole[:, k:]
         if not m:
             return change, pivots
+        # With d for the change so far, d - K^-1 G^T l is to satisfy G (d - K^-1 G^T l) = -g.
         schur = self.rows @ spread + casadi.diag(1.0 - self.active)
         multipliers, more = solve_symmetric(schur, of_g + self.rows @ change)
         return change - spread @ multipliers, casadi.vertcat(pivots, more)
@@ -117,6 +123,7 @@ def solve_symmetric(matrix: Any, right: Any, *, downhill: bool = False) -> tuple
     pivots: list[Any] = []
     used: list[Any] = []
     for j in range(n):
+        # L D L^T: the pivots D are positive if and only if the matrix is positive definite
         pivots.append(matrix[j, j] - sum(lower[j, k] ** 2 * used[k] for k in range(j)))
         used.append(casadi.fmax(casadi.fabs(pivots[j]), TINY) if downhill else pivots[j])
         for i in range(j + 1, n):
@@ -127,6 +134,7 @@ def solve_symmetric(matrix: Any, right: Any, *, downhill: bool = False) -> tuple
         for k in range(i):
             rows[i] = rows[i] - lower[i, k] * rows[k]
     rows = [row / pivot for row, pivot in zip(rows, used, strict=True)]
+    # back: L^T x = D^-1 z
     for i in reversed(range(n)):
         for k in range(i + 1, n):
             rows[i] = rows[i] - lower[k, i] * rows[k]

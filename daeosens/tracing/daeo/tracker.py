@@ -138,6 +138,7 @@ class Tracker:
             if t > self._t:
                 self._reach(t, x_left)
             return self._begin(t, x, u, p)
+        # y and the active set that the state carries say on which branch the run is
         before, place = self._lowest, u[self._n_x :]
         if t == self._t and np.array_equal(x, self._x):
             if place[-1] != self._at.active[self._place(before)]:
@@ -157,6 +158,7 @@ class Tracker:
         new = self._discovery.search(t, x, p, self._at.y)
         if new is not None:
             self._add(new)
+        # the branch nearest to the y that the jump has set
         here = self._alive[int(np.argmin(np.abs(self._at.y - place[:-1]).max(axis=1)))]
         if here != before:
             if left is not None:
@@ -191,6 +193,7 @@ class Tracker:
 
     def _refuse_tie(self, t: float, lowest: int) -> None:
         values = self._at.value
+        # equal up to rounding of h: neither is the global one
         close = np.abs(values - values[lowest]) <= TIE * np.abs(values).max()
         close[lowest] = False
         if close.any():
@@ -255,6 +258,7 @@ class Tracker:
     def _check_lowest(self, t: float, u: Array, before: int) -> None:
         """Refuse a jump to what is not the lowest, or that leads back at once."""
         here, values = self._place(self._lowest), self._at.value
+        # those that are lower by more than rounding; the one that was left is as low
         lower = values < values[here] - TIE * np.abs(values).max()
         if before in self._alive:
             lower[self._place(before)] = False
@@ -269,6 +273,8 @@ class Tracker:
         if before == self._lowest or before not in self._alive:
             return
         rate = self._follower.rates(np.array([t]), u[None], self._p)[0]
+        # Filippov: if the new branch rises against the old one along its own f, the run would
+        # jump back at once.
         slopes = self._at.slope(np.broadcast_to(rate, (len(values), self._n_x)))
         if slopes[here] >= slopes[self._place(before)]:
             raise SolveError(
@@ -305,6 +311,7 @@ class Tracker:
             )
             piece.compare(lowest, self._left(t), self._turned[1] if self._turned[0] == t else [])
             count = window.stop - 1 - start
+            # up to the first step in which values at its ends leave a doubt
             limit = min(piece.first_doubt + 1, count)
             if self._functions is not None:
                 limit = first_dip(self._functions, piece, limit)
@@ -326,6 +333,7 @@ class Tracker:
             self._accept(piece, end)
             self._add_emerged(piece, end - 1, emerged)
             start += end
+            # windows grow where nothing happens, and shrink where something did
             self._window = 2 * self._window if end == count else max(FEWEST, self._window // 2)
 
     def _left(self, t: float) -> int | None:
