@@ -251,6 +251,7 @@ def fit(
             starts=starts,
             seed=seed,
             columns=columns,
+            comm=comm,
         )
         x0 = preparation.x
     elif starts != 1:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from mpi4py import MPI
 
 from daeosens.costs.least_squares import LeastSquares, paired_unknowns
 from daeosens.errors import InputError, SolveError
@@ -76,6 +77,7 @@ def prepared(
     starts: int,
     seed: int,
     columns: Sequence[str] | None,
+    comm: MPI.Intracomm | None = None,
 ) -> Preparation:
     """Return where to begin, from bi-level estimation (``start="bilevel"``) and windows.
 
@@ -94,7 +96,7 @@ def prepared(
     ends, first_estimate = [first], None
     if start == "bilevel":
         first_estimate, ends = _bilevel(
-            problem, experiments, whole, observation, starts, seed, columns
+            problem, experiments, whole, observation, starts, seed, columns, comm
         )
         ends = [_with_starts(runs, first_estimate, end) for end in ends]
     if windows is None:
@@ -133,6 +135,7 @@ def _bilevel(
     starts: int,
     seed: int,
     columns: Sequence[str] | None,
+    comm: MPI.Intracomm | None,
 ) -> tuple[Bilevel, list[Array]]:
     """Return the bi-level estimate, and x [k] of the fit at it and at the next best."""
     if callable(observation.observe):
@@ -149,6 +152,7 @@ def _bilevel(
         columns=columns,
         starts=max(starts, STARTS),
         seed=seed,
+        comm=comm,
     )
     points = [first_estimate.x]
     if first_estimate.starts is not None:

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 from bilevel_data import NAMES, TIMES, TRUTH, measured, predators, unknowns
+from mpi4py import MPI
 
 import daeosens as ds
 from daeosens import Experiment, InputError, Parameter, Parameters, SolveError, UnsupportedError
-from daeosens.inverse import Normal, likelihood
+from daeosens.inverse import Normal, bilevel, likelihood
 from daeosens.inverse.bilevel.windows import Shot, _rows, cut, refined_by_windows
 from daeosens.petsc.vectors import gather
 
@@ -165,3 +166,20 @@ def test_one_window_alone_is_single_shooting(model):
     assert stage.value < 1e-3 * run.value(run.start())
     whole = likelihood(model, data, start, short, noise=Normal(1.0))
     assert whole.value(stage.x) == pytest.approx(stage.value, rel=1e-6)
+
+
+@pytest.mark.mpi
+def test_ranks_share_the_starts_and_end_where_one_does():
+    model = ds.trace(predators, ["prey", "predator"], NAMES, comm=MPI.COMM_SELF)
+    data = measured(model, TIMES[:76:3], noise=0.01)
+    alone = bilevel(model, data, unknowns(20.0), starts=4, comm=MPI.COMM_SELF)
+    shared = bilevel(model, data, unknowns(20.0), starts=4, comm=MPI.COMM_WORLD)
+    assert shared.estimate == alone.estimate
+    assert [attempt.index for attempt in shared.starts.attempts] == [0, 1, 2, 3]
+    stepping = ds.Stepping((0.0, 7.5), "rk6vr", rtol=1e-7)
+    start = Parameters(unknowns(20.0), [1.0, 0.5])
+    fits = [
+        ds.fit(model, data, start, stepping, noise=Normal(0.01), start="bilevel", comm=comm)
+        for comm in (MPI.COMM_SELF, MPI.COMM_WORLD)
+    ]
+    assert fits[1].estimate == fits[0].estimate
