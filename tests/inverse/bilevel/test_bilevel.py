@@ -330,3 +330,34 @@ def test_history_holds_until_the_run_begins():
     )
     assert [*fitted.estimate.values()] == pytest.approx([1.0, 1.0], rel=1e-5)
     assert fitted.preparation.stages == ()
+
+
+RATES = ("k1", "k2", "k3", "k4", "k5", "k6")
+DELAYS = ("latency", "immunity")
+
+
+def epidemic(t, x, z, p):
+    infections = x[0] * z[0, 1]
+    return np.array(
+        [
+            -p.k1 * infections + p.k2 * z[1, 1],
+            p.k3 * infections - p.k4 * x[1],
+            p.k5 * x[1] - p.k6 * z[1, 1],
+        ]
+    )
+
+
+def test_both_delays_of_an_epidemic_are_found_from_starts_anywhere():
+    """Kermack and McKendrick: wide starts from which a single attempt runs away."""
+    first, truth = np.array([5.0, 0.1, 1.0]), [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 1.0, 10.0]
+    names = [*RATES, *DELAYS]
+    model = ds.trace(epidemic, 3, names, delays=DELAYS, history=first)
+    t = np.linspace(0.4, 40.0, 100)
+    stepping = ds.Stepping((0.0, 40.0), "rk5ts", rtol=1e-8)
+    states = np.vstack([first, ds.solve(model, first, truth, stepping, t).at(t)])
+    data = {"t": np.concatenate([[0.0], t]), **dict(zip("abc", states.T, strict=True))}
+    start = {name: Parameter(1.0, scale="log") for name in RATES}
+    start |= {"latency": Parameter(0.5, scale="log"), "immunity": Parameter(0.2, scale="log")}
+    found = bilevel(model, data, start, starts=12)
+    assert found.nonlinear == DELAYS
+    assert [found.estimate[name] for name in names] == pytest.approx(truth, rel=5e-3)
