@@ -69,7 +69,15 @@ def draw(figure: Figure, rows: Sequence[Row], path: Path) -> bool:
             x, y = zip(*points, strict=True) if points else ((), ())
             # the first one is what the others are compared with: seen where lines coincide
             emphasis = {"lw": 2.5, "zorder": 2.5} if k == 0 else {"lw": 1.5}
-            axis.loglog(x, y, f"{marker}-", color=f"C{k}" if k < 10 else "black", label=name, ms=4, **emphasis)
+            axis.loglog(
+                x,
+                y,
+                f"{marker}-",
+                color=f"C{k}" if k < 10 else "black",
+                label=name,
+                ms=4,
+                **emphasis,
+            )
         axis.set_xlabel(LABELS[figure.x])
         axis.grid(alpha=0.3)
         if figure.x != "error":
