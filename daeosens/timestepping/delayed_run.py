@@ -206,9 +206,13 @@ def _cuts(stepping: Stepping, tau: Array, pinned: Array, order: int) -> tuple[Ar
     """
     first, last = stepping.t_span
     rounding = span_rounding(stepping.t_span)
+    # Breaking points are at sums of delays: a kink at t0 comes back after each, one order
+    # smoother. Beyond the order of the method steps do not feel it.
     counts = np.array(list(_sums(len(tau), order, tau, last - first - rounding)), dtype=float)
     counts = counts.reshape(-1, len(tau))
     fixed = np.unique(np.concatenate([[first], pinned, [last]]))
+    # They move with the delays, d time / d tau_k being how often tau_k is in the sum; times of
+    # the user do not.
     times = np.concatenate([fixed, first + counts @ tau])
     slopes = np.concatenate([np.zeros((len(fixed), len(tau))), counts])
     order_of = np.argsort(times, kind="stable")
@@ -290,6 +294,7 @@ class _Steps:
             length, moves = cuts[k + 1] - cuts[k], slopes[k + 1] - slopes[k]
             self._last_rate = None
             self.shares.append([])
+            # a piece that begins where delays say has a moving start
             if slopes[k].any():
                 self.breaking.append(len(self.sizes))
             piece = (cuts[k], length, slopes[k], moves)
@@ -301,6 +306,8 @@ class _Steps:
                 size = self._adaptive(size, piece)
             else:
                 assert self._stepping.dt is not None
+                # no step is longer than the least delay, so that what a stage asks for is behind
+                # it
                 longest = min(self._stepping.dt, shortest)
                 parts = max(1, int(np.ceil(length / longest - EQUAL)))
                 for i in range(parts):
@@ -337,6 +344,7 @@ class _Steps:
             factor = SAFETY * error ** (-1.0 / self._order) if error > 0.0 else GROW
             if error > 1.0:
                 self.rejected += 1
+                # a rejected step never grows, and shrinks by ten at most
                 size = h * max(min(factor, 1.0), SHRINK)
                 continue
             # a step that was cut says little of how long the next one may be
@@ -388,6 +396,7 @@ class _Steps:
         self.times.append(float(end))
         self._ends[n + 1] = end
         self.sizes.append(h)
+        # ends of steps are shares of a piece whose both ends move with the delays
         self.time_slopes.append(slope + to * moves)
         self.size_slopes.append((to - part) * moves)
         return error
@@ -406,6 +415,7 @@ class _Steps:
         if inside.any():
             k = looked[inside]
             sizes = np.array(self.sizes)[k]
+            # dense output: u_k + h_k sum_j w_j(s) f_j, s the share of step k that has passed
             weights = sizes[:, None] * self.tableau.at((at[inside] - self._ends[k]) / sizes)
             z[inside] = self._u[k] + (weights[:, None, :] @ self.rates[k])[:, 0]
         for place in map(tuple, np.argwhere(~inside).tolist()):
