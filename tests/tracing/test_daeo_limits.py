@@ -199,3 +199,13 @@ def test_a_third_optimiser_that_is_lower_at_a_jump_is_an_error(monkeypatch):
     monkeypatch.setattr(tracker, "first_dip", lambda _functions, _piece, limit: limit)
     with pytest.raises(ds.SolveError, match=r"a third optimiser is lower .* t = 0\.5246"):
         run_of(forwards, three_wells, 1.0, (-5.0, 5.0), p=[0.52, 0.527], dt=0.1)
+
+
+def test_an_h_without_a_part_of_some_y_is_refused_before_a_search():
+    with pytest.raises(ds.InputError, match=r"h does not depend on y\[1\]: each value of it"):
+        ds.DAEO(
+            lambda t, x, y, p: [-y[0]],
+            lambda t, x, y, p: (y[0] - x[0]) ** 2,
+            size=(1, 2),
+            box=[(-1.0, 1.0)] * 2,
+        )

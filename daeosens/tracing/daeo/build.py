@@ -56,6 +56,8 @@ def build_daeo(
         )
     tracer = Tracer(n_x + n_y + 1, admit_shapes(parameters), comm)
     inner = graphs.make_inner(f, h, constraints, n_x, bounds, tracer)
+    if constraints is None:
+        _refuse_flat(inner, names[n_x:-1] or [f"y[{k}]" for k in range(n_y)])
     switching = [*graphs.jumps(inner), *graphs.changes(inner)]
     functions = [*graphs.equations(inner), *switching, graphs.followed(inner)]
     if running is not None:
@@ -112,6 +114,21 @@ def build_daeo(
         box=bounds,
         values=values,
     )
+
+
+def _refuse_flat(inner: graphs.Inner, names: Sequence[str]) -> None:
+    """Refuse an h that some y has no part in: none of their values is lower than others.
+
+    A search would look for it until its budget is used up.
+    """
+    columns: Any = inner.h.jac_sparsity(0, 1).get_triplet()[1]
+    for k, name in enumerate(names):
+        if inner.n_x + k not in columns:
+            raise InputError(
+                f"h does not depend on {name}: each value of it is as low as any other",
+                expected="an h that every y has a part in",
+                remedy="h with a term of it, or a smaller size",
+            )
 
 
 def _limit(constraints: Callable[..., Any], k: int) -> Callable[..., Any]:
