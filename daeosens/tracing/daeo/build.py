@@ -121,9 +121,9 @@ def _refuse_flat(inner: graphs.Inner, names: Sequence[str]) -> None:
 
     A search would look for it until its budget is used up.
     """
-    columns: Any = inner.h.jac_sparsity(0, 1).get_triplet()[1]
+    columns: Any = inner.h.jac_sparsity(0, 2).get_triplet()[1]  # in y
     for k, name in enumerate(names):
-        if inner.n_x + k not in columns:
+        if k not in columns:
             raise InputError(
                 f"h does not depend on {name}: each value of it is as low as any other",
                 expected="an h that every y has a part in",
