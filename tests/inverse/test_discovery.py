@@ -54,7 +54,7 @@ def test_lorenz_has_seven_terms(lorenz_states):
     assert "dropped" in found.table()
 
 
-def test_lorenz_with_noise_by_a_criterion_and_polished_by_a_fit(lorenz_states):
+def test_lorenz_with_noise_by_a_threshold_and_polished_by_a_fit(lorenz_states):
     noise = 0.01 * lorenz_states.std(axis=0)
     seen = lorenz_states + noise * np.random.default_rng(0).standard_normal(lorenz_states.shape)
     data = {"t": TIMES, **named(seen)}
@@ -69,6 +69,23 @@ def test_lorenz_with_noise_by_a_criterion_and_polished_by_a_fit(lorenz_states):
     for name, truth in LORENZ.items():
         error = fitted.covariance.error(name)
         assert abs(fitted.estimate[name] - truth) < 4.0 * error < 0.2 * abs(truth)
+
+
+@pytest.mark.parametrize("criterion", ["bic", "aic"])
+def test_the_weakest_term_leaves_until_a_criterion_rises(criterion):
+    """Of prey and hunters, 12 candidates; the four that are there stay."""
+    times = np.linspace(0.0, 10.0, 201)
+
+    def hunters(t, u):
+        return [0.6 * u[0] - 0.8 * u[0] * u[1], 0.5 * u[0] * u[1] - 0.7 * u[1]]
+
+    data = {"t": times, **named(solved(hunters, [1.0, 0.6], times), ["x", "y"])}
+    found = Discovery(polynomials(["x", "y"]), criterion=criterion).fit(data)
+    truth = {"x: x": 0.6, "x: x y": -0.8, "y: y": -0.7, "y: x y": 0.5}
+    assert found.estimate == pytest.approx(truth, rel=1e-6)
+    assert len(found.path) == 12  # one at a time, to none
+    values = [getattr(step, criterion) for step in found.path]
+    assert [len(step.terms) for step in found.path][int(np.argmin(values))] == 4
 
 
 def michaelis(t, u):
