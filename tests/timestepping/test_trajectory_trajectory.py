@@ -70,6 +70,15 @@ def test_destroy_frees_the_vectors(run):
             look()
 
 
+def test_states_that_were_not_looked_at_before_are_an_error_after_destroy():
+    model = trace(lambda t, u, p: -p[0] * u, 1, 1)
+    run = solve(model, [1.0], [0.5], Stepping((0.0, 1.0), "rk4", dt=0.1))
+    run.destroy()
+    for look in (lambda: run.states[3], lambda: run.stored[3], lambda: run.final):
+        with pytest.raises(InputError, match="the states of this run have been freed"):
+            look()
+
+
 def test_destroy_frees_stages_that_were_made_of_numbers():
     model = trace(lambda t, u, p: -p[0] * u, 1, 1)
     run = solve(model, [1.0], [0.5], Stepping((0.0, 1.0), "rk4", dt=0.1), checkpoint="stages")

@@ -53,6 +53,8 @@ class States(Sequence[PETSc.Vec]):
             return [self[k] for k in places]
         vec = self._made.get(places)
         if vec is None:
+            # PETSc does not look at what it duplicates: a freed vector ends the process.
+            refuse_freed(self._made[0])
             vec = self._made[places] = self._made[0].duplicate()
             write(vec, self.rows[places])
         return vec
