@@ -31,7 +31,7 @@ class ErrorEstimate:
     product : HessianProduct or None
         The error of the Hessian product, where a direction was given.
     relative : mapping of str to float
-        Norms of the errors over those of what was computed: "value", "u0", "p" and, where a
+        Norms of the errors over those of the better numbers: "value", "u0", "p" and, where a
         direction was given, "product".
 
     Examples
