@@ -209,3 +209,18 @@ def test_an_h_without_a_part_of_some_y_is_refused_before_a_search():
             size=(1, 2),
             box=[(-1.0, 1.0)] * 2,
         )
+
+
+@pytest.mark.parametrize(
+    "h",
+    [
+        lambda t, x, y, p: np.maximum(np.abs(y[0]) - 1.0, 0.0) ** 2,
+        lambda t, x, y, p: np.maximum(y[0], 0.0) ** 3,
+    ],
+)
+def test_an_h_that_is_flat_in_a_part_of_the_box_is_refused_before_a_search(h):
+    model = ds.DAEO(lambda t, x, y, p: [-y[0]], h, size=(1, 1), box=[(-3.0, 3.0)])
+    with pytest.raises(
+        ds.InputError, match=r"h is constant for y in \[-[0-9.]+, -[0-9.]+\] at t = 0"
+    ):
+        ds.solve(model, [1.0], None, ds.Stepping((0.0, 1.0), "rk4", dt=0.1))

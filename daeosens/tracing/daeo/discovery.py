@@ -10,6 +10,7 @@ from daeosens.tracing.daeo.active_set import number_of
 from daeosens.tracing.daeo.branches import Branches
 from daeosens.tracing.daeo.constrained_search import ConstrainedSearch
 from daeosens.tracing.daeo.effort import SearchEffort
+from daeosens.tracing.daeo.flat import refuse_flat
 from daeosens.tracing.daeo.followed import Follower, Optimisers, Path
 from daeosens.tracing.daeo.intervals import Along
 from daeosens.tracing.daeo.piece import Emerged, Piece
@@ -223,6 +224,8 @@ class Discovery:
     def _searched_for(self, t: float, x: Array, p: Array) -> Minimizers:
         search, budget = self._search, self._effort.boxes
         if not isinstance(search, ConstrainedSearch):
+            if not self._report.searches:
+                refuse_flat(search.functions, search.box, t, x, p)
             return search.find(t, x, p, "all", budget=budget)
         at = search.enclosures(t, x, p)
         if self._room is not None:
