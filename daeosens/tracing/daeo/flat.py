@@ -29,10 +29,10 @@ def refuse_flat(function: IntervalFunction, box: Array, t: float, x: Array, p: A
     if n_y > MOST or function.low is None:
         return
     each_way = int(CELLS ** (1.0 / n_y) + 1e-9)
-    ends = [np.linspace(low, high, each_way + 1) for low, high in box]
-    sides = [np.stack([edge[:-1], edge[1:]], axis=1) for edge in ends]
-    places = np.indices((each_way,) * n_y).reshape(n_y, -1)
-    cells = np.stack([side[place] for side, place in zip(sides, places, strict=True)], axis=1)
+    edges: Array = np.linspace(box[:, 0], box[:, 1], each_way + 1)
+    places = np.indices((each_way,) * n_y).reshape(n_y, -1).T
+    columns = np.arange(n_y)
+    cells = np.stack([edges[places, columns], edges[places + 1, columns]], axis=2)
     inputs = function.inputs(t, x, p)
     rows = np.empty((len(cells), *inputs.shape))
     rows[:] = inputs
