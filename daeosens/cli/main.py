@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from daeosens.cli import batch, doctor
-from daeosens.errors import InputError
+from daeosens.errors import InputError, nearest
 from daeosens.io.config.arguments import EXIT_CODES, split_petsc
 from daeosens.io.config.read import parse_toml
 from daeosens.io.files import read_text, require_file
@@ -191,12 +191,18 @@ def find_driver(config: Path) -> Path:
     Raises
     ------
     InputError
-        No such configuration, it names no driver, or no such driver (the nearest is named).
+        No such configuration, it names no driver (the key most like it is named), or no such driver
+        (the nearest is named).
     """
-    named = parse_toml(config, read_text(config, "configuration")).get("driver")
+    keys = parse_toml(config, read_text(config, "configuration"))
+    named = keys.get("driver")
     if not isinstance(named, str):
+        misspelt = nearest("driver", [key for key, value in keys.items() if isinstance(value, str)])
+        problem = f"names no driver{f', but has a key {misspelt}' if misspelt else ''}"
+        if "driver" in keys:
+            problem = f"driver = {named!r} is no name"
         raise InputError(
-            f"{config}: names no driver",
+            f"{config}: {problem}",
             expected='driver = "lynx_hare" (drivers/lynx_hare.py) before the first [section]',
             remedy=f"python DRIVER.py {config}",
         )

@@ -65,7 +65,8 @@ def test_driver_may_be_a_path(config, capfd):
     [
         ('driver = "ecko"', r"ecko\.py: no such file(.|\n)*\"echo.py\""),
         ('driver = "other/echo.py"', r"other/echo\.py: no such file(.|\n)*there is no folder"),
-        ("driver = 3", r"echo\.toml: names no driver"),
+        ("driver = 3", r"echo\.toml: driver = 3 is no name"),
+        ('drivr = "echo"', r"echo\.toml: names no driver, but has a key \"drivr\"\n"),
         ("", r"echo\.toml: names no driver"),
     ],
 )

@@ -65,7 +65,8 @@ def test_it_prints_what_matters(run):
 def test_destroy_frees_the_vectors(run):
     run.destroy()
     assert all(state.handle == 0 for state in run.stored)
-    for look in (lambda: run.states[1], lambda: run.final, lambda: run(0.123)):
+    looks = (lambda: run.states[1], lambda: run.final, lambda: run(0.123), lambda: run.u)
+    for look in looks:
         with pytest.raises(InputError, match="the states of this run have been freed"):
             look()
 

@@ -38,6 +38,7 @@ from petsc4py import PETSc
 
 from daeosens import (
     DAE,
+    DAEO,
     ODE,
     Event,
     InputError,
@@ -730,3 +731,51 @@ def test_adaptive_steps_after_an_event_are_not_called_wrong():
     assert orders.jumps
     assert not orders.passed
     assert "the gradient cannot be judged: adaptive steps through events" in str(orders)
+
+
+# ---- what Newton's iterations leave --------------------------------------------------------------
+
+
+def two_wells(t, x, y, p):
+    return (p.height - y[0] ** 2) ** 2 - (x[0] - p.middle) * np.sin(p.pitch * y[0])
+
+
+@dataclass
+class Scaled:
+    """A functional whose gradient is a factor times what it should be."""
+
+    functional: Reduced
+    factor: float
+
+    def __getattr__(self, name):
+        return getattr(self.functional, name)
+
+    def value_and_gradient(self, x):
+        value, gradient = self.functional.value_and_gradient(x)
+        return value, self.factor * gradient
+
+
+@pytest.fixture(scope="module")
+def tracked():
+    names = {"rate": 2.0, "height": 1.0, "middle": 0.5, "pitch": np.pi / 2}
+
+    def decay(t, x, y, p):
+        return -(p.rate + y) * x + 0.1 * np.sin(3.0 * t)
+
+    model = DAEO(decay, two_wells, size=(1, 1), parameters=list(names), box=[(-6.0, 6.0)])
+    control = Parameters({name: Parameter(value) for name, value in names.items()}, [1.0])
+    cost = LeastSquares([0.3, 0.77, 1.0], [[0.6], [0.4], [0.3]], observe=[0])
+    return Reduced(model, cost, Stepping((0.0, 1.0), "beuler", dt=0.07), control)
+
+
+def test_what_iterations_leave_is_not_called_wrong(tracked):
+    orders = taylor(tracked)
+    assert orders.passed
+    assert orders.order == pytest.approx(2.0, abs=0.01)
+    assert 1e-15 < orders.noise < 1e-10 * orders.value  # Newton's tolerance is 1e-11
+
+
+def test_a_gradient_that_is_a_little_wrong_is_wrong_all_the_same(tracked):
+    orders = taylor(Scaled(tracked, 1.0 + 1e-4))
+    assert orders.order == pytest.approx(1.0, abs=0.1)
+    assert "the gradient is WRONG" in str(orders)

@@ -30,6 +30,7 @@ from daeosens.timestepping.trajectory.states import (
     State,
     States,
     read_only,
+    refuse_freed,
     rows_of,
     view_of,
 )
@@ -221,6 +222,7 @@ class Trajectory:
 
         It can be read only: ``180 / np.pi * run.u`` is the caller's own, as is ``run.u.copy()``.
         """
+        refuse_freed(self.stored[0])
         return read_only(rows_of(self.stored))
 
     @cached_property
@@ -521,13 +523,15 @@ def steps_of(trajectory: Trajectory) -> StepMap:
 
 
 def check_trajectory(trajectory: object) -> None:
-    """Refuse what is no run: a problem, for instance.
+    """Refuse what is no run, a problem for instance, and a run of which the states are gone.
 
     Raises
     ------
     InputError
-        Names its type.
+        Names its type; it has been freed.
     """
     if not isinstance(trajectory, Trajectory):
         expected = "solve(problem, u0, p, stepping), which makes it"
         require(trajectory, Trajectory, "trajectory", expected)
+    else:
+        refuse_freed(trajectory.stored[0])
