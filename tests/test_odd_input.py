@@ -83,9 +83,9 @@ def test_counts_end_where_petsc_ends():
 
 def test_longdouble_is_taken_as_float():
     """Values, states, parameters and costs in extended precision give the numbers of floats."""
-    one = np.longdouble(1)
-    extended = ds.ODE(lambda t, u, p: -p[0] * one * u, size=1, parameters=["rate"])
-    cost = ds.Terminal(lambda t, u, p: one * u[0])
+    unit = np.longdouble(1)
+    extended = ds.ODE(lambda t, u, p: -p[0] * unit * u, size=1, parameters=["rate"])
+    cost = ds.Terminal(lambda t, u, p: unit * u[0])
     start = np.array([1.0], dtype=np.longdouble)
     for method in ("rk4", "cn"):
         steps = ds.Stepping((0.0, 1.0), method, dt=0.1)

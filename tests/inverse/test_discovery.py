@@ -42,16 +42,16 @@ def named(states, names="xyz"):
 
 
 def test_lorenz_has_seven_terms(lorenz_states):
-    found = Discovery(polynomials(["x", "y", "z"]), threshold=0.02).fit(
+    result = Discovery(polynomials(["x", "y", "z"]), threshold=0.02).fit(
         {"t": TIMES, **named(lorenz_states)}
     )
-    assert found.estimate == pytest.approx(LORENZ, rel=1e-3)
+    assert result.estimate == pytest.approx(LORENZ, rel=1e-3)
     rates = np.array([lorenz(0.0, u) for u in lorenz_states])
-    assert found.score(lorenz_states, rates) > 1.0 - 1e-6
-    assert [len(step.terms) for step in found.path][-1] == 7
-    assert found.path[0].smallest < 1e-3 < 0.02 < found.path[-1].smallest
-    assert repr(found).splitlines()[0] == "x' = -10 x + 10 y"
-    assert "dropped" in found.table()
+    assert result.score(lorenz_states, rates) > 1.0 - 1e-6
+    assert [len(step.terms) for step in result.path][-1] == 7
+    assert result.path[0].smallest < 1e-3 < 0.02 < result.path[-1].smallest
+    assert repr(result).splitlines()[0] == "x' = -10 x + 10 y"
+    assert "dropped" in result.table()
 
 
 def test_lorenz_with_noise_by_a_threshold_and_polished_by_a_fit(lorenz_states):
@@ -59,12 +59,12 @@ def test_lorenz_with_noise_by_a_threshold_and_polished_by_a_fit(lorenz_states):
     seen = lorenz_states + noise * np.random.default_rng(0).standard_normal(lorenz_states.shape)
     data = {"t": TIMES, **named(seen)}
     library = polynomials(["x", "y", "z"])
-    found = Discovery(library, threshold=0.05, interpolant="smooth", block=20).fit(data)
-    assert {*found.estimate} == {*LORENZ}
+    result = Discovery(library, threshold=0.05, interpolant="smooth", block=20).fit(data)
+    assert {*result.estimate} == {*LORENZ}
     short = {name: values[:51] for name, values in data.items()}
     stepping = ds.Stepping((0.0, 0.5), "rk5ts", rtol=1e-6)
-    parameters = found.parameters(lorenz_states[0])
-    fitted = ds.fit(found.model, short, parameters, stepping, noise=Normal(noise))
+    parameters = result.parameters(lorenz_states[0])
+    fitted = ds.fit(result.model, short, parameters, stepping, noise=Normal(noise))
     assert fitted.converged
     for name, truth in LORENZ.items():
         error = fitted.covariance.error(name)
@@ -80,12 +80,12 @@ def test_the_weakest_term_leaves_until_a_criterion_rises(criterion):
         return [0.6 * u[0] - 0.8 * u[0] * u[1], 0.5 * u[0] * u[1] - 0.7 * u[1]]
 
     data = {"t": times, **named(solved(hunters, [1.0, 0.6], times), ["x", "y"])}
-    found = Discovery(polynomials(["x", "y"]), criterion=criterion).fit(data)
+    result = Discovery(polynomials(["x", "y"]), criterion=criterion).fit(data)
     truth = {"x: x": 0.6, "x: x y": -0.8, "y: y": -0.7, "y: x y": 0.5}
-    assert found.estimate == pytest.approx(truth, rel=1e-6)
-    assert len(found.path) == 12  # one at a time, to none
-    values = [getattr(step, criterion) for step in found.path]
-    assert [len(step.terms) for step in found.path][int(np.argmin(values))] == 4
+    assert result.estimate == pytest.approx(truth, rel=1e-6)
+    assert len(result.path) == 12  # one at a time, to none
+    values = [getattr(step, criterion) for step in result.path]
+    assert [len(step.terms) for step in result.path][int(np.argmin(values))] == 4
 
 
 def michaelis(t, u):
@@ -110,28 +110,28 @@ STOICHIOMETRY = np.array([[-1, 0], [1, -1], [0, 1]])
 
 
 def test_michaelis_menten_chain_with_stoichiometry_and_a_parameter_inside_of_a_term():
-    found = Discovery(
+    result = Discovery(
         candidates(),
         stoichiometry=STOICHIOMETRY,
         parameters={"K": Parameter(1.0, scale="log")},
         threshold=0.03,
     ).fit(chain_data())
-    assert {*found.estimate} == {"r0: A / (K + A)", "r1: C", "K"}
-    assert found.estimate["K"] == pytest.approx(0.3, rel=1e-3)
-    assert found.estimate["r0: A / (K + A)"] == pytest.approx(1.4, rel=1e-3)
-    assert found.estimate["r1: C"] == pytest.approx(0.5, rel=1e-3)
+    assert {*result.estimate} == {"r0: A / (K + A)", "r1: C", "K"}
+    assert result.estimate["K"] == pytest.approx(0.3, rel=1e-3)
+    assert result.estimate["r0: A / (K + A)"] == pytest.approx(1.4, rel=1e-3)
+    assert result.estimate["r1: C"] == pytest.approx(0.5, rel=1e-3)
 
 
 def test_an_equality_couples_two_equations():
     times = np.linspace(0.0, 4.0, 81)
     decay = solved(lambda t, u: [-0.7 * u[0], 0.7 * u[0]], [1.0, 0.0], times)
-    found = Discovery(
+    result = Discovery(
         polynomials(["A", "B"], 1)[1:],
         equalities=[({"A: A": 1.0, "B: A": 1.0}, 0.0), ({"A: B": 1.0, "B: B": 1.0}, 0.0)],
         threshold=0.01,
     ).fit({"t": times, **named(decay, "AB")})
-    assert found.estimate == pytest.approx({"A: A": -0.7, "B: A": 0.7}, rel=1e-5)
-    assert found.estimate["A: A"] == -found.estimate["B: A"]
+    assert result.estimate == pytest.approx({"A: A": -0.7, "B: A": 0.7}, rel=1e-5)
+    assert result.estimate["A: A"] == -result.estimate["B: A"]
 
 
 def library_of(names, transform):

@@ -67,8 +67,8 @@ class Bilevel:
     >>> import daeosens as ds
     >>> model = ds.trace(lambda t, u, p: -p.rate * u, size=1, parameters=["rate"])
     >>> t = np.linspace(0.0, 2.0, 21)
-    >>> found = bilevel(model, {"t": t, "u": np.exp(-0.5 * t)}, {"rate": Parameter(1.0)})
-    >>> found.linear, round(found.estimate["rate"], 4)
+    >>> result = bilevel(model, {"t": t, "u": np.exp(-0.5 * t)}, {"rate": Parameter(1.0)})
+    >>> result.linear, round(result.estimate["rate"], 4)
     (('rate',), 0.5)
     """
 
@@ -193,8 +193,8 @@ def bilevel(
     >>> run = ds.solve(model, [2.0], [1.3, 0.7], ds.Stepping((0.0, 4.0), "rk4", dt=0.1), t_eval=t)
     >>> data = {"time": run.times[::2], "u": run.u[::2, 0]}
     >>> start = {"v": Parameter(1.0), "K": Parameter(10.0, scale="log")}
-    >>> found = bilevel(model, data, start)
-    >>> found.linear, round(found.estimate["v"], 3), round(found.estimate["K"], 3)
+    >>> result = bilevel(model, data, start)
+    >>> result.linear, round(result.estimate["v"], 3), round(result.estimate["K"], 3)
     (('v',), 1.3, 0.7)
     """
     if not isinstance(parameters, Parameters):
@@ -215,7 +215,7 @@ def bilevel(
             **_settings(functional, gradient_tolerance, max_iterations),
         )
         x = _best_determined(functional, attempts)
-    return _found(functional, x, parameters, unused, attempts)
+    return _result(functional, x, parameters, unused, attempts)
 
 
 def _settings(
@@ -272,7 +272,7 @@ def bilevel_functional(
         else _missing(names, part, whole)
         for part in parts
     ]
-    free = [name for name in names if any(name in each for each in free_here)]
+    free = [name for name in names if any(name in here for here in free_here)]
     if not free:
         raise InputError("no parameter is free", expected="at least one Parameter(free=True)")
     solved = rhs.linear(free, formulation.linear)
@@ -289,23 +289,23 @@ def bilevel_functional(
                 linear_entries[entry] = whole.entries[entry]
             else:
                 others[entry] = whole.entries[entry]
-    places = [{entry: k for k, entry in enumerate(each)} for each in (linear_entries, others)]
+    places = [{entry: k for k, entry in enumerate(entries)} for entries in (linear_entries, others)]
     sigma = formulation.sigma
     sigma = None if sigma is None else np.broadcast_to(np.asarray(sigma), (len(table.names),))
     rows: list[ExperimentRows] = []
-    for k, (part, here, each, one) in enumerate(
+    for k, (part, here, measurements, experiment) in enumerate(
         zip(parts, free_here, measured, experiments, strict=True)
     ):
-        label = f"experiments[{k}]{f' ({one.name})' if one.name else ''}: "
+        label = f"experiments[{k}]{f' ({experiment.name})' if experiment.name else ''}: "
         samples = samples_of(
-            each,
-            paired_unknowns(model, observe, each.names),
+            measurements,
+            paired_unknowns(model, observe, measurements.names),
             size,
             formulation.interpolant,
             formulation.nodes,
             sigma,
             formulation.block,
-            None if one.stepping is None else one.stepping.t_span[0],
+            None if experiment.stepping is None else experiment.stepping.t_span[0],
             label if len(parts) > 1 else "",
         )
         of_linear = [i for i, name in enumerate(names) if name in here and name in solved]
@@ -328,8 +328,8 @@ def bilevel_functional(
                 model.delays,
             )
         )
-    states = sum(each.samples.constants.shape[1] for each in rows)
-    count = sum(each.samples.target.size for each in rows) - states
+    states = sum(experiment.samples.constants.shape[1] for experiment in rows)
+    count = sum(experiment.samples.target.size for experiment in rows) - states
     unknown = len(linear_entries) + len(others)
     needed = unknown - len(formulation.equalities)
     if count < needed:
@@ -346,7 +346,7 @@ def bilevel_functional(
     constraints = linear_constraints(
         list(linear_entries),
         lower,
-        [each.upper for each in linear_entries.values()],
+        [entry.upper for entry in linear_entries.values()],
         formulation.equalities,
         formulation.inequalities,
     )
@@ -368,9 +368,9 @@ def _told_by(rows: Sequence[ExperimentRows], delay: Parameter) -> Parameter:
     One that is as long as the run sees nothing but history; one that is a small part of the time
     between measurements sees the present.  Minima out there are at infinity.
     """
-    samples = [each.samples for each in rows]
-    longest = max(float(each.breaks[-1]) - each.first for each in samples)
-    shortest = min(float(np.median(np.diff(each.breaks))) for each in samples)
+    samples = [experiment.samples for experiment in rows]
+    longest = max(float(series.breaks[-1]) - series.first for series in samples)
+    shortest = min(float(np.median(np.diff(series.breaks))) for series in samples)
     lower = delay.lower if delay.lower > 0.0 else 0.1 * shortest
     upper = delay.upper if np.isfinite(delay.upper) else longest
     if not lower <= delay.value <= upper:
@@ -379,20 +379,20 @@ def _told_by(rows: Sequence[ExperimentRows], delay: Parameter) -> Parameter:
 
 
 def _listed(data: Any, times: str | npt.ArrayLike | None) -> list[Experiment]:
-    given: list[Any] = [*data] if isinstance(data, (list, tuple)) else [data]
-    if any(isinstance(each, Experiment) for each in given):
-        for k, each in enumerate(given):
-            if not isinstance(each, Experiment):
+    entries: list[Any] = [*data] if isinstance(data, (list, tuple)) else [data]
+    if any(isinstance(experiment, Experiment) for experiment in entries):
+        for k, experiment in enumerate(entries):
+            if not isinstance(experiment, Experiment):
                 raise InputError(
-                    f"experiments[{k}] is {type(each).__name__}", expected="an Experiment"
+                    f"experiments[{k}] is {type(experiment).__name__}", expected="an Experiment"
                 )
-            if each.doses is not None:
+            if experiment.doses is not None:
                 raise UnsupportedError(
                     f"experiments[{k}] has doses",
                     expected="states that are smooth between measurements",
                     remedy="the data between two doses as an experiment of their own",
                 )
-        return given
+        return entries
     return [Experiment(data, times=times)]
 
 
@@ -414,7 +414,7 @@ def _best_determined(functional: BilevelFunctional, attempts: Multistart) -> Arr
     return attempts.best.x
 
 
-def _found(
+def _result(
     functional: BilevelFunctional,
     x: Array,
     parameters: Parameters,

@@ -145,24 +145,31 @@ class BilevelFunctional:
 
     @cached_property
     def _logs(self) -> npt.NDArray[np.bool_]:
-        return np.array([each.scale == "log" for each in self.others.values()], dtype=bool)
+        return np.array(
+            [parameter.scale == "log" for parameter in self.others.values()], dtype=bool
+        )
 
     def start(self) -> PETSc.Vec:
         """Return the starting values of the nonlinear parameters, scaled [k]."""
-        return self.vector([each.scaled(each.value) for each in self.others.values()])
+        return self.vector(
+            [parameter.scaled(parameter.value) for parameter in self.others.values()]
+        )
 
     def bounds(self) -> tuple[PETSc.Vec, PETSc.Vec] | None:
         """Return their bounds, scaled, or None."""
-        lower = [each.scaled(each.lower) for each in self.others.values()]
-        upper = [each.scaled(each.upper) for each in self.others.values()]
+        lower = [parameter.scaled(parameter.lower) for parameter in self.others.values()]
+        upper = [parameter.scaled(parameter.upper) for parameter in self.others.values()]
         if not np.isfinite([lower, upper]).any():
             return None
         return self.vector(lower), self.vector(upper)
 
     def typical(self) -> tuple[PETSc.Vec, float]:
         """Return sizes of x below which nothing matters, and that of J without a model."""
-        sizes = [1.0 if each.scale == "log" else abs(each.value) for each in self.others.values()]
-        rows = sum(len(each.target) for each in self.experiments)
+        sizes = [
+            1.0 if parameter.scale == "log" else abs(parameter.value)
+            for parameter in self.others.values()
+        ]
+        rows = sum(len(experiment.target) for experiment in self.experiments)
         return self.vector(sizes), 0.5 * rows  # rows are of the size of one: in units of the spread
 
     def unscaled(self, x: PETSc.Vec | npt.ArrayLike) -> Array:
@@ -194,30 +201,30 @@ class BilevelFunctional:
         matrices: list[Array] = []
         rests: list[Array] = []
         parts: list[tuple[Array, Any]] = []
-        for each in self.experiments:
-            p = each.p.copy()
-            p[list(each.values.linear)] = 0.0
-            p[list(each.values.others)] = phi[each.others]
-            points = each.points(p)
-            value, entries = each.values.theta(points, p)
-            pattern, samples = each.values.pattern_linear, each.samples
-            rows = samples.matrix_of(entries, pattern, each.linear, m)
-            whole = each.projected(np.column_stack([rows, samples.rows_of(value)]))
+        for experiment in self.experiments:
+            p = experiment.p.copy()
+            p[list(experiment.values.linear)] = 0.0
+            p[list(experiment.values.others)] = phi[experiment.others]
+            points = experiment.points(p)
+            value, entries = experiment.values.theta(points, p)
+            pattern, samples = experiment.values.pattern_linear, experiment.samples
+            rows = samples.matrix_of(entries, pattern, experiment.linear, m)
+            whole = experiment.projected(np.column_stack([rows, samples.rows_of(value)]))
             matrices.append(whole[:, :m])
-            rests.append(each.target - whole[:, m])
+            rests.append(experiment.target - whole[:, m])
             parts.append((p, points))
         matrix, rest = np.concatenate(matrices), np.concatenate(rests)
         inner = solve_inner(matrix, rest, self.constraints, self.ridge)
         by_others = np.zeros((len(rest), len(phi)))
         row = 0
-        for each, (p, points) in zip(self.experiments, parts, strict=True):
-            p[list(each.values.linear)] = inner.p[each.linear]
-            count = len(each.target)
+        for experiment, (p, points) in zip(self.experiments, parts, strict=True):
+            p[list(experiment.values.linear)] = inner.p[experiment.linear]
+            count = len(experiment.target)
             if len(phi):
-                entries = each.values.by_others(points, p)[1]
-                pattern, samples = each.values.pattern_others, each.samples
-                rows = samples.matrix_of(entries, pattern, each.others, len(phi))
-                by_others[row : row + count] = each.projected(rows) * slopes
+                entries = experiment.values.by_others(points, p)[1]
+                pattern, samples = experiment.values.pattern_others, experiment.samples
+                rows = samples.matrix_of(entries, pattern, experiment.others, len(phi))
+                by_others[row : row + count] = experiment.projected(rows) * slopes
             row += count
         if not np.isfinite(by_others).all():
             raise SolveError("the derivative of the right-hand side is not finite at the data")
@@ -276,14 +283,14 @@ class BilevelFunctional:
         m, k = len(self.linear), len(phi)
         by_both, by_others = np.zeros((m, k)), np.zeros((k, k))
         row = 0
-        for each, (p, points) in zip(self.experiments, at.parts, strict=True):
-            count = len(each.target)
+        for experiment, (p, points) in zip(self.experiments, at.parts, strict=True):
+            count = len(experiment.target)
             # the residual is projected already
-            weights = each.samples.node_weights_of(at.residual[row : row + count])
-            block = each.values.second(points, p, weights)
-            n_linear = len(each.linear)
-            np.add.at(by_both, np.ix_(each.linear, each.others), block[:n_linear])
-            np.add.at(by_others, np.ix_(each.others, each.others), block[n_linear:])
+            weights = experiment.samples.node_weights_of(at.residual[row : row + count])
+            block = experiment.values.second(points, p, weights)
+            n_linear = len(experiment.linear)
+            np.add.at(by_both, np.ix_(experiment.linear, experiment.others), block[:n_linear])
+            np.add.at(by_others, np.ix_(experiment.others, experiment.others), block[n_linear:])
             row += count
         by_others = slopes[:, None] * by_others * slopes
         slope = at.by_others.T @ at.residual
@@ -322,8 +329,8 @@ def spread_starts(functional: BilevelFunctional, count: int, decades: float, see
     upper = np.full(len(start), np.inf) if bounds is None else gather(bounds[1])
     width = np.array(
         [
-            decades * np.log(10.0) if each.scale == "log" else max(abs(each.value), 1.0)
-            for each in functional.others.values()
+            decades * np.log(10.0) if parameter.scale == "log" else max(abs(parameter.value), 1.0)
+            for parameter in functional.others.values()
         ]
     )
     low = np.where(np.isfinite(upper - lower), lower, np.maximum(start - width, lower))

@@ -242,8 +242,8 @@ def samples_of(
         size = np.array([np.abs(values[seen[:, i], i]).max() for i in range(n)])
         levels = np.where(spread > 1e-12 * size, spread, np.where(size > 0.0, size, 1.0))
     else:
-        given: Any = np.asarray(sigma, dtype=float)
-        levels = np.broadcast_to(given, (n,))[column]
+        column_levels: Any = np.asarray(sigma, dtype=float)
+        levels = np.broadcast_to(column_levels, (n,))[column]
     points, weights = np.polynomial.legendre.leggauss(nodes)
     lengths = np.diff(breaks)
     at = breaks[:-1, None] + 0.5 * lengths[:, None] * (points + 1.0)

@@ -229,10 +229,10 @@ def _minimized(
         trial = np.clip(x + dx, lower, upper)
         moved: list[Array] = []
         start = k
-        for shot, one in zip(shots, states, strict=True):
-            part = step[start : start + one.size].reshape(one.shape)
-            moved.append(one + part * shot.scale)
-            start += one.size
+        for shot, starts in zip(shots, states, strict=True):
+            part = step[start : start + starts.size].reshape(starts.shape)
+            moved.append(starts + part * shot.scale)
+            start += starts.size
         try:
             after = _rows(shots, edges, trial, moved)
             lowered = 0.5 * float(after.residual @ after.residual)
@@ -249,12 +249,12 @@ def _minimized(
             damping *= 10.0
             if damping > 1e8:
                 break
-    return Stage(samples, sum(len(each) - 1 for each in edges), x, states, value, iteration)
+    return Stage(samples, sum(len(times) - 1 for times in edges), x, states, value, iteration)
 
 
 def _rows(shots: Sequence[Shot], edges: Sequence[Array], x: Array, states: Sequence[Array]) -> Rows:
     """Return all residuals and their derivatives; columns are x, then the starts of windows."""
-    total = len(x) + sum(one.size for one in states)
+    total = len(x) + sum(starts.size for starts in states)
     residuals: list[Array] = []
     blocks: list[tuple[Array, list[int]]] = []
     column = len(x)
@@ -322,14 +322,14 @@ def _shoot(
             residuals.append(np.sqrt(weight) * scalar.residual(point))
             changes = [
                 scalar.residual_tangent(
-                    point, (each.states[number], gather(each.parameters[number]))
+                    point, (tangent.states[number], gather(tangent.parameters[number]))
                 )
-                for each in along
+                for tangent in along
             ]
             blocks.append((np.sqrt(weight) * np.array(changes).T, places))
         if not final:
             end = gather(trajectory.stored[-1])
-            change = np.array([gather(each.final) for each in along]).T
+            change = np.array([gather(tangent.final) for tangent in along]).T
             residuals.append((end - states[w]) / shot.level)
             jump = np.hstack([change, -np.diag(shot.scale)]) / shot.level[:, None]
             blocks.append((jump, [*places, *range(column + n * w, column + n * (w + 1))]))

@@ -20,10 +20,10 @@ def model():
 
 
 def test_what_is_linear_is_read_off_the_equations_and_truth_is_found(model):
-    found = bilevel(model, measured(model, TIMES), unknowns())
-    assert found.linear == ("grow", "eat", "die", "feed")
-    assert found.nonlinear == ("half",)
-    assert [found.estimate[name] for name in NAMES] == pytest.approx(TRUTH, rel=2e-4)
+    result = bilevel(model, measured(model, TIMES), unknowns())
+    assert result.linear == ("grow", "eat", "die", "feed")
+    assert result.nonlinear == ("half",)
+    assert [result.estimate[name] for name in NAMES] == pytest.approx(TRUTH, rel=2e-4)
 
 
 @pytest.mark.parametrize("kind", ["hermite", "pchip", "akima"])
@@ -31,8 +31,8 @@ def test_every_interpolant_converges_with_its_order(model, kind):
     errors = []
     for count in (151, 301):
         data = measured(model, np.linspace(0.0, 15.0, count))
-        found = bilevel(model, data, unknowns(), interpolant=kind)
-        errors.append(np.abs(np.array([found.estimate[n] for n in NAMES]) - TRUTH).max())
+        result = bilevel(model, data, unknowns(), interpolant=kind)
+        errors.append(np.abs(np.array([result.estimate[n] for n in NAMES]) - TRUTH).max())
     assert errors[1] < errors[0] / 3.5 < 0.01
 
 
@@ -49,11 +49,11 @@ def test_missing_replicated_and_unequal_samples_of_several_experiments(model):
         Experiment(doubled, parameters={"feed": 0.05}),
         Experiment(third, parameters={"feed": Parameter(1.0)}, name="fed"),
     ]
-    found = bilevel(model, experiments, unknowns())
-    assert found.linear == ("grow", "eat", "die", "feed (fed)")
+    result = bilevel(model, experiments, unknowns())
+    assert result.linear == ("grow", "eat", "die", "feed (fed)")
     truth = [*TRUTH[:2], TRUTH[3], 0.15]
-    assert [found.estimate[name] for name in found.linear] == pytest.approx(truth, rel=5e-3)
-    assert found.estimate["half"] == pytest.approx(0.6, rel=5e-3)
+    assert [result.estimate[name] for name in result.linear] == pytest.approx(truth, rel=5e-3)
+    assert result.estimate["half"] == pytest.approx(0.6, rel=5e-3)
 
 
 # ---- derivatives ---------------------------------------------------------------------------------
@@ -175,9 +175,9 @@ def test_delays_are_found_from_far_away():
         "b": Parameter(1.0),
         "tau": Parameter(0.4, lower=0.1, upper=5.0, scale="log"),
     }
-    found = bilevel(rhs, {"t": times, "u": values}, start, starts=4)
+    result = bilevel(rhs, {"t": times, "u": values}, start, starts=4)
     for name, value in truth.items():
-        assert found.estimate[name] == pytest.approx(value, rel=5e-3)
+        assert result.estimate[name] == pytest.approx(value, rel=5e-3)
 
 
 def test_interpolants_give_derivatives_and_average_replicates():
@@ -203,8 +203,8 @@ def test_integrals_that_begin_anew_have_a_state_in_each_block(model):
         np.concatenate([np.arange(151) >= 75, np.zeros(151)]).astype(float)
     )
     assert np.abs(unit).max() < 1e-14
-    found = bilevel(model, data, unknowns(), block=15)
-    assert [found.estimate[name] for name in NAMES] == pytest.approx(TRUTH, rel=5e-4)
+    result = bilevel(model, data, unknowns(), block=15)
+    assert [result.estimate[name] for name in NAMES] == pytest.approx(TRUTH, rel=5e-4)
 
 
 def test_curves_of_what_is_not_negative_are_not_negative_either():
@@ -323,8 +323,8 @@ def test_history_holds_until_the_run_begins():
     t = np.linspace(0.5, 4.0, 71)
     data = {"t": t, "u": ds.solve(model, [1.0], [1.0, 1.0], stepping, t).at(t)[:, 0]}
     start = {"a": Parameter(3.0), "tau": Parameter(0.6, scale="log")}
-    found = bilevel(model, [Experiment(data, stepping)], start, interpolant="akima")
-    assert [*found.estimate.values()] == pytest.approx([1.0, 1.0], rel=1e-5)
+    result = bilevel(model, [Experiment(data, stepping)], start, interpolant="akima")
+    assert [*result.estimate.values()] == pytest.approx([1.0, 1.0], rel=1e-5)
     fitted = ds.fit(
         model, data, Parameters(start, [1.0]), stepping, noise=Normal(1e-3), start="bilevel"
     )
@@ -358,6 +358,6 @@ def test_both_delays_of_an_epidemic_are_found_from_starts_anywhere():
     data = {"t": np.concatenate([[0.0], t]), **dict(zip("abc", states.T, strict=True))}
     start = {name: Parameter(1.0, scale="log") for name in RATES}
     start |= {"latency": Parameter(0.5, scale="log"), "immunity": Parameter(0.2, scale="log")}
-    found = bilevel(model, data, start, starts=12)
-    assert found.nonlinear == DELAYS
-    assert [found.estimate[name] for name in names] == pytest.approx(truth, rel=5e-3)
+    result = bilevel(model, data, start, starts=12)
+    assert result.nonlinear == DELAYS
+    assert [result.estimate[name] for name in names] == pytest.approx(truth, rel=5e-3)
