@@ -178,6 +178,7 @@ def adjoint(
     check_trajectory(trajectory)
     several = isinstance(objective, Iterable)
     objectives = tuple(objective) if several else (objective,)
+    # the sweep is collective: a rank that was asked for something else would wait for ever
     agree(trajectory.problem.comm, "adjoint", objective=objectives, engine=engine)
     check_engine(engine)
     if not objectives:
@@ -185,7 +186,10 @@ def adjoint(
     for cost in objectives:
         require_objective(cost)
     problem = trajectory.problem
+    # one row lam [n], mu [m] for each cost; all of them go back over the same linearised steps
     costs = [lowered_on(trajectory, objective) for objective in objectives]
+    # linear solvers leave a remainder in each transposed solve: added up over the sweep, these
+    # estimate the relative error of the derivatives
     with remainders() as left:
         sweep = sweep_back(trajectory, of_costs(trajectory, costs), engine)
         values = sweep.values()
@@ -193,8 +197,10 @@ def adjoint(
             # only sweeps in C come by the values on their way back
             values = [evaluate_cost(trajectory, cost) for cost in costs]
     error = solver_error(trajectory, left.total)
+    # what no sweep sees: kinks between two states, steps that are too long for derivatives
     look(trajectory, costs)
     lam, mu = sweep.rows()
+    # at the start lam is dJ/du0 and mu is dJ/dp (docs/mathematics.md, section 1)
     gradients = [
         Gradient(value, by_u0, by_p, sweep.name, shared(problem, by_p), error, problem.differences)
         for value, by_u0, by_p in zip(values, lam, mu, strict=True)
@@ -223,6 +229,7 @@ def evaluate(trajectory: Trajectory, objective: Objective) -> float:
     check_trajectory(trajectory)
     require_objective(objective)
     cost = lowered_on(trajectory, objective)
+    # terms at single states need no steps
     if not cost.densities:
         return value_at_points(cost, trajectory.point)
     if wants_compiled(trajectory, "auto", 1):
@@ -239,5 +246,7 @@ def evaluate_cost(trajectory: Trajectory, cost: Cost) -> float:
     if cost.densities:
         steps = steps_of(trajectory)
         for n in range(trajectory.n_steps):
+            # the method's own quadrature of each step: the adjoint is the derivative of this very
+            # sum
             value += steps.quadrature(trajectory.step(n), cost.densities)
     return float(value)

@@ -39,6 +39,7 @@ def pairs_of(du0: Any, dp: Any) -> tuple[list[Direction], bool]:
         raise InputError(
             f"du0 has {len(by_u)} rows, dp has {len(by_p)}", expected="as many of each"
         )
+    # one row in brackets is a list of one: then a list is returned
     several = _has_rows(du0, "du0") or _has_rows(dp, "dp")
     count = len(by_u or by_p) if several else 1
     return list(zip(by_u or [None] * count, by_p or [None] * count, strict=True)), several

@@ -42,6 +42,7 @@ def _first_fault(trajectory: Trajectory, *, back: bool) -> str:
     """Return the first product with ones of f_u and f_p that is not finite at a state, or ""."""
     problem, states = trajectory.problem, trajectory.stored
     point = (0.0, states[0], trajectory.p)
+    # a product with ones has something of every entry: one that is not finite shows in it
     products = [("jacobian", problem.rhs_u, problem.create_state())]
     if problem.n_parameters:
         products.append(("jacobian_p", problem.rhs_p, problem.create_parameters()))
@@ -57,6 +58,7 @@ def _first_fault(trajectory: Trajectory, *, back: bool) -> str:
             derivative.fill(t, states[n], trajectory.parameters(n), matrix)
             matrix.mult(ones, out)
             note_fault(faults, name, t, out, problem.dm)
+        # every rank has its own points: all hear of the first fault, and raise the same error
         messages = [
             text
             for rank_faults in problem.comm.tompi4py().allgather(faults)

@@ -29,6 +29,7 @@ def halved(trajectory: Trajectory) -> Stepping:
     if trajectory.problem.delays is not None:
         return trajectory.stepping.of_shares([_halves(s) for s in trajectory.report.shares])
     times, sizes = trajectory.times, trajectory.step_sizes
+    # steps of size 0 are events, which have no middle
     return _fixed_steps(trajectory, (times[:-1] + 0.5 * sizes)[sizes > 0.0])
 
 
@@ -66,12 +67,14 @@ def repeated(trajectory: Trajectory) -> Stepping:
 def _fixed_steps(trajectory: Trajectory, further: npt.ArrayLike) -> Stepping:
     """Return fixed steps that end where those of a run do, and at further times."""
     stepping, times = trajectory.stepping, trajectory.times
+    # events are located anew, so that no step is made to end where one was
     at_events = [n for crossing in trajectory.crossings for n in (crossing.step, crossing.step + 1)]
     kept = np.ones(len(times), dtype=bool)
     kept[[0, *at_events]] = False
     first, last = stepping.t_span[0], min(stepping.t_span[1], float(times[-1]))
     ends = np.unique([*times[kept], *np.asarray(further, dtype=float)])
     inside = ends[(first < ends) & (ends < last)]
+    # dt is as long as the longest gap: every step ends at the next listed time
     longest = float(np.diff([first, *inside, last]).max())
     return replace(
         stepping,

@@ -203,22 +203,30 @@ def hessian_sweep(
     memory = Memory() if memory is None else memory
     first = memory.value is None  # product with this Hessian
     if memory.value is None:
+        # kinks of derivatives spoil products too; the value is the same for all directions
         look(trajectory, [cost], second=True)
         memory.value = evaluate_cost(trajectory, cost)
     problem = trajectory.problem
     chosen = choose_sweep(trajectory, engine, len(directions), running=bool(cost.densities))
     admitted = [admit_direction(problem, *direction) for direction in directions]
+    # p stands in every step's second derivatives: no direction in it is a direction of zeros
     complete = [(du, problem.create_parameters() if dp is None else dp) for du, dp in admitted]
     with remainders() as left:
+        # forward over reverse: tangents du_n of all states first, then one sweep back that carries
+        # lam, mu and their derivatives lam_dot, mu_dot along each direction; at the start these are
+        # H (du0, dp)
         sweep = SecondOrderSweep(trajectory, cost, complete, chosen, memory.first)
         (lam, mu), *dots = sweep.vectors()
     error = solver_error(trajectory, left.total)
     told = problem.differences
+    # lam and mu are the gradient, which comes for nothing
     gradient = Gradient(memory.value, lam, mu, chosen, shared(problem, mu), error, told)
     products = [
         HessianProduct(gradient, *dot, chosen, error, shared(problem, dot[1]), told) for dot in dots
     ]
     if first:
+        # compares these products with those along a run of other steps: second derivatives may need
+        # shorter ones than states do
         look_at_products(
             trajectory,
             objective,

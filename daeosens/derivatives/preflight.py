@@ -50,6 +50,8 @@ def evaluate_second_derivatives(
     """
     first, last = stepping.t_span
     start = _Probe(problem, first, u, p)
+    # the time of an implicit event depends on u0 and p, so that t is an unknown of the steps after
+    # it: second derivatives in t are asked for
     moving = [event for event in problem.events if not event.explicit]
     # a monitor completes the state when the run begins: before that there may be no values
     incomplete = problem.monitor is not None
@@ -60,8 +62,10 @@ def evaluate_second_derivatives(
     for _, density in cost.densities:
         with suppress(SolveError) if incomplete else nullcontext():
             start.scalar(density, in_time=bool(moving))
+    # where events will happen is not known yet: the middle of the span stands for it
     inside = _Probe(problem, 0.5 * (first + last), u, p)
     names = {event.name for event in moving}
+    # a run that an event ends has a final time that moves, and with it its terminal costs
     cut = any(event.terminal for event in moving)
     for time, _, scalar in cost.points:
         if isinstance(time, At):
@@ -114,6 +118,7 @@ def evaluate_at_events(
     zero, nothing = problem.create_state(), problem.create_parameters()
     dp = nothing if problem.field_parameter else gather(nothing)
     out = (problem.create_state(), problem.create_parameters())
+    # reversed, so that of each name the earliest is left
     first = {crossing.name: crossing.step for crossing in reversed(trajectory.crossings)}
     for n in first.values():
         step, record = trajectory.step(n), trajectory.records[n]
@@ -129,6 +134,7 @@ def evaluate_at_events(
             direction = SecondOrder(zero, zero, dp, nothing, *out)
             record.jump.second_order(step._replace(p=record.p), Adjoint(zero, nothing), [direction])
     seen: set[int] = set()
+    # costs at states whose times move are differentiated in time, each function once
     for n in sorted(trajectory.moving.intersection(costs)):
         probe = _Probe(problem, float(trajectory.times[n]), states[n], trajectory.parameters(n))
         for observation in costs[n]:
@@ -151,6 +157,8 @@ def _is_algebraic(mode: Problem, start: _Probe, stepping: Stepping) -> bool:
     """Whether events solve for algebraic variables; what cannot be is for the run to say."""
     try:
         point = (start.t, start.u, start.p)
+        # an event keeps the differential unknowns and solves for the others (index 1): where there
+        # are such, there is a map
         return consistent_map(mode, *point, stepping.options) is not None
     except DaeosensError:
         return False

@@ -103,13 +103,18 @@ class Tangent:
         problem = trajectory.problem
         cost = lowered_on(trajectory, objective)
         result = 0.0
+        # dJ = g_u du + g_p dp + g_t dt, the last one where a state's time is that of an implicit
+        # event
         for time, weight, scalar in cost.points:
             n = trajectory.index(time)
             point = (float(trajectory.times[n]), trajectory.stored[n], trajectory.parameters(n))
+            # events may have changed the parameters: dp at this state, not the one at the start
             along = (self.states[n], self.parameters[n], self.moved(n))
             result += weight * change(scalar, problem, point, *along)
         if cost.densities:
             steps = steps_of(trajectory)
+            # a running cost is a sum over stages, whose tangents no one has kept: the steps are
+            # taken again
             du = self.states[0].copy()
             for _, running in march(trajectory, steps, du, self.dp, cost.densities):
                 result += running
@@ -200,6 +205,7 @@ def tangent_sweep(
     Collective.  Result and errors as for ``tangent``.
     """
     check_trajectory(trajectory)
+    # no cost is known yet, so only the equations are looked at
     look(trajectory)
     agree(trajectory.problem.comm, "tangent", directions=directions, engine=engine)
     check_directions(directions)

@@ -106,7 +106,9 @@ def feature_library(
     names = [str(name) for name in library.get_feature_names(list(unknowns))]
     terms: list[Term] = []
     for k, (name, formula) in enumerate(zip(names, formulas, strict=True)):
+        # "x0^2 x1" is Python once blanks between factors are products
         text = re.sub(r"(?<=[\w)])\s+(?=[\w(])", " * ", formula).replace("^", "**")
+        # nothing is evaluated but unknowns, numbers and known functions
         words = set(re.findall(r"[A-Za-z_]\w*", text)) - {*symbols, *_FUNCTIONS}
         if words or not re.fullmatch(r"[\w\s.+\-*/()]*", text):
             raise InputError(
@@ -115,6 +117,7 @@ def feature_library(
                 remedy="Term(name, lambda t, u, p: ...)",
             )
         value = _formula(compile(text, f"<feature {name}>", "eval"), symbols)
+        # the name is trusted only where it gives the same numbers as the library
         mine = np.broadcast_to(value(0.0, points.T, None), len(points))
         if not np.allclose(mine, values[:, k], rtol=1e-10, atol=1e-12):
             raise InputError(
@@ -310,6 +313,7 @@ class Discovery:
         experiments: list[Experiment] = list(data) if listed else [Experiment(data)]
         unknowns = list(tables(experiments, columns)[1].names)
         n = len(unknowns)
+        # u' = S r: rates r of reactions are sums of terms, each unknown is a sum of rates
         matrix: Any = np.eye(n) if self.stoichiometry is None else np.array(self.stoichiometry)
         if matrix.ndim != 2 or len(matrix) != n:
             raise InputError(
@@ -318,6 +322,7 @@ class Discovery:
             )
         own = self.stoichiometry is None
         rates = unknowns if own else [f"r{k}" for k in range(matrix.shape[1])]
+        # one coefficient for each rate and each term
         pairs = [(r, term) for r in range(len(rates)) for term in self.library]
         names = [f"{rates[r]}: {term.name}" for r, term in pairs]
         more = [*self.parameters]
@@ -329,6 +334,8 @@ class Discovery:
         active = list(names)
         path: list[Step] = []
         solutions: list[Bilevel] = []
+        # sequential thresholding (Brunton, Proctor, Kutz): solve, drop what is small, solve again;
+        # without a threshold backward elimination, one term at a time
         while active:
             solution = self._solved(whole, experiments, columns, names, active)
             shares, strengths = _shares(solution, active)
@@ -341,6 +348,7 @@ class Discovery:
                 break
             active = [name for name in active if name not in small]
         if self.threshold is None:
+            # the path goes from all terms to none: the criterion says where to stop
             best = min(range(len(path)), key=lambda k: getattr(path[k], self.criterion))
         else:
             best = len(path) - 1
@@ -416,6 +424,7 @@ def _model(
 
     def rhs(t: Any, u: Any, p: Any) -> Any:
         sums: list[Any] = [0.0 * u[0]] * size
+        # a term in several rates is traced once
         known = {id(term): term.value(t, u, p) for _, term in pairs}
         for k, (r, term) in enumerate(pairs):
             sums[r] = sums[r] + p[k] * known[id(term)]
@@ -428,10 +437,13 @@ def _shares(solution: Bilevel, active: Sequence[str]) -> tuple[Array, Array]:
     """Return each coefficient's share, and the square of its ratio to its standard error."""
     at = solution.functional.at(solution.x)
     order = [solution.linear.index(name) for name in active]
+    # how much a term moves its equations over all data, beside how much all terms together do: a
+    # share that does not depend on units
     sizes = np.abs(at.inner.p) * np.linalg.norm(at.matrix, axis=0)
     whole = np.abs(at.matrix @ at.inner.p)
     touched = (at.matrix != 0.0).T.astype(float)  # rows of those equations that a term is in
     courses = np.sqrt(touched @ whole**2)
+    # the diagonal of (A^T A)^-1, variances of coefficients but for the noise
     inverse = np.diag(at.inner.newton(np.eye(len(at.inner.p))))
     strengths = at.inner.p**2 / np.maximum(inverse, 1e-300)
     shares = sizes / np.maximum(courses, 1e-300)
@@ -443,6 +455,7 @@ def _step(solution: Bilevel, active: Sequence[str], smallest: float, small: Sequ
     count = sum(rows_of.target.size - rows_of.samples.constants.shape[1] for rows_of in rows)
     nothing = sum(float(rows_of.target @ rows_of.target) for rows_of in rows)
     k = len(solution.linear) + len(solution.nonlinear)
+    # -2 log of the likelihood of Gaussian noise whose level is estimated too
     fit = count * math.log(max(2.0 * solution.value, ROUNDING * nothing) / count)
     return Step(
         tuple(active),

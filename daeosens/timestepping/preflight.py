@@ -58,6 +58,7 @@ def refuse_unsound_steps(
     _refuse_algebraic_variables(problem, stepping, span[0], u, p)
     refuse_inconsistent_start(problem, method, span[0], u, p)
     shrinking = stepping.adaptive and method.carried == 1.0 and not method.holds_at_end
+    # both begin a step with algebraic variables of the other side of the jump, and carry them on
     stages = method.tableau is not None
     jumping = bool(problem.breakpoints) and (stages or method.carried > 0.0)
     if not (jumping or shrinking):
@@ -68,6 +69,7 @@ def refuse_unsound_steps(
         if null is not None:
             _refuse_algebraic_jumps(problem, stepping, span, u, p, null)
     elif jumping and algebraic:
+        # rows of F without u' are the algebraic equations: the projection onto them is diagonal
         diagonal = u.duplicate()
         write(diagonal, without_rate.astype(float))
         null = PETSc.Mat().createDiagonal(diagonal)
@@ -88,10 +90,13 @@ def _refuse_algebraic_variables(
 ) -> None:
     """Refuse what makes algebraic variables wrong with any steps; the equations are probed once."""
     method = stepping.resolved_method
+    # ``carried`` is by how much an error of algebraic variables is multiplied in each step: below 1
+    # it dies out, of 1 it stays and alternates, above 1 it grows
     dying = 0.0 < method.carried < 1.0 or (not method.carried and method.tableau is None)
     if dying and not stepping.adaptive:  # errors die out
         return
     known = _INDEX.of(problem)
+    # structure does not depend on the step: once for all runs of a problem
     if not known:
         known.append(structural_index(problem, t, u, p))
     (index,) = known
@@ -149,11 +154,14 @@ def _refuse_algebraic_jumps(
     near, zero = u.copy(), problem.create_state()
     before, left, right = (problem.create_state() for _ in range(3))
     size = max(1.0, largest(u))
+    # an equation may be the same on both sides just at the start, as 0 (u - u0) is
     write(near, read(u) + 1e-3 * size * wave(u))
     for previous, time, following in zip(ends, ends[1:], ends[2:], strict=False):
         on_left = problem.inside(time, previous, time - previous)
         on_right = problem.inside(time, time, following - time)
         for state in (u, near):
+            # as far left of ``on_left`` as that is of ``on_right``: what F changes by without a
+            # jump
             problem.residual(2.0 * on_left - on_right, state, zero, p, before)
             problem.residual(on_left, state, zero, p, left)
             problem.residual(on_right, state, zero, p, right)
@@ -162,6 +170,7 @@ def _refuse_algebraic_jumps(
             right.axpy(-1.0, left)
             null.mult(before, left)
             null.mult(right, before)
+            # a jump is what changes across the breakpoint by more than twice what changes beside it
             write(right, np.maximum(np.abs(read(before)) - 2.0 * np.abs(read(left)), 0.0))
             if largest(right) > noise:
                 raise UnsupportedError(
@@ -180,6 +189,7 @@ def _rows_without_rate(
     """Return whether F has rows without u' on any rank, and which (local)."""
     rate, at_zero, out = (u.duplicate() for _ in range(3))
     for factor, residual in enumerate((at_zero, out)):
+        # rows that are the same for u' = 0 and for a u' without zeros have no u'
         write(rate, factor * max(1.0, largest(u)) * wave(u))
         problem.residual(t, u, rate, p, residual)
     out.axpy(-1.0, at_zero)

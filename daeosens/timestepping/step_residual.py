@@ -38,6 +38,7 @@ class StepResidual:
         self._averages = bool(theta)
         if self._averages:
             create = problem.create_state
+            # theta F(end) + (1 - theta) F(start) = 0, divided by theta
             self._theta, self._rest = theta, (1.0 - theta) / theta
             self._start, self._rate, self._work = create(), create(), create()
             self._time = 0.0
@@ -51,6 +52,7 @@ class StepResidual:
             problem.residual(t, u, udot, p, out)
         elif begins:
             problem.residual(t, u, udot, p, out)  # what is not finite there ends the run
+            # TSTHETA adds its own multiple of this: of zero nothing comes
             out.zeroEntries()
             u.copy(self._start)
             self._time = t
@@ -74,6 +76,8 @@ class StepResidual:
             system.fill(t, u, udot, p, shift)
             return
         self._see(udot)
+        # TSTHETA's rate is (u1 - u0)/(theta h); that of the step is theta times it, and so its
+        # derivative
         shift *= self._theta
         at_start = self._time, self._start, self._rate, p
         system.fill(t, u, self._rate, p, shift, (self._rest * shift, at_start))

@@ -126,6 +126,7 @@ class Stepping:
 
     def __post_init__(self) -> None:
         complaints: list[str] = []
+        # dataclasses are frozen: what users may leave out is put in by ``object.__setattr__``
         if self.options is None:  # pyright: ignore[reportUnnecessaryComparison]
             object.__setattr__(self, "options", {})
         if self.t_eval is None:  # pyright: ignore[reportUnnecessaryComparison]
@@ -195,6 +196,7 @@ class Stepping:
     def tolerances(self) -> tuple[float, float]:
         """The relative and the absolute tolerance of adaptive steps."""
         rtol = 1e-6 if self.rtol is None else self.rtol
+        # an atol well below rtol times a state of size one: small unknowns are controlled as well
         return rtol, min(1e-9, 1e-3 * rtol) if self.atol is None else self.atol
 
     @cached_property
@@ -216,6 +218,8 @@ class Stepping:
     @property
     def short_step(self) -> float:
         """A step over which event functions are taken for linear: the first one, if chosen."""
+        # implicit methods are for stiff equations, whose fast parts may move an event function at
+        # once
         share = SHORT_STEP if self.resolved_method.explicit else FIRST_STEP
         return self._at_most(share) if self.dt is None else self._limited(self.dt)
 
@@ -260,6 +264,7 @@ def _at_ends(span: tuple[float, float], times: Array) -> Array:
     """Return times [K], where those that rounding alone tells from an end of the span are it."""
     first, last = span
     rounding = span_rounding(span)
+    # sums of many steps miss the end by more than one rounding, outside of the span only
     slack = max(rounding, OUTSIDE * (last - first))
     times = np.where((first - slack <= times) & (times < first), first, times)
     times = np.where((last < times) & (times <= last + slack), last, times)
@@ -273,12 +278,15 @@ def _snapped(times: Array, mark: float, end: float, rounding: float) -> Array:
     far from it, towards an end, the next time lies: that knows whether 1e-13 beside 0 is a sum of
     larger numbers, -0.6 + 6 * 0.1, or a time on a log scale.
     """
+    # distances towards the other end of the span, positive inside of it
     away = (times - mark) * (1.0 if end > mark else -1.0)
     ordered = np.unique(np.append(away, abs(end - mark)))
     later = np.searchsorted(ordered, np.maximum(away, 0.0), side="right")
+    # the next later time, or the end of the span
     following = ordered[np.minimum(later, ordered.size - 1)]
     limits = np.maximum(ROUNDING * abs(mark), LOGARITHMIC * following)
     close = np.abs(away) <= np.minimum(limits, rounding)
+    # never past another time: their order stays
     apart = away[~close & (away > 0.0)].min(initial=math.inf)
     return np.where(close & (away < apart), mark, times)
 
@@ -303,6 +311,7 @@ def pinned_times(
     marks = np.array(breakpoints, dtype=float)
     marks = _at_ends(stepping.t_span, marks)
     inside, rounding = marks[(first < marks) & (marks < last)], span_rounding(stepping.t_span)
+    # a breakpoint and an observation that rounding tells apart would leave a step of 1e-16
     for mark in inside[_nearly(inside, times, rounding)]:
         times = _snapped(times, float(mark), last, rounding)  # 3 * 0.1 is 0.3
     times = np.union1d(times, inside)
@@ -330,6 +339,7 @@ def _apart(times: Array, others: Array) -> Array:
     """
     if not (times.size and others.size):
         return times
+    # what is near is judged beside the steps around it, which may be tiny at the start
     gaps = np.diff(times, prepend=-math.inf, append=math.inf)
     later = np.minimum(np.searchsorted(others, times), others.size - 1)
     nearest = np.minimum(

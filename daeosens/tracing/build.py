@@ -51,10 +51,14 @@ def build(
     count, state_names = admit_size(size)
     tracer = Tracer(count, admit_shapes(parameters), comm)
     named = _named(events)
+    # all functions of a model are compiled together, in one library: one call of the compiler
     graphs = [tracer.graph(rhs, "rhs", (tracer.size,)), *_beside(tracer, named, running)]
     of_mass = tracer.mass_graph(mass) if callable(mass) else None
+    # M that is not of p is a matrix of numbers: no derivatives of it, and one factorisation
     if of_mass is not None and of_mass.ignores("p"):
         mass, of_mass = constant_matrix(of_mass), None
+    # products with large dense matrices inside of f, the weights of a network: f is taken apart at
+    # them, since f_p in their entries is never needed as a matrix
     inside = factored(graphs[0])
     more = () if inside is None else inside.functions
     ready = tracer.compiled([*graphs, *([] if of_mass is None else [of_mass])], more)
@@ -64,11 +68,13 @@ def build(
     problem = parts.problem_of_rhs(tracer, ready, state_names, named, breakpoints, masses)
     if inside is not None and problem.batch is not None and problem.native:
         problem = replace(problem, batch=FactoredBatch(problem.batch, inside, ready))
+    # f_u is the same everywhere: implicit steps of one size share a factorisation
     if graphs[0].affine:
         constant = {
             name: replace(getattr(problem, name), constant=True) for name in ("rhs_u", "residual_u")
         }
         problem = replace(problem, **constant)
+    # where f decides, runs can be looked at for kinks: the function itself is kept for that
     if graphs[0].branches:
         problem = replace(problem, branches=Branches(rhs, tracer.shapes.split))
     return replace(_model(tracer, problem, running, ready), graph=graphs[0])
@@ -99,6 +105,7 @@ def build_residual(
         residual_t=ready.get("residual_t", AUTONOMOUS),
         hessian_product=ready["residual_hessian"],
         hessian_t=ready.get("residual_hessian_t"),
+        # F_udot that is constant lets steps treat F as M u' - f
         linear_in_udot=of_residual.constant_in_udot,
         breakpoints=breakpoints,
         events=[parts.traced_event(tracer, event, name, ready) for name, event in named.items()],
@@ -123,11 +130,14 @@ def build_delayed(
     specifications = admit_delays(delays, tracer.shapes.names)
     d, points = len(specifications), n * (1 + len(specifications)) + 1
 
+    # f(t, u, v_1, ..., v_d) of delayed states v is traced as a function of y = (t, u, v): its
+    # Jacobian in y then has f_t, f_u and f_v as columns
     def function(_time: Any, y: Any, p: Any) -> Any:
         values = rhs(y[0], y[1 : n + 1], y[n + 1 :].reshape(d, n), p)
         return np.concatenate([np.zeros(1), values, np.zeros(d * n)])
 
     rates = build(function, points, parameters, None, (), None, (), comm)
+    # rates of an ordinary model in y, evaluated at many points: delayed steps ask for these alone
     batch = rates.batch
     assert batch is not None
     at = np.zeros(1)
@@ -142,6 +152,7 @@ def build_delayed(
     def lags(_t: Any, _u: Any, p: Any) -> Any:
         return np.array(
             [
+                # once more as symbols, for derivatives of what ``separate`` takes apart
                 raw(p) if callable(raw) else value(p) if callable(value) else value
                 for raw, (_, value) in zip(listed_delays(delays), specifications, strict=True)
             ]

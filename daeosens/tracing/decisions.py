@@ -31,6 +31,8 @@ def decisions(inputs: Sequence[Any], value: Any) -> list[tuple[Any, bool]]:
     list of (casadi.SX, bool)
         In terms of the inputs.  What depends on none of them decides nothing.
     """
+    # the graph is evaluated once more, symbol by symbol; on the way each operation that decides is
+    # noted with what it decides by
     function = casadi.Function("graph", list(inputs), [value], {"cse": True})
     columns = [casadi.vec(casadi.densify(symbol)) for symbol in inputs]
     work: list[Any] = [None] * function.sz_w()
@@ -55,6 +57,7 @@ def decisions(inputs: Sequence[Any], value: Any) -> list[tuple[Any, bool]]:
             x, y = (work[place] for place in read)
             result = casadi.SX.binary(operation, x, y)
             if operation in _COMPARED:
+                # x < y changes sides where x - y changes its sign
                 decided.append((x - y, False))
             elif operation in _REMAINDERS:
                 decided.append((_REMAINDERS[operation](x / y), True))

@@ -56,6 +56,8 @@ class AdjointRequest:
 def lowered_on(trajectory: Trajectory, objective: Objective) -> Cost:
     """Return a cost on PETSc vectors; with ``Stepping(cut=False)`` at times inside of steps too."""
     cost = objective.lower(trajectory.problem, float(trajectory.times[-1]))
+    # steps ended at the times of costs, so states are observed; otherwise what is observed is a
+    # step of its own from the state before
     if trajectory.stepping.cut or not cost.points:
         return cost
     return observed_inside(trajectory, cost)
@@ -69,6 +71,7 @@ def of_costs(trajectory: Trajectory, costs: Sequence[Cost]) -> AdjointRequest:
     InputError, SolveError
         A time that no step hits, an event that did not happen: ``Trajectory.index``.
     """
+    # sweeps count states: times are looked up once
     observed = points_by_step(trajectory.index, costs)
     densities = [cost.densities for cost in costs]
     return AdjointRequest(len(costs), trajectory.n_steps, observed, densities)
@@ -86,6 +89,7 @@ def new_rows(trajectory: Trajectory, request: AdjointRequest) -> Rows:
     """Return the rows at the state where a sweep begins."""
     problem, count = trajectory.problem, range(request.rows)
     lam = [problem.create_state() for _ in count]
+    # rows of ``sensitivities`` and residuals begin with unit vectors, gradients with nothing
     if request.start is not None:
         for vec, row in zip(lam, request.start, strict=True):
             write(vec, row)

@@ -27,6 +27,8 @@ LOST = 0.02
 def warn_of_jumps(trajectory: Trajectory, _costs: Sequence[Cost], seen: Seen) -> None:
     """Warn where f jumps inside a step: gradients lack a term there."""
     for change in branch_changes(trajectory, equations_of(trajectory), seen):
+        # where f jumps at a moving time t*, the exact derivative has a term (f+ - f-) dt*, which no
+        # step that crosses t* contains; of a kink only the second derivative has one
         if change.jump:
             seen.equations_jump = True  # no error of steps is known there
             _warn(
@@ -59,6 +61,7 @@ def warn_of_kinks(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> 
     """
     _warn_of_passed_jumps(trajectory, seen)
     for change in branch_changes(trajectory, equations_of(trajectory), seen):
+        # a kink of f is a jump of f_u: first derivatives are right, second ones lack its term
         what, then = "a kink or jump", "lack what the moving time of that change contributes"
         if not change.kink and not change.jump:
             what, then = "no bounded second derivative", "may be far off"
@@ -79,6 +82,7 @@ def warn_of_kinks(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> 
                 "<what changes its sign>)], or a smooth cost"
             )
             return
+    # costs at single states may stand exactly on a kink as well
     warn_on_kinks(trajectory, costs, second=True)
 
 
@@ -103,6 +107,8 @@ def _warn_of_densities(trajectory: Trajectory, cost: Cost, seen: Seen) -> None:
                 )
                 return
             lost, last = lost + 0.5 * change.kink, change.time
+        # a jump at the end of a step lies between no two states: both sides of each end are
+        # compared
         for time in jumps_at_states(trajectory, density):
             _warn(
                 f"the running cost jumps at t = {time:.6g}, where a step ends: there it is taken "
@@ -116,6 +122,7 @@ def _warn_of_densities(trajectory: Trajectory, cost: Cost, seen: Seen) -> None:
             continue
         steps = range(trajectory.n_steps)
         values = [density.value(*point_on_chord(trajectory, n, 0.0)) for n in steps]
+        # what kinks lose, as a part of all that the density changes along the run
         part = lost / (float(np.sum(np.abs(np.diff(values, axis=0)))) + lost)
         if part > LOST:
             _warn(
@@ -138,6 +145,7 @@ def _warn_of_passed_jumps(trajectory: Trajectory, seen: Seen) -> None:
     moving = [record.timed for record in trajectory.records]
     if not any(moving) or not problem.branches_known or problem.comm.size > 1:
         return
+    # those of steps that do not move are left out: the jump stays at the same place in the step
     fixed = {n for n, moves in enumerate(moving) if not moves}
     changes = branch_changes(trajectory, equations_of(trajectory, in_time=True), seen, fixed)
     for change in changes:

@@ -33,6 +33,7 @@ def _warn_of_points(trajectory: Trajectory, cost: Cost, *, second: bool) -> None
         t, state, p = trajectory.point(when)
         u, numbers = read(state), np.asarray(p)
         decided = branches(t, u, numbers)
+        # whole numbers, of floor and the like, are where they jump and have no distance to a kink
         compared = decided.values[~decided.whole]
         if not decided.values.size:
             smooth.add(id(branches.function))
@@ -56,6 +57,7 @@ def _bent(problem: Problem, scalar: Scalar, point: tuple[float, Array, Any], sec
     t, u, p = point
     rng = np.random.default_rng(1)
     numbers = np.asarray(p, dtype=float)
+    # a direction in which every unknown grows, so that a kink in any of them is crossed
     along_u = rng.uniform(0.5, 1.0, u.size) * _scale(u)
     along_p = rng.uniform(0.5, 1.0, numbers.shape) * _scale(numbers)
     state = problem.create_state()
@@ -65,6 +67,8 @@ def _bent(problem: Problem, scalar: Scalar, point: tuple[float, Array, Any], sec
         return scalar.value(t, state, numbers + x * along_p)
 
     kinks = []
+    # one-sided differences at two distances: those of a smooth cost come together as the distance
+    # shrinks, those at a kink keep their gap
     for side in (1e-3, 1e-3 / NEARER):
         try:
             left = [at(-k * side) for k in (1, 2, 3)]

@@ -51,13 +51,18 @@ def estimate(trajectory: Trajectory, densities: Densities) -> float:
     error = size = 0.0
     for n in range(trajectory.n_steps):
         step = trajectory.step(n)
+        # an event is a step of no length
         if not step.h:
             continue
         mode = trajectory.records[n].mode if trajectory.records else first
+        # parameters that events changed hold in their steps
         step = step._replace(p=trajectory.parameters(n))
+        # the same stages with the embedded weights: their difference is what is not known of the
+        # integral
         error += abs(errors[mode](step, densities))
         size += abs(steps.quadrature(step, densities))
     if not size:
         return 0.0
+    # the difference is O(h^lower), the integral O(h^order): brought from one to the other
     lower = method.order - (method.tableau is not None)  # of embedded weights
     return (error / size) ** (method.order / lower)

@@ -81,6 +81,7 @@ class Constraint:
                 raise InputError(
                     f"{where} has both equals and bounds", expected="either equals, or lower, upper"
                 )
+            # an equation is two equal bounds: all solvers see lower <= c <= upper
             lower = upper = _side(self.equals, where, "equals")
             if not np.isfinite(lower).all():
                 raise InputError(f"{where}: equals = {lower}", expected="finite numbers")
@@ -155,6 +156,7 @@ def sides(constraint: Constraint, size: int) -> tuple[Array, Array, Array]:
     InputError
         There are more numbers than components, or fewer.
     """
+    # NaN is put in the place of a scale: it is chosen later, by the gradient at the start
     scale: Any = math.nan if constraint.scale is None else constraint.scale
     arguments = {"lower": constraint.lower, "upper": constraint.upper, "scale": scale}
     sides_and_scale: list[Array] = []
@@ -182,6 +184,8 @@ def unknown_parameter(constraint: Constraint, name: str, known: Sequence[str]) -
 
 
 def _kind(what: Any, where: str) -> Kind:
+    # by what it can do, not by its class: a cost is anything that can be lowered, a functional what
+    # has values with gradients
     if hasattr(what, "lower") and hasattr(what, "times"):
         return "outputs"
     if hasattr(what, "value_and_gradient"):
@@ -210,6 +214,7 @@ def _side(values: npt.ArrayLike, where: str, word: str) -> Array:
 
 def _check_sides(lower: Array, upper: Array, where: str) -> None:
     try:
+        # one number is a bound of all components, however many there will be
         low, high = np.broadcast_arrays(np.atleast_1d(lower), np.atleast_1d(upper))
     except ValueError as error:
         raise InputError(

@@ -60,8 +60,10 @@ class SinglePoint:
             if jacobian is None
             else guarded(jacobian, "jacobian", comm)
         )
+        # a function that does not read its third argument has no f_p: nothing is evaluated for it
         self.reads_p = jacobian_p is not None or not ignores(rhs, 2)
         self.reads_p = self.reads_p and sizes[1] > 0
+        # f_u and f_p from one pass of derivative arrays where both are automatic and few
         automatic = jacobian is None and jacobian_p is None and self.reads_p
         self.in_one = automatic and sizes[0] * sum(sizes) <= SMALL
         self._seeds = np.eye(sum(sizes) if self.in_one else 0)
@@ -81,6 +83,7 @@ class SinglePoint:
 
     def rate(self, t: float, u: Array, p: Array) -> Array:
         """Return f [n]."""
+        # a callback may hand out the same array at every point
         return check_output(self.rhs(t, u, p), "rhs", self.sizes[:1], t).copy()
 
     def jacobian(self, t: float, u: Array, p: Array) -> Array:
@@ -110,6 +113,7 @@ class SinglePoint:
             name, n = "jacobian_p.apply", self.sizes[0]
             rows = [np.array(self.by_p.apply(t, u, p, row)) for row in dp]
             return np.array([check_output(row, name, (n,), t) for row in rows])
+        # directions themselves as seeds: D slopes instead of m
         if isinstance(self.by_p, AutomaticJacobian) and len(dp) < self.sizes[1]:
             along = self.by_p.along
             return np.array([along(row, t, u, p) for row in dp]).reshape(-1, self.sizes[0])
@@ -151,6 +155,7 @@ class OneByOne:
         result = np.zeros((len(w), self._single.sizes[1]))
         if self._single.reads_p:
             for k, point in enumerate(zip(t.tolist(), u, strict=True)):
+                # points add up, since all of them have the same p: mu = sum of f_p^T w
                 result += self._single.pull(*point, p, w[:, k])
         return result
 
@@ -163,6 +168,7 @@ class OneByOne:
         points = zip(t.tolist(), u, strict=True)
         both = np.array([single.both(*point, p) for point in points]).reshape(len(t), n, -1)
         by_p = both[:, :, n:].reshape(u.size, -1)
+        # all rows and points at once: w [M, K n] times f_p [K n, m]
         return by_matrices(both[:, :, :n], lambda w: w.reshape(len(w), -1) @ by_p, rows)
 
     def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:

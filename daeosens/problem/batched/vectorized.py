@@ -81,6 +81,8 @@ class TakesMany:
             return np.zeros((len(dp), *u.shape))
         if "push" not in self._trusted:
             some, along = some_of(len(t)), np.cos(1.0 + np.arange(p.size))[None]
+            # a callback that mixes its points gives other numbers than for one point: looked at
+            # once
             supplied = self._push(t[some], u[some], p, along)[0]
             rates = [self._single.push(float(t[k]), u[k], p, along)[0] for k in some]
             by_products = isinstance(self._single.given_p, Products)
@@ -122,6 +124,7 @@ class TakesMany:
             varying = DerivativeArray(p.copy(), np.eye(m))
             for part in parts(u, m):
                 slopes = self._slopes(part, t, u[part], varying)
+                # parts of the points, so that slopes [k, n, m] stay within a cache
                 result += w[:, part].reshape(rows, -1) @ slopes.reshape(-1, m)
             return result
         result = np.zeros((rows, m))

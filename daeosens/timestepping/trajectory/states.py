@@ -76,6 +76,7 @@ def states_between(states: Sequence[PETSc.Vec], first: int, last: int) -> Sequen
     (array([1., 2., 3.]), array([1.]))
     """
     if isinstance(states, States):
+        # rows are shared; only the first one is a vector already
         return States(states.rows[first : last + 1], states[first])
     return states[first : last + 1]
 
@@ -174,6 +175,7 @@ def view_of(state: PETSc.Vec) -> State:
     """
     refuse_freed(state)
     view = State()
+    # PETSc's lock counts references of the view alone: sweeps write to work vectors as before
     lock_onto(view, state)
     view.locked = True
     return view

@@ -49,6 +49,7 @@ def by_step(kept: Stages | Array, states: Sequence[PETSc.Vec]) -> Stages:
     ``kept`` may be an array [K, s-1, n], those of the first K steps without their first one: what
     small systems leave, for which a vector costs more than a stage.
     """
+    # vectors already, as large or distributed systems leave them
     if not isinstance(kept, np.ndarray):
         return kept
     stages: Stages = {}
@@ -56,6 +57,7 @@ def by_step(kept: Stages | Array, states: Sequence[PETSc.Vec]) -> Stages:
         vectors = [state.duplicate() for _ in rows]
         for vector, row in zip(vectors, rows, strict=True):
             write(vector, row)
+        # the first stage of these methods is the state itself
         stages[number] = [state, *vectors]
     return stages
 
@@ -232,6 +234,7 @@ class Trajectory:
         for crossing in self.crossings:
             n = crossing.step
             # one that follows an implicit event at the same instant moves with it
+            # ``ends_at`` is the event function whose root the step before ends at
             if n in moving or (n and self.records[n - 1].ends_at is not None):
                 moving |= {n, n + 1}
         return frozenset(moving)
@@ -284,9 +287,13 @@ class Trajectory:
             raise InputError(f"t = {t!r}", expected="a time")
         t = as_float(t)
         if not self.crossings:
+            # without events times increase strictly, so that a binary search finds the only
+            # candidate
             k = int(self.times.searchsorted(t))
             if k <= self.n_steps and self.times[k] == t:
                 return k
+        # with events two states share a time, and rounding may have moved t: the nearest is judged
+        # by how far it is from its step's end
         k = int(np.argmin(np.abs(self.times - t)))
         step = self.step_sizes[min(max(k - 1, 0), self.n_steps - 1)]
         if abs(self.times[k] - t) > 1e-14 * abs(t) + HIT * step:
@@ -317,6 +324,8 @@ class Trajectory:
                 expected='side="before" or side="after"',
                 remedy="LeastSquares(..., side=...), or at(t, side=...)",
             )
+        # several events at one instant are steps of size 0 in a row: before the first, after the
+        # last
         n = there[0].step if side == "before" else there[-1].step + 1
         if moves and side is not None:  # the state beside, at the time that does not move
             n += -1 if side == "before" else 1
@@ -399,9 +408,11 @@ class Trajectory:
         if times.ndim > 1:
             raise InputError(f"t has shape {times.shape}", expected="a time, or shape (K,)")
         span = (float(self.times[0]), float(self.times[-1]))
+        # as ``t_eval``: what rounding alone tells from an end of the run is that end
         inside = inside_span(span, np.atleast_1d(times), "t =").tolist()
         numbers = [self._number(time, side) for time in inside]
         on_steps = [self.times[n] == time for n, time in zip(numbers, inside, strict=True)]
+        # only times inside of steps cost an evaluation, and all of these are asked for together
         between = list(compress(zip(numbers, inside, strict=True), np.logical_not(on_steps)))
         assert self.inside is not None
         others = iter(self.inside(self, between))
@@ -417,6 +428,7 @@ class Trajectory:
     def _number(self, t: float, side: Side) -> int:
         """Return the number of the state at a time, or of the last one before it."""
         if side == "before":  # steps of size 0 are jumps
+            # states at one time are in a row: the leftmost is that before all events there
             n = int(np.searchsorted(self.times, t, side="left"))
             if self.times[n] == t:
                 return n
@@ -433,6 +445,7 @@ class Trajectory:
 
     def parameters(self, n: int) -> Any:
         """Return the parameters [m] at the n-th state: events may have changed them."""
+        # each event notes the parameters that hold after it: the last one before state n counts
         changed = [crossing.p for crossing in self.crossings if crossing.step < n]
         return changed[-1] if changed else self.p
 
@@ -442,6 +455,7 @@ class Trajectory:
         stages = made if isinstance(self.kept, np.ndarray) else self.kept
         states = self.stored
         if isinstance(states, (States, SomeStates)):
+            # a state that no one has asked for has no vector to be freed
             states = states.made
         for vec in (
             *self._views.values(),
@@ -471,6 +485,8 @@ class Trajectory:
         """Yield which unknowns the error control has not seen, of few on one processor."""
         if not self.stepping.adaptive or self.problem.comm.size > 1 or self.problem.size > FEW:
             return
+        # errors are measured beside atol + rtol |u|: of an unknown much below atol nothing is
+        # controlled
         peaks, (_, atol) = np.abs(self.u).max(axis=0), self.stepping.tolerances
         small = np.flatnonzero((peaks > NOTHING * peaks.max()) & (peaks < SEEN * atol))
         if small.size:
@@ -515,9 +531,11 @@ def steps_of(trajectory: Trajectory) -> StepMap:
     method, options = trajectory.stepping.resolved_method, trajectory.stepping.options
     problem = trajectory.problem
     modes = problem.modes or {"": problem}
+    # each mode has its own equations, so its own linearised steps
     maps = {name: method.step_map(mode, options, trajectory.stages) for name, mode in modes.items()}
     if not trajectory.crossings:
         return maps[trajectory.first_mode]
+    # maps of steps of size 0, differentiated in that size: made for modes in which events meet
     at_once = cache(lambda name: method.instant_map(modes[name], options))
     return HybridStep(problem, trajectory.records, maps, at_once)
 

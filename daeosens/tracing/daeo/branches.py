@@ -135,6 +135,7 @@ class Branches:
 
     def __str__(self) -> str:
         """Return tables of jumps and optimisers, and what is proven."""
+        # what outlives the run has no end of its own
         last = max((float(branch.times[-1]) for branch in self.branches), default=np.nan)
         rows = [["jump", "t", "from", "to"]]
         for number, jump in enumerate(self.jumps, 1):
@@ -146,6 +147,7 @@ class Branches:
             told = f"{change.constraint} {what}"
             turns.append([str(number), f"{change.t:.9g}", str(change.branch), told])
         rows += [] if len(turns) == 1 else turns
+        # of many optimisers few are ever the lowest: these are marked
         lowest = {k for _, k in self.active}
         table = [["branch", "from", "to", "y at first", "y at last", ""]]
         for branch in self.branches[:SHOWN]:
@@ -160,6 +162,8 @@ class Branches:
         return "\n".join([*lines, self._proof()])
 
     def _proof(self) -> str:
+        # searches are complete at their times; between them the proof is that no box outside of the
+        # tracked optimisers can hold another
         count, left = len(self.searches), sum(end - start for start, end in self.unproven)
         told = f"{count} searches ({self.search_boxes} boxes, {self.proof_boxes} for proofs); "
         told += "between them "

@@ -54,10 +54,12 @@ def build_daeo(
             "an extension of h beside constraints",
             expected="one of them: the search with constraints takes traced functions",
         )
+    # the state is (x, y, number of the active set): y moves by the rate that keeps h_y = 0
     tracer = Tracer(n_x + n_y + 1, admit_shapes(parameters), comm)
     inner = graphs.make_inner(f, h, constraints, n_x, bounds, tracer)
     if constraints is None:
         _refuse_flat(inner, names[n_x:-1] or [f"y[{k}]" for k in range(n_y)])
+    # event functions: h of the lowest minus h of another optimiser, and distances to constraints
     switching = [*graphs.jumps(inner), *graphs.changes(inner)]
     functions = [*graphs.equations(inner), *switching, graphs.followed(inner)]
     if running is not None:
@@ -87,6 +89,7 @@ def build_daeo(
 
     @cache
     def search() -> Search | ConstrainedSearch:
+        # made when the first run asks for it: many a model is only looked at
         of_h = interval_function(h, n_x, n_y, parameters, extension=extension)
         if constraints is None:
             return Search(of_h, bounds)
@@ -100,8 +103,10 @@ def build_daeo(
         points = np.concatenate(
             [t[:, None], x, y, np.broadcast_to(p, (len(t), len(p)))], axis=1, dtype=float
         )
+        # intervals of no width: the middle of the enclosure is h to rounding
         return of_h.enclose(1, np.stack([points, points], axis=2))[0][:, 0].mean(axis=1)
 
+    # each run has a tracker of its own, the search is shared
     attributes["monitor"] = lambda: Tracker(follower, search(), switches, effort, of_y)
     return DAEOModel(
         **attributes,
@@ -121,6 +126,7 @@ def _refuse_flat(inner: graphs.Inner, names: Sequence[str]) -> None:
 
     A search would look for it until its budget is used up.
     """
+    # columns of h_y that are structurally zero
     columns: Any = inner.h.jac_sparsity(0, 2).get_triplet()[1]  # in y
     for k, name in enumerate(names):
         if k not in columns:

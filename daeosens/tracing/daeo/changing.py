@@ -29,6 +29,7 @@ def changes(
         Constraints that would be active together depend on each other.
     """
     suspects: list[Suspect] = []
+    # an optimiser that vanishes within the step is followed for this part of it
     part = float(piece.reached[piece.active]) - n
     closing: list[int] = np.flatnonzero(piece.closing[n]).tolist()
     end = piece.inside(piece.active, n, min(part, 1.0))
@@ -61,6 +62,7 @@ def _after(
 def _together(apart: Array, closing: Sequence[int]) -> list[int]:
     """Return the constraints that come to zero together with the first one."""
     crossed = [c for c in closing if apart[0, c] < 0.0 < apart[1, c]]
+    # linear in a step: equal ratios cross zero at the same time
     ratios = [apart[1, c] / apart[0, c] for c in crossed]
     return [
         c
@@ -76,6 +78,8 @@ def _turning(
     choices = turns(float(piece.optimisers[piece.active, n].active), c, follower.layout.n_y)
     if len(choices) == 1:
         return choices[0]
+    # at a vertex of the constraints another one has to leave for this one: the set whose
+    # multipliers and distances are all right after the step is taken
     for turning in choices:
         if follower.optimal(_after(piece, n, end, turning, follower)):
             return turning

@@ -58,6 +58,7 @@ def event_functions(inner: Inner, event: Event, name: str, tracer: Tracer) -> li
     if event.reset is not None:
 
         def whole(x: Any) -> Any:
+            # resets change x; y is found anew from there
             return casadi.vertcat(x, inner.u[inner.n_x :])
 
         functions += vector(inner, f"{name}_reset", event.reset, tracer, whole)

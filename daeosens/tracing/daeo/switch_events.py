@@ -50,6 +50,7 @@ class Switches:
     def change(self, turning: Sequence[int]) -> Event:
         """Return the event that a constraint becomes active or inactive, and others with it."""
         event = Event(_compiled, direction=1, name=CHANGE, reset=_compiled)
+        # the first constraint's distance is the event function; the reset turns all of them
         units = np.eye(self.n_c)[list(turning)]
         return self._traced(event, "change", np.concatenate([units[0], units.sum(axis=0)]))
 
@@ -60,6 +61,7 @@ class Switches:
 
         ``exists`` tells of (t, u, p) whether it is there, where that is not certain.
         """
+        # direction 1: h(lowest) - h(other) grows through 0 where the other becomes lower
         event = Event(_compiled, direction=1, name=JUMP, reset=_compiled)
         event = self._traced(event, JUMP, place)
         if exists is None:
@@ -69,6 +71,7 @@ class Switches:
             when = Compiled(when, JUMP, (), returns=True)
 
         def checked(t: float, u: Array, p: Array) -> float:
+            # an optimiser that is not there is never lower
             return float(when(t, u, p)) if exists(t, u, p) else -1.0
 
         return replace(event, when=checked)

@@ -107,6 +107,7 @@ class _Nodes:
         self.numbers: dict[Node, int] = {}
 
     def put(self, *node: Any) -> int:
+        # a + b and b + a are one node, so that equal parts are found to be equal
         if node[0] in _COMMUTE and node[1] > node[2]:
             node = (node[0], node[2], node[1])
         if node[0] not in _TAKE_INFINITY and any(self.infinite(place) for place in node[1:]):
@@ -120,6 +121,7 @@ class _Nodes:
         largest = float(np.finfo(float).max)
         if np.isnan(value):
             return self.put("CONST", "nan", "nan")
+        # inf is the interval [largest, inf]: arithmetic on ends alone would make NaN of inf - inf
         return self.put("CONST", min(value, largest), max(value, -largest))
 
     def infinite(self, number: int) -> bool:
@@ -146,12 +148,14 @@ class _Nodes:
 
     def _square(self, x: int) -> int | None:
         base, exponent = self._as_power(x)
+        # (x^k)^2 is one power: [-1, 2]^4 is [0, 16], a product of intervals would begin below 0
         return None if exponent == 1 else self._power(base, 2 * exponent)
 
     def _raised(self, x: int, y: int) -> int | None:
         exponent = self.value(y)
         if exponent is None:
             return None
+        # whole powers are defined for negative bases, others are not
         whole = exponent == round(exponent)
         return self._power(x, int(exponent)) if whole else self.put("POW_REAL", x, y)
 
@@ -175,6 +179,7 @@ class _Nodes:
 
     def _chosen(self, x: int, y: int) -> int | None:
         """Put c x + not(c) y, one of them 0, together."""
+        # np.where is traced to this sum; as one, its range is the hull of x and y, not their sum
         for first, second in ((self.nodes[x], self.nodes[y]), (self.nodes[y], self.nodes[x])):
             if first[0] == second[0] == "IF_ELSE_ZERO":
                 condition, chosen, other = first[1], first[2], second[2]
@@ -211,6 +216,7 @@ class _Nodes:
 
     def _extremum(self, less: int, more: int, chosen: int, other: int) -> int | None:
         if {chosen, other} == {less, more}:
+            # a < b ? b : a is a maximum, which is continuous: no box has to be split at a = b
             return self._larger(less, more) if chosen == more else self._smaller(less, more)
         # NaN is handed on by a third choice: x < y ? y : (y <= x ? x : x + y)
         handed = self.nodes[other]
@@ -242,6 +248,8 @@ class _Nodes:
         if test[0] != "NOT" or root[0] != "SQRT" or self.nodes[root[1]][0] != "SELECT":
             return None
         chosen_by = self.nodes[int(root[1])]
+        # the guard keeps 1/(2 sqrt(x)) finite at 0; intervals need no guard, and a choice would be
+        # wide
         guard, value, x = int(chosen_by[1]), int(chosen_by[2]), int(chosen_by[3])
         zero = self.constant(0.0)
         same = guard == test[1] and self.nodes[guard] == ("EQ", min(zero, x), max(zero, x))
@@ -341,9 +349,11 @@ def make_tape(inputs: Sequence[Any], outputs: Sequence[Any], varying: Sequence[b
     InputError
         An operation has no interval extension.
     """
+    # cse: a part that occurs twice is evaluated once, and its interval is the same both times
     function = casadi.Function("graph", list(inputs), [casadi.vertcat(*outputs)], {"cse": True})
     sizes: list[Any] = [graph.numel() for graph in inputs]
     starts: Any = np.cumsum([0, *sizes])
+    # CasADi reuses places of its work vector: ``work`` says which node stands in each just now
     nodes, work, results = _Nodes(), [0] * function.sz_w(), [-1] * function.nnz_out(0)
     for k in range(function.n_instructions()):
         operation = function.instruction_id(k)
@@ -379,6 +389,7 @@ def _allocated(
 ) -> Tape:
     """Order what is needed, what does not vary first, and let values share places."""
     moves = list(varying) or [True] * n_inputs
+    # backwards from the outputs: simplified patterns leave nodes that nothing asks for
     needed, todo = set[int](), list(outputs)
     while todo:
         number = todo.pop()
@@ -386,6 +397,8 @@ def _allocated(
             needed.add(number)
             if nodes[number][0] not in ("INPUT", "CONST"):
                 todo += nodes[number][1:]
+    # a search goes over many boxes of y at one (t, x, p): what these alone decide is done once, in
+    # the instructions before ``first``
     varies: dict[int, bool] = {}
     for number in sorted(needed):
         kind, *places = nodes[number]
@@ -402,6 +415,8 @@ def _allocated(
     place = {number: k for k, number in enumerate(constants)}
     for number in [*fixed, *before]:
         place.setdefault(number, len(place))
+    # register allocation by last use: a place is free once the last instruction that reads it is
+    # over
     last = {argument: k for k, number in enumerate(after) for argument in nodes[number][1:]}
     last |= dict.fromkeys(outputs, len(after))
     count, free = len(place), list[int]()

@@ -25,8 +25,11 @@ def chain_size(function: PointFunction, dof: int, points: tuple[int, ...]) -> in
         return 0
     reach = rows.kept[vector][2]
     slab = rows.size([vector], points) // (2 * reach + 1)
+    # a stage lags behind the one before it by the stencil's reach: a ring of that many rows, a
+    # power of two so that its index is a mask, holds what is still read
     depth = 1 << (MOST_STAGES * reach).bit_length()
     rings = MOST_STAGES * (depth + (MOST_STAGES - 1) * reach) * slab
+    # fewer rows than the last stage lags behind the first, or rings that no cache holds
     if points[-1] < MOST_STAGES * reach or rings > MOST_NUMBERS:
         return 0
     others = [k for k in rows.kept if k != vector]

@@ -57,6 +57,7 @@ class Neighbourhood:
 
     def _read(self, key: Offset) -> Symbol:
         dof = self._grid.dof
+        # a neighbour that is read twice is one symbol; who is never asked for is never loaded
         if key not in self.graphs:
             self.graphs[key] = casadi.MX.sym(f"u{len(self.graphs)}", dof)
         return Symbol(self.graphs[key], (dof,), constant=True)
@@ -76,17 +77,22 @@ class Neighbourhood:
                 f"u{list(key)} on a grid of shape {self._grid.shape}",
                 expected="points at most half a grid away",
             )
+        # in the middle of the grid: the neighbour itself
         result: Any = self._mirrored(key, axis + 1)
         side = -1 if distance < 0 else 1
         first, h = self._grid.origin[axis], self.spacing[axis]
         for inside in range(abs(distance)):  # points between this one and the edge
             place = first + h * (inside if side < 0 else count - 1 - inside)
             beyond = abs(distance) - 1 - inside
+            # the edge is half a spacing beyond the last point, so that a point as far outside has
+            # its image as far inside
             image = (*key[:axis], side * (inside - beyond), *key[axis + 1 :])
             value: Any = self._mirrored(image, axis + 1)
             if self._slope is not None:
+                # u beyond = u image + distance of both times the slope
                 value = value + (2 * beyond + 1) * h * self._across(axis, side, key, place)
             here: Any = self.x[axis]
+            # x is a number of the point, so that this choice is no branch of the state
             near: Any = abs(here - place) < 0.5 * h
             result = cast("Any", np.where(near, value, result))
         return result
@@ -108,6 +114,7 @@ class Neighbourhood:
         ]
         x: Any = np.stack([as_symbol(coordinate) for coordinate in where])
         slope: Any = self._slope(beside, x)
+        # half a spacing on, with the slope at the point: the value on the edge to O(h^2)
         return self._slope(beside + 0.5 * h * slope, x)
 
     @property
@@ -195,6 +202,7 @@ def point_graph(
     if result.shape != (dof,):
         raise InputError(f"'rhs' returned shape {result.shape}", expected=f"shape ({dof},)")
     inputs = [t, p, x, *point.graphs.values()]
+    # vectors become scalars, which C compilers put into registers
     scalars = [casadi.SX.sym(f"s{k}", symbol.numel()) for k, symbol in enumerate(inputs)]
     traced = casadi.Function("f", inputs, [casadi.densify(result.graph)])
     value = casadi.cse(casadi.densify(traced(*scalars)))

@@ -53,18 +53,23 @@ def build_stencil(
         )
     shapes = admit_shapes(parameters)
     periodic = grid.boundary == "periodic"
+    # f at one point is a small graph of scalars, whatever the grid: derivatives and C source are
+    # made of that alone
     graph = point_graph(rhs, shapes, grid, slope)
     derivatives = StencilDerivatives(graph, grid.spacing, grid.box, periodic=periodic)
     functions = derivatives.functions()
     entries: list[Entry] = []
+    # entries of a row of f_u: one for each neighbour and unknown that f reads
     if jacobian != "products":
         function, entries = derivatives.jacobian()
         functions.append(function)
+    # where f decides is looked at point by point, which takes neighbours of other ranks
     deciding = derivatives.branches() if grid.dm.comm.size == 1 else None
     if deciding is not None:
         functions.append(deciding[0])
     stencil = _make_stencil(functions, grid, periodic=periodic)
     calls = _Calls(stencil, shapes.size)
+    # without a matrix by default: products with f_u read less memory than its entries take
     attributes: dict[str, Any] = {"jacobian": Products(calls.push, calls.pull), "rhs_t": AUTONOMOUS}
     filled = _Assembled(stencil, grid, entries)
     if jacobian == "assembled":
@@ -91,6 +96,8 @@ def build_stencil(
             assembled=False,
             shifts=True,
         )
+        # implicit steps have to factor or precondition something: they get entries even where
+        # sweeps multiply without
         solved = rhs_u
         if entries:
             solved = Derivative(
@@ -110,12 +117,14 @@ def _make_stencil(functions: Sequence[PointFunction], grid: Grid, *, periodic: b
     dimensions = len(points)
     source = stencil_source(functions, grid.dof, grid.shape)
     library = compiled_library(source, grid.dm.comm.tompi4py())
+    # ghost points that the widest function reads
     width = max(
         max(function.widths(k), default=0)
         for function in functions
         for k in range(function.vectors)
     )
     wide = None if grid.dm.comm.size == 1 else wide_dm(grid, width)
+    # coordinates of the rank's own first point
     first = [x + h * k for x, h, k in zip(grid.origin, grid.spacing, corner, strict=True)]
     stencil = Stencil(
         wide,
@@ -128,6 +137,7 @@ def _make_stencil(functions: Sequence[PointFunction], grid: Grid, *, periodic: b
     )
     for point_function in functions:
         call: Any = (
+            # without a compiler CasADi carries the graph out, point by point
             interpreted(point_function, grid.dof, dimensions)
             if library is None
             else getattr(library, f"daeosens_{point_function.name}")
@@ -157,6 +167,7 @@ def _add_chains(
     sizes = {function.name: chain_size(function, dof, points) for function in functions}
     work = _aligned(max(sizes.values()))
     for point_function in functions:
+        # stages of one row while it is in the cache, then those of the next
         vector = chained(point_function)
         if vector is not None and sizes[point_function.name]:
             call = getattr(library, f"daeosens_chain_{point_function.name}")
@@ -235,6 +246,7 @@ class _Calls:
 
     def pull_p(self, t: float, u: PETSc.Vec, p: Array, w: PETSc.Vec, out: PETSc.Vec) -> None:
         sums = self._stencil.apply("pull_p", t, p, (u, w), sums=self._m)
+        # each rank has the sums over its own points
         scatter(_reduced(sums, w), out)
 
     def hessian(

@@ -32,6 +32,7 @@ def stencil_source(functions: Sequence[PointFunction], dof: int, shape: tuple[in
     folder = resources.files("daeosens.petsc._kernels.grids")
     headers = [folder.joinpath(name).read_text() for name in HEADERS]
     headers = [header.replace('#include "stencil.h"', "") for header in headers]
+    # CasADi prints the scalar function, the loops around it are ours
     generator = casadi.CodeGenerator("points.c", {"with_header": False, "verbose": False})
     for function in functions:
         generator.add(function.function)
@@ -82,6 +83,7 @@ def _loops(rows: Rows) -> str:
         f"  if (b->addends == 0) box_{name}(b, 0);",
     ]
     if function.added:
+        # numbers of addends that occur are compiled in, so that inner loops have no branch
         lines += [
             f"  if (b->addends == 1) box_{name}(b, 1);",
             "  if (b->addends > 1) {",
