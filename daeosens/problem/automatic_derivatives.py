@@ -155,6 +155,7 @@ class Differentiated:
             except DaeosensError:
                 raise
             except Exception as error:
+                # only what dropped a derivative is tried again
                 if _lost(error) is None:
                     raise
                 try:
@@ -175,6 +176,8 @@ class Differentiated:
         """Refuse a callback that does other things with arrays which carry derivatives."""
         values = primal(result)
         with np.errstate(all="ignore"):
+            # the same numbers as without derivatives: a rule that NumPy has changed, or a callback
+            # with a memory, is met here
             expected: Any = self.plain(plain)
             if hasattr(expected, "toarray"):
                 expected = expected.toarray()
@@ -251,6 +254,7 @@ class Differentiated:
             return
         if difference is None:
             return
+        # only now that something is wrong: where it compares or rounds what varies
         lines = deciding_lines(lambda: self._evaluated(arguments, directions))
         where = f"; it decides by numbers that vary {', '.join(lines)}" if lines else ""
         raise (UnsupportedError if self._second else InputError)(
@@ -389,6 +393,7 @@ class AutomaticJacobian:
         size = np.size(arguments[self._position])
         if not size:
             return np.empty((np.size(self._evaluate.plain(arguments)), 0))
+        # Curtis, Powell and Reid: columns that share no row are one direction together
         if self._colored and size >= MANY_COLUMNS:
             return self._by_colors(arguments)
         return self._slopes(arguments, np.eye(size))
@@ -414,6 +419,7 @@ class AutomaticJacobian:
             self._in_vain += pattern.nnz == coloring.pattern.nnz
         if coloring is None or pattern.nnz > coloring.pattern.nnz:
             coloring = Coloring(pattern)
+        # colours save too little, or were wrong too often: columns from now on
         if coloring.count > u.size // FEW_COLORS or self._in_vain == IN_VAIN:
             self._colored = False
             return matrix.toarray()
@@ -518,8 +524,11 @@ class AutomaticHessian:
         for position, first in list(self._first.items()):
             if first is not None:
                 try:
+                    # the user's f_x as a function that is differentiated once: cheaper, and exact
+                    # where f is not
                     result[position] = self._along(first, point, w, direction)
                 except InputError:
+                    # its Jacobian cannot be differentiated: from here on the function itself, twice
                     self._first[position] = None
         missing = [position for position in self._first if position not in result]
         if missing:
@@ -548,6 +557,7 @@ class AutomaticHessian:
         result: dict[int, Array] = {}
         while not result:
             seeds = self._seeds(positions, point)
+            # nested directions: slopes along the seeds, and how they change along d
             first, second = self._slopes(seeds, point, direction)
             start = 0
             for position in sorted(positions):

@@ -226,11 +226,15 @@ def fills(size: int, starts: bytes, columns: bytes) -> bool:
     if not SMALL_DENSE < size <= LARGEST_DENSE:
         return False
     where = np.frombuffer(columns, np.int64), np.frombuffer(starts, np.int64)
+    # a matrix of that pattern, diagonally dominant: what its factors fill is what every one of it
+    # does
     values = np.random.default_rng(0).uniform(0.5, 1.0, where[0].size)
     matrix = sparse.csr_array((values, *where), shape=(size, size))
     regular = sparse.csc_array(matrix + size * sparse.eye_array(size))
     factors: Any = splu(regular)
     below, right = np.diff(factors.L.indptr), np.bincount(factors.U.indices, minlength=size)
+    # multiplications of sparse factors, each slower than one of LAPACK's, beside n^3/3 of a dense
+    # one
     return bool(DENSE_RATE * (below * right).sum() > size**3 / 3.0)
 
 
@@ -242,6 +246,8 @@ class _Pattern:
         self.shape: tuple[int, int] = (shape[0], shape[1])
         self.starts, self.columns = starts, columns
         rows = np.repeat(np.arange(shape[0]), np.diff(starts))
+        # one number for each entry, in the order of rows: sorted, it says where an entry is in the
+        # Mat
         keys = rows * shape[1] + columns
         every = np.unique(keys)
         if every.size < keys.size:

@@ -81,6 +81,7 @@ def check_output(
     NotFiniteError
         Some value is not finite: the solution has left the domain of the callback.
     """
+    # called at every stage of every step: one pass in C where all is well
     if _is_sound(values, shape):
         return values
     try:
@@ -164,6 +165,8 @@ def guarded(callback: Callable[..., Any], name: str, comm: PETSc.Comm) -> Callab
     reference = reference_to(callback)
 
     def call(*arguments: Any) -> Any:
+        # a fault found in what was returned is told with the line that returned it: who was called
+        # last
         LAST_CALLED[name] = reference
         try:
             return callback(*arguments)
@@ -221,6 +224,7 @@ def raise_together(comm: PETSc.Comm, mine: DaeosensError | None) -> None:
 
     Collective.
     """
+    # the one collective call of the block, made by all ranks whatever happened
     every = comm.tompi4py().allgather(None if mine is None else (type(mine), str(mine)))
     if mine is not None:
         raise mine
@@ -245,6 +249,7 @@ def unwrapped(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
 
     @wraps(function)
     def call(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Result:
+        # without waiting: the same thread may come in again (callbacks that solve), others may not
         if not _begin(False):
             raise UnsupportedError(
                 f"{function.__name__} while another thread runs or sweeps",
@@ -255,6 +260,7 @@ def unwrapped(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
             return function(*arguments, **keywords)
         except PETSc.Error as error:
             original: BaseException = error
+            # down to what the user's code raised
             while isinstance(original, PETSc.Error) and original.__cause__ is not None:
                 original = original.__cause__
         finally:

@@ -34,6 +34,7 @@ def place_of_error(trace: TracebackType | None) -> str:
         return ""
     frame = innermost.tb_frame
     place = line_of(frame, innermost.tb_lineno)
+    # Python knows the columns of each instruction: the part of a long line that failed
     positions = islice(frame.f_code.co_positions(), innermost.tb_lasti // 2, None)
     line, last, start, end = next(positions, (None,) * 4)
     if line is None or line != last or start is None or end is None:
@@ -55,6 +56,7 @@ def place_of_return(name: str) -> str:
         lines, first = inspect.getsourcelines(function)
         tree: Any = ast.parse(textwrap.dedent("".join(lines)))
         returns = [node for node in _own(tree.body[0]) if isinstance(node, ast.Return)]
+        # of several returns it is not known which one was taken
         if len(returns) == 1:
             number = first + returns[0].lineno - 1
     except (OSError, SyntaxError, IndexError):  # typed in, or a lambda within a call

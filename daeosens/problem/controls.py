@@ -150,6 +150,7 @@ class Spline:
     @cached_property
     def _ends(self) -> tuple[float, float]:
         """The times that it is meant for, but for rounding and differences in time."""
+        # differences in time go a little beyond the end of a run
         near = 1e-4 * (self.knots[-1] - self.knots[0])
         return self.knots[0] - near, self.knots[-1] + near
 
@@ -169,6 +170,8 @@ class Spline:
                 "  try: knots over the whole time span",
                 UserWarning,
             )
+        # by the value of t: the piece is constant between knots, and derivatives in t are those
+        # inside it
         piece = min(max(bisect_right(self.knots, time) - 1, 0), len(self.knots) - 2)
         return piece, self._recurrence(t, self._repeated[piece + 1 : piece + 1 + 2 * self.degree])
 
@@ -178,6 +181,8 @@ class Spline:
         for degree in range(1, self.degree + 1):
             raised: list[Any] = [0.0] * (degree + 1)
             for k, weight in enumerate(weights):
+                # B_k,d = (t - t_k)/(t_k+d - t_k) B_k,d-1 + (t_k+d+1 - t)/(t_k+d+1 - t_k+1)
+                # B_k+1,d-1: what one spline of lower degree gives to its two neighbours
                 left, right = near[self.degree - degree + k], near[self.degree + k]
                 share = weight / (right - left)
                 raised[k] += (right - t) * share
@@ -195,6 +200,7 @@ class Spline:
             flat = np.asarray(coefficients)
         self._check(np.shape(flat))
         passed = np.where(t >= np.array(self.breakpoints), 1.0, 0.0)
+        # knots passed so far, minus those shifted by one: only the last one passed is left
         here: Any = np.concatenate([[1.0], passed]) - np.concatenate([passed, [0.0]])
         pieces = np.arange(len(self.knots) - 1)[:, None]
         around = np.array(self._repeated)[pieces + 1 + np.arange(2 * self.degree)]

@@ -104,6 +104,7 @@ def DDE(  # noqa: N802 (a noun of the public interface)
         t = y[0]
         values = rhs(t, y[1 : n + 1], y[n + 1 :].reshape(d, n), p)
         values = check_output(values, "rhs", (n,), t, differentiated=True)
+        # as many rates as there are unknowns of y; only those of u are read
         return np.concatenate([np.zeros(1), values, np.zeros(d * n)])
 
     function.__module__ = getattr(rhs, "__module__", "")  # whose helpers are the user's
@@ -166,6 +167,7 @@ def delayed(
     def lag(p: Array) -> Array:
         return np.asarray(lags(0.0, None, p), dtype=float)
 
+    # tau(p) and phi(t, p) as right-hand sides: derivatives of first and second order come with them
     of_lags, of_past = ODE(lags, d, names).batch, ODE(past, n, names).batch
     assert of_lags is not None
     assert of_past is not None
@@ -174,6 +176,7 @@ def delayed(
     )
 
     def start_rate(t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
+        # the only f without a run: at its start, where all delayed states are history
         write(out, rate(delay_functions.start(t, read(u), p), p))
 
     never = refused("rhs", NOT_DELAYED)

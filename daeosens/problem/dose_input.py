@@ -43,6 +43,7 @@ class Amount:
         """Return its derivative in the parameters [m]."""
         result = np.zeros(len(p))
         for i, k in enumerate(self.factors):
+            # product rule by position: a parameter that is a factor twice counts twice
             result[k] += Amount(self.scale, self.factors[:i] + self.factors[i + 1 :]).value(p)
         return result
 
@@ -119,6 +120,7 @@ def with_input(problem: Problem, doses: Input) -> Problem:
     ) -> None:
         problem.rhs_hessian_function(t, u, p, w, du, dp, *out)
         if not doses.fixed:
+            # an input depends on p alone: only f_pp has a term of it
             out[1].getArray()[...] += doses.curvature(p, read(w), dp)
 
     rhs_p = problem.rhs_p if doses.fixed else _added(problem.rhs_p, doses, 1.0)
@@ -131,6 +133,7 @@ def with_input(problem: Problem, doses: Input) -> Problem:
         residual_p=residual_p,
         rhs_hessian_function=hessian,
         residual_hessian_function=residual_hessian(hessian, of_mass),
+        # C functions are those of f without its input; events are those of the problem around it
         native={},
         batch=None if problem.batch is None else _BatchWithInput(problem.batch, doses),
         stencil=None,
@@ -160,6 +163,7 @@ class _BatchWithInput:
     def pull_parameters(self, t: Array, u: Array, p: Array, w: Array) -> Array:
         """Return the sum over the points of f_p^T w [M, m]."""
         result = self._inner.pull_parameters(t, u, p, w)
+        # the input is the same at all points, so that their weights add up first
         return result if self._doses.fixed else result + w.sum(axis=1) @ self._doses.by_p(p)
 
     def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
@@ -226,6 +230,7 @@ def _added(derivative: Derivative, doses: Input, sign: float) -> Derivative:
         context = out.getPythonContext()
         derivative.fill(*point, context.inner)
         context.added = sign * doses.by_p(point[-1])
+        # PETSc keeps what it knows of a matrix (norms, factors) until its state number changes
         out.stateIncrease()
 
     return Derivative(create, fill, assembled=False)

@@ -241,6 +241,7 @@ def _schedule(problem: Problem, doses: Doses) -> list[_Moment]:
         if dose.duration == 0.0:
             moment["boluses"].append((k, amount))
             continue
+        # an infusion gives its amount at a constant rate
         rate = Amount(amount.scale / dose.duration, amount.factors)
         moment["starts"].append((number, k, rate))
         end = at(time + dose.duration, delay)
@@ -387,6 +388,7 @@ def _row(k: int, time: Any, amount: Any, duration: Any, compartment: Any) -> Dos
         )
     place: str | int = -1
     if not _missing(compartment):
+        # a table of numbers has numbers of compartments as floats: 1.0 is the second unknown
         number = _number(compartment)
         if isinstance(compartment, str):
             place = compartment

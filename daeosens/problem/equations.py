@@ -172,6 +172,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     residual_p = negative(rhs_p)
     first = {1: jacobian, 2: jacobian_p}
     of_rhs = (frame, rhs, first, hessian_product, "rhs", "hessian_product")
+    # second derivatives as products (f_u^T w)_u du: on arrays, from which those on vectors are made
     products = array_products(*of_rhs) if frame.style == "numpy" else None
     rhs_hessian = lower_hessian(*of_rhs) if products is None else on_vectors(products, len(first))
     first = {0: rhs_t, **first}
@@ -190,6 +191,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     if products is not None and not frame.field_parameter and known:
         sizes = (frame.state.size, frame.parameter.size)
         callbacks = rhs, jacobian, jacobian_p, hessian_product, products
+        # differences are taken point by point, since their step sizes are
         many = batched and not any(is_by_differences(derivative) for derivative in needed)
         batch = make_batch(*callbacks, sizes, batched=many)
         if batch is not None and any(
@@ -323,6 +325,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
         )
     p_derivative = parameter_derivative(lower, residual, jacobian_p)
     first = {1: jacobian, 2: jacobian_udot, 3: jacobian_p}
+    # F(t, u, u', p) = 0 has no f that explicit steps could evaluate
     never = refused("rhs", "an implicit method: beuler, cn, theta:<value> or midpoint")
     return Problem(
         form="residual",
@@ -348,6 +351,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
             frame, residual, {0: residual_t, **first}, hessian_t, "residual", "hessian_t"
         ),
         constant_mass=linear_in_udot,
+        # unless the user says otherwise F_udot may change with everything
         udot_nonlinear=not linear_in_udot,
         coloring=isinstance(jacobian, str) and jacobian == COLORING,
         sources=sources(

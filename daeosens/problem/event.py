@@ -163,6 +163,7 @@ class Event:
         """Refuse arguments that nothing would read: a time is passed once, and forwards."""
         for argument in fields(self):
             value = getattr(self, argument.name)
+            # what has no meaning beside the others would be dropped in silence
             is_set = value is not None if argument.default is None else value != argument.default
             if argument.name in names and is_set:
                 raise InputError(

@@ -73,6 +73,7 @@ def make_frame(
     state_names: tuple[str, ...] = ()
     if size is not None:
         count, state_names = admit_size(size)
+        # NumPy callbacks see all unknowns: each rank has the whole problem
         template = PETSc.Vec().createSeq(count, comm=PETSc.COMM_SELF)
     elif isinstance(state, PETSc.DM):
         dm = state
@@ -96,6 +97,7 @@ def make_frame(
     def matrix() -> PETSc.Mat:
         if jacobian_matrix is not None:
             return jacobian_matrix.duplicate()
+        # a DM knows which points neighbour each other, and so the pattern
         return dense(template, template) if dm is None else dm.createMat()
 
     return CallbackLayout(
@@ -162,6 +164,7 @@ def _parameter_layout(
             f"parameters = {parameters!r}", expected='a number, or names such as ["rate", "size"]'
         )
     _refuse_repeated("parameter names", names)
+    # a few parameters are spread over the ranks as PETSc likes; callbacks see all of them
     vec = PETSc.Vec().create(comm=comm)
     vec.setSizes(len(names))
     vec.setType(PETSc.Vec.Type.STANDARD)

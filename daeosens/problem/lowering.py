@@ -33,6 +33,7 @@ class Lowering:
 
     def function(self, callback: Callable[..., Any]) -> VecFunction:
         """Lower the right-hand side or the residual itself."""
+        # C functions are called by address; what they return is looked at by their own wrapper
         if isinstance(callback, Compiled):
             return _compiled_function(callback, self.name)
         call = guarded(callback, self.name, self.frame.state.comm)
@@ -79,6 +80,7 @@ class Lowering:
         if not is_automatic(self.frame, callback):
             spoken = keyword(name)
             return refused(name, f'{spoken}=callback, or {spoken}="{AUTONOMOUS}"').fill
+        # t is one more argument: its derivative is a Jacobian of one column
         step = AutomaticJacobian(
             callback, 0, self.name, f'{keyword(name)}=callback, "{DIFFERENCES}" or "{AUTONOMOUS}"'
         )
@@ -181,6 +183,7 @@ def parameter_derivative(
     """Lower the derivative in p [n, m]; automatic where missing, if NumPy style."""
     frame, position = lower.frame, lower.time_arguments - 1
     if derivative is None and frame.style == "numpy" and ignores(callback, position):
+        # known from its code: not evaluated, and not zero by accident of a point
         nothing = np.zeros((frame.state.size, frame.parameter.size))
         return from_numpy(lambda *_point: nothing, name, frame.state, frame.parameter)
     if derivative is None and is_automatic(frame, callback):
@@ -211,6 +214,7 @@ def _numpy_function(call: Callable[..., Any], name: str, frame: CallbackLayout) 
 
     def fill(*arguments: Any) -> None:
         t, *states, p, out = arguments
+        # numbers of parameters are an array already, fields are vectors
         seen = read(p) if isinstance(p, PETSc.Vec) else p
         values = call(t, *[read(state) for state in states], seen)
         write(out, check_output(values, name, shape, t, names=names))

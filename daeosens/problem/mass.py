@@ -58,6 +58,7 @@ def mass_matrix(mass: Any, state: PETSc.Vec) -> PETSc.Mat:
         finite_array(mass.data, "the data of the sparse mass")
     else:
         mass = finite_array(mass, "mass", (n, n))
+    # a matrix of numbers is a derivative that does not depend on the point: one way for both
     derivative = from_numpy(lambda _t, _u: mass, "mass", state, state)
     matrix = derivative.create(0.0, state)
     derivative.fill(0.0, state, matrix)
@@ -75,6 +76,7 @@ def mass_derivative(
     if not callable(mass) or isinstance(mass, PETSc.Mat):
         return constant(mass_matrix(mass, frame.state)), None
     if frame.style == "numpy":
+        # F = M(p) u' - f(t, u, p), so that F_udot is M(p), wherever the state is
         inner = from_numpy(lambda _t, p: mass(p), "mass", frame.state, frame.state)
         return (
             Derivative(
@@ -99,6 +101,7 @@ def mass_p_derivative(
     """Return d(M(p) v)/dp as a derivative at the point (t, p, v)."""
     if frame.style == "numpy":
         if mass_p is None:
+            # F_p has d(M(p) u')/dp besides -f_p: a product with a rate, never a tensor [n, n, m]
             step = AutomaticJacobian(lambda p, v: mass(p) @ v, 0, "mass", "mass_p=callback")
             return from_numpy(lambda _t, p, v: step(p, v), "mass_p", frame.state, frame.parameter)
         return from_numpy(lambda _t, p, v: mass_p(p, v), "mass_p", frame.state, frame.parameter)
@@ -126,6 +129,7 @@ def with_mass_p(residual_p: Derivative, mass_p: Derivative, frame: CallbackLayou
 
     def fill(t: float, u: PETSc.Vec, udot: PETSc.Vec, p: Any, out: PETSc.Mat) -> None:
         residual_p.fill(t, u, udot, p, out)
+        # made at the first use: M without derivatives in p never needs it
         if not work:
             work.append(dense(frame.state, frame.parameter))
         mass_p.fill(t, p, udot, work[0])

@@ -143,6 +143,7 @@ def from_numpy(
         values: Any = evaluate(point)
         if not is_sparse(values):
             return dense(rows, columns)
+        # the entries of the first point are the pattern: explicit zeros of the user stay in it
         pattern: Any = abs(values)
         if shape[0] == shape[1]:  # the diagonal, so that a shift finds its place
             pattern = (pattern + sparse.eye_array(shape[0])).tocsr()
@@ -289,6 +290,7 @@ def _shell_derivative(
         *point, out = point_and_out
         context = out.getPythonContext()
         context.point = tuple(point)
+        # a product with the point's own derivative; PETSc scales what it was given before
         context.factor = 1.0
         out.stateIncrease()
 

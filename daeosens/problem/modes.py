@@ -84,8 +84,11 @@ def hybrid(
             complaints.append(f'mode "{name}" has events of its own; expected: all in one list')
     if complaints:
         raise together(complaints, heading="hybrid")
+    # which mode will be on at a breakpoint is not known before the run: all of them hit those of
+    # each
     times = admit_breakpoints(sorted({t for mode in modes.values() for t in mode.breakpoints}))
     alike = {name: replace(problem, breakpoints=times) for name, problem in modes.items()}
+    # layouts and sizes are those of any mode; equations are asked of the mode that is on
     shape = alike[start] if isinstance(start, str) else next(iter(alike.values()))
     return replace(shape, events=events, modes=alike, mode=start)
 
@@ -123,6 +126,7 @@ def entered_mode(
         return mode
     comm = problem.comm
     named = guarded(mode, "mode", comm)(t, read(u) if problem.style == "numpy" else u, p)
+    # a function of the rank's own part of the state may name different modes
     every = [named] if comm.size == 1 else comm.tompi4py().allgather(named)
     wrong = [name for name in every if not isinstance(name, str) or name not in problem.modes]
     if wrong:

@@ -199,6 +199,7 @@ def random_direction(
     reach = np.where(np.isfinite(reach), reach, 0.0)
     if not reach.any():
         return None
+    # random signs, so that errors of several directions do not cancel each time
     weights: Array = reach * rng.uniform(0.3, 1.0, count) * rng.choice([-1.0, 1.0], count)
     changes: list[Any] = [
         primal(x.slopes) @ weights if type(x) is DerivativeArray else None for x in arguments
@@ -230,6 +231,7 @@ def deciding_lines(function: Callable[[], Any], most: int = 3) -> list[str]:
 
     BRANCHES.append([])
     before = sys.gettrace()
+    # line by line: slow, and only once an error is certain
     sys.settrace(note)
     try:
         function()

@@ -152,6 +152,8 @@ class DerivativeArray:
     def __getitem__(self, key: Any) -> DerivativeArray:
         """Return entries; a view where it would be one of an array."""
         if type(key) is int:
+            # numbers of one direction's worth are Python objects, which are quicker than arrays of
+            # no axes
             number = entry(self, key)
             if number is not None:
                 return number  # type: ignore[return-value]
@@ -359,6 +361,7 @@ class DerivativeArray:
             factor = other.value
             if value.shape == factor.shape:
                 if value.shape:
+                    # product rule: (x y)' = x y' + y x', with one axis more for the directions
                     slopes = value[..., None] * other.slopes + factor[..., None] * self.slopes
                 else:
                     slopes = value * other.slopes + factor * self.slopes
@@ -413,6 +416,7 @@ class DerivativeArray:
                     return rule(ufunc, *inputs)
         inputs = tuple([admitted(operand) for operand in inputs])
         if method != "__call__":
+            # np.add.reduce is np.sum, np.add.accumulate np.cumsum, and so on
             function = METHODS.get((ufunc.__name__, method))
             if function is None:
                 raise DerivativeLostError(f"np.{ufunc.__name__}.{method}")
@@ -424,6 +428,7 @@ class DerivativeArray:
         rule = UFUNCS.get(ufunc.__name__)
         if rule is None:
             raise DerivativeLostError(f"'{ufunc.__name__}' (a function of arrays)")
+        # less than double precision would round slopes away
         dtype = options.get("dtype")
         if dtype is not None and np.dtype(dtype).char not in "dD":
             raise DerivativeLostError(f"np.{ufunc.__name__} with dtype={dtype}", "dtype=float")
@@ -447,6 +452,7 @@ class DerivativeArray:
         options: dict[str, Any],
     ) -> Any:
         """Evaluate one of NumPy's other functions by its rule."""
+        # no rule, no derivative: NumPy's own function would go on with values alone
         rule = FUNCTIONS.get(function)
         if rule is None:
             module = function.__module__.replace("numpy", "np", 1)
@@ -459,6 +465,7 @@ class DerivativeArray:
 
 
 def _operate(ufunc: np.ufunc, left: Any, right: Any) -> Any:
+    # SciPy's matrices have their own operators, which Python asks next
     if sparse.issparse(left) or sparse.issparse(right):
         return NotImplemented
     left, right = admitted(left), admitted(right)
@@ -508,6 +515,7 @@ install(
 def keys(key: Any) -> tuple[Any, Any]:
     """Return an index for the value, and for the slopes, whose last axis stays whole."""
     if isinstance(key, tuple):
+        # an Ellipsis takes the rest of all axes, so the slopes' own axis has to be named after it
         key = tuple([_index(index) for index in key])
         return key, ((*key, slice(None)) if any(index is Ellipsis for index in key) else key)
     if key is Ellipsis:
@@ -580,6 +588,7 @@ def sparse_times(matrix: Any, x: DerivativeArray) -> DerivativeArray:
     """Return a constant SciPy matrix times x [n] or [n, q]."""
     slopes = x.slopes
     if isinstance(slopes, DerivativeArray):
+        # slopes of slopes: SciPy multiplies two axes at most, so directions become columns
         flat = sparse_times(matrix, slopes.reshape(slopes.shape[0], -1))
         moved = flat.reshape(matrix.shape[0], *slopes.shape[1:])
         return DerivativeArray(sparse_times(matrix, x.value), moved)
@@ -593,6 +602,8 @@ def sparse_times(matrix: Any, x: DerivativeArray) -> DerivativeArray:
 def note_branch(x: Any, y: Any = 0.0) -> None:
     """Note a comparison of x with y, where somebody asks for them (``branches``)."""
     if BRANCHES:
+        # the difference, not the comparison's result: how far from the kink a point is, is known
+        # then
         BRANCHES[-1].append(np.ravel(np.subtract(primal(x), primal(y), dtype=float)))
 
 
@@ -673,6 +684,8 @@ def equal(x: Any, y: Any) -> Any:
 
     The branch of one point says nothing of the derivative there: ``1.0 if x == 0 else sin(x) / x``.
     """
+    # values may be equal by accident, and slopes differ: then the branch taken has another
+    # derivative
     same = np.equal(primal(x), primal(y))
     if np.any(same) and np.any(same & (moving(x) | moving(y)) & _apart(x, y)):
         raise DerivativeLostError(
@@ -700,6 +713,7 @@ def admitted(x: Any) -> Any:
     if (kind is list or kind is tuple) and _has_derivatives(x):
         return [admitted(element) for element in x]
     if isinstance(x, np.ndarray) and x.dtype == object:
+        # NumPy puts what it does not know into arrays of objects: taken apart, and joined again
         whole = joined(x.tolist()) if x.shape else admitted(x.item())
         return whole if type(whole) is DerivativeArray else x
     return x
@@ -719,6 +733,7 @@ def _has_derivatives(x: Any) -> bool:
 
 def joined(things: Any) -> DerivativeArray | None:
     """Return a list of numbers, arrays and lists as one array; None if nothing in it varies."""
+    # np.array([a, b, c]) of single numbers is what most callbacks return: joined in one pass
     numbers = together(things) if type(things) is list else None
     if numbers is not None:
         value, slope, changes, mixed = numbers
@@ -747,6 +762,7 @@ def joined(things: Any) -> DerivativeArray | None:
         parts.append(thing)
     if varying is None:
         return None
+    # constants between numbers that vary have slopes of zero
     count = varying.slopes.shape[-1]
     values, slopes = [], []
     nothing = np.zeros(count)

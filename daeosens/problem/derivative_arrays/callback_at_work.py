@@ -30,8 +30,11 @@ def is_users(file: str, names: Mapping[str, Any]) -> bool:
     """Return whether a file with these global names is the callback's, and not of a library."""
     home = HOMES[-1] if HOMES else ""
     key = (file, home)
+    # asked for every array that NumPy makes: by file, once
     known = _IS_USERS.get(key)
     if known is None:
+        # a callback in an installed package is the user's as well: ``home`` is the package of the
+        # callback
         top = str(names.get("__name__", "")).partition(".")[0]
         library = "site-packages" in file or "dist-packages" in file or file.startswith(_STANDARD)
         known = top not in _LIBRARIES and (not library or (top == home and bool(home)))

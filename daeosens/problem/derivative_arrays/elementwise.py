@@ -46,15 +46,18 @@ def _power(ufunc: np.ufunc, x: Any, y: Any) -> Any:
             elif exponent == 0:
                 weight = 0.0
             else:
+                # (x^a)' = a x^(a-1) x' + x^a log(x) a'
                 weight = exponent * ufunc(base, exponent - 1)
         else:
             nothing = primal(exponent) == 0
+            # x^0 is 1 everywhere: 0 * x^-1 would be NaN at x = 0
             less = np.where(nothing, 0.0, exponent - 1)
             weight = np.where(nothing, 0.0, exponent * ufunc(base, less))
         terms.append((weight, x.slopes))
     if varies(y):
         nothing = primal(base) == 0
         logarithm = np.log(np.where(nothing, 1.0, base))
+        # x^a log(x) tends to 0 with x for a > 0, where the formula is 0 * inf
         at_zero = np.where(primal(exponent) > 0, 0.0, np.nan)
         terms.append((np.where(nothing, at_zero, result * logarithm), y.slopes))
     return apart(result, terms, guarded_weight)
@@ -68,6 +71,8 @@ def _choice(larger: bool, keeps_numbers: bool) -> Callable[..., Any]:
         note_branch(x, y)
         left, right = primal(x), primal(y)
         if larger:
+            # at a tie the derivative is that of the argument which varies: np.maximum(0, u) at 0
+            # has the slope of u
             first = left >= right if varies(x) else left > right
         else:
             first = left < right if varies(x) else left <= right
@@ -108,6 +113,8 @@ def _absolute(ufunc: np.ufunc, x: Any) -> Any:
         note_branch(np.real(primal(x)))  # of numbers on a line through 0 they change sides there
         note_branch(np.imag(primal(x)))
         size = np.where(primal(result) == 0, 1.0, result)
+        # |z|' = Re(conj(z) z') / |z|; at 0 any number of size one at most is a derivative, and 0 is
+        # taken
         turned = np.conj(x.value) / size
         return DerivativeArray(result, np.real(weighted(turned, x.slopes)))
     note_branch(x)
@@ -142,6 +149,7 @@ def _copysign(ufunc: np.ufunc, x: Any, y: Any) -> Any:
         return on_values(ufunc, x, y)
     note_branch(y)
     side = np.where(np.signbit(primal(y)), -1.0, 1.0)
+    # a choice of a side by y: no slope from y
     return np.abs(x) * side[()]
 
 
@@ -203,6 +211,7 @@ def _nan_to_num(
 def _select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     result: Any = default
     for condition, choice in reversed(list(zip(condlist, choicelist, strict=True))):
+        # the first condition that holds wins: it is put on last
         result = chosen(condition, choice, result)
     return result
 
@@ -211,6 +220,8 @@ def _sinc(x: Any) -> Any:
     x = as_array(x)
     y = math.pi * x
     near = np.abs(primal(y)) < 0.5
+    # the series has all derivatives at 0, where sin(y)/y is 0/0; both branches are evaluated, so
+    # each gets an argument at which it is finite
     square = np.where(near, y * y, 0.0)
     series: Any = 1.0
     for k in range(9, 0, -1):

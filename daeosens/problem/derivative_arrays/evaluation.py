@@ -46,6 +46,8 @@ def _making(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def make(*arguments: Any, **options: Any) -> Any:
         result = original(*arguments, **options)
+        # np.zeros(n) is filled by most callbacks, with numbers that vary: it has to be able to take
+        # them
         if type(result) is np.ndarray and result.dtype.kind in "fc" and _at_work():
             return FreshArray(result)
         return result
@@ -61,6 +63,7 @@ def _joining(original: Callable[..., Any], *, copies: bool) -> Callable[..., Any
         if not _at_work():
             return original(thing, *arguments, **options)
         if kind is list or kind is tuple:
+            # NumPy's own would ask each number for a float, and lose its slopes
             array: Any = joined(thing)
         elif kind is FreshArray and not copies:
             return thing
@@ -91,6 +94,7 @@ def _vectorized(original: Callable[..., Any]) -> Callable[..., Any]:
             raise DerivativeLostError(
                 "np.vectorize with a signature or keywords", "positional arguments"
             )
+        # np.vectorize hands plain numbers on: done here entry by entry, as it says it does
         shape = np.broadcast_shapes(*[np.shape(array) for array in arrays])
         spread = [np.broadcast_to(array, shape).reshape(-1) for array in arrays]
         results = [self.pyfunc(*entry) for entry in zip(*spread, strict=True)]
@@ -115,6 +119,7 @@ def _mathematical(name: str) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         for argument in arguments:
             if type(argument) is DerivativeArray or type(argument) is DerivativeNumber:
+                # math.sin takes floats alone: numbers that vary go to NumPy's function of that name
                 return _MATH[name](*arguments) if name in _MATH else ufunc(*arguments)  # type: ignore[misc]
         return original(*arguments)
 
@@ -198,6 +203,8 @@ def evaluate(
     home : str
         The callback's package, which its helpers may be in.
     """
+    # NumPy's namespace is changed while callbacks are at work, and only for them (``_at_work``):
+    # nested evaluations, of a callback that solves for something, change it once
     if not DIRECTIONS:
         _NUMPY.update(_IN_NUMPY)
         _MATHEMATICS.update(_IN_MATH)
@@ -209,6 +216,8 @@ def evaluate(
     THREADS.append(threading.get_ident())
     HOMES.append(home)
     try:
+        # warnings of 0/0 inside of np.where are for values, which were warned of without
+        # derivatives
         with np.errstate(all="ignore"):
             return as_array(function(*arguments))
     finally:
@@ -238,6 +247,7 @@ def branches(function: Callable[..., Any], arguments: Sequence[Any], home: str =
     home : str
         As for ``evaluate``.
     """
+    # one direction is enough: what decides are the values
     BRANCHES.append([])
     try:
         evaluate(function, arguments, (1,), home)

@@ -24,6 +24,7 @@ def _with_axes(function: Callable[..., Any], default: Any) -> Callable[..., Any]
         places = [axis_number(int(axis), a.ndim) for axis in axes]
         sizes = s if s is not None or "irfft" in function.__name__ else [a.shape[k] for k in places]
         if sizes is None:
+            # inverse transforms of real signals have half the entries but one, as in NumPy
             sizes = [a.shape[k] for k in places[:-1]] + [2 * (a.shape[places[-1]] - 1)]
         value = function(a.value, sizes, places, norm)
         return DerivativeArray(value, function(a.slopes, sizes, places, norm))

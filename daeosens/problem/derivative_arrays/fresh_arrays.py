@@ -64,6 +64,8 @@ class FreshArray(Fillable):
         """Return an array that carries derivatives if it has become one, else NumPy's."""
         if self._origin is not None:
             assert self._view is not None
+            # a view is made anew from its origin once that carries derivatives: NumPy's views share
+            # memory with an array of floats, which has no room for slopes
             whole = self._origin.now()
             return self._view(whole) if type(whole) is DerivativeArray else self._value
         return self._value if self._slopes is None else self._slopes
@@ -78,6 +80,7 @@ class FreshArray(Fillable):
         if type(now) is DerivativeArray:
             return view(now)
         value = view(now)
+        # what copies (fancy indexing) is on its own, as in NumPy
         if isinstance(value, np.ndarray) and np.may_share_memory(value, now):
             return FreshArray(value, self, view)
         return value
@@ -100,12 +103,14 @@ class FreshArray(Fillable):
             origin = origin._origin
         if origin._slopes is not None:
             return
+        # someone has kept the plain memory: they would not see what is assigned from here on
         if origin._locked:
             raise DerivativeLostError("an array that was handed on before it was filled", FILL)
         if origin._value.dtype.char not in "dD":
             raise DerivativeLostError(
                 f"numbers that vary in an array of {origin._value.dtype}", "dtype=float"
             )
+        # slopes of zero until something that varies is assigned
         origin._slopes = constant(origin._value)
 
     def _lock(self) -> None:
@@ -191,6 +196,7 @@ class FreshArray(Fillable):
         if mutated:
             return _FILLING[function](*arguments, **options)
         out = options.pop("out", None)
+        # a function that may return a view of its argument, or keep it
         if function not in _COPYING:
             for operand in (*arguments, *options.values()):
                 if type(operand) is FreshArray:

@@ -41,6 +41,8 @@ def _moving(function: Callable[..., Any]) -> Callable[..., Any]:
     def move(a: Any, *arguments: Any, **options: Any) -> Any:
         a = as_array(a)
         refuse_derivatives(function, (*arguments, *options.values()))
+        # NumPy moves the numbers of the entries; which entry came where is read off, so that no
+        # option needs a rule of its own
         numbers = np.arange(1, a.size + 1).reshape(a.shape)
         places = function(numbers, *arguments, **options)
         if not varies(a):
@@ -67,6 +69,8 @@ def _joining(function: Callable[..., Any]) -> Callable[..., Any]:
             return np.arange(total - part.size + 1, total + 1).reshape(part.shape)
 
         things = [numbered(array) for array in arrays]
+        # entries of all arrays are numbered through, so that one pick from all of them together is
+        # the result
         places = function(things, *arguments, **options)
         return picked(concatenated(parts), places)
 
@@ -128,6 +132,7 @@ def _roll(a: Any, shift: Any, axis: Any = None) -> Any:
         shifts = (shift,) * len(axes)
     elif np.ndim(shift) == 0:
         shifts = (shift,)
+    # axes are counted from the first, so that they are the same for slopes, which have one more
     return DerivativeArray(np.roll(a.value, shifts, axes), np.roll(a.slopes, shifts, axes))
 
 
@@ -151,6 +156,7 @@ def _pad(array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> 
     if mode != "constant":
         return picked(array, np.pad(numbers, pad_width, mode=mode))
     places = np.pad(numbers, pad_width, mode="constant")
+    # what is filled in does not vary; entries inside keep their slopes
     values = np.pad(primal(array), pad_width, mode="constant", **options)
     inside = array.reshape(-1)[np.maximum(places - 1, 0)]
     return chosen(places == 0, values, inside)
@@ -222,6 +228,7 @@ def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
     count = array.slopes.shape[-1]
     slopes = array.slopes
     if array.ndim < len(shape):
+        # NumPy puts new axes in front: the directions stay last
         slopes = slopes.reshape((1,) * (len(shape) - array.ndim) + slopes.shape)
     return DerivativeArray(
         np.broadcast_to(array.value, shape), np.broadcast_to(slopes, (*shape, count))

@@ -31,6 +31,8 @@ def _matmul(_ufunc: Any, a: Any, b: Any) -> Any:
     if varies(a):
         if a.ndim == 1:
             if right.ndim == 1:
+                # slopes have the directions last, and matmul multiplies the last two axes: vectors
+                # and matrices need no transposition, stacks of matrices do
                 total = np.matmul(right, a.slopes)
             elif right.ndim == 2:
                 total = np.matmul(right.T, a.slopes)
@@ -57,6 +59,7 @@ def _slopes_product(x: DerivativeArray, other: Any, *, left_side: bool) -> Any:
     else:
         slopes = slopes[:, :, None] if column else slopes
         other = other[None, :] if row else other
+    # the axis of directions comes before those that broadcast
     missing = other.ndim - (slopes.ndim - 1)
     if missing > 0:
         slopes = slopes.reshape((slopes.shape[0],) + (1,) * missing + tuple(slopes.shape[1:]))
@@ -113,6 +116,7 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
         names_b[k] = names_a[j]
     rest_a = [name for k, name in enumerate(names_a) if k not in of_a]
     rest_b = [name for k, name in enumerate(names_b) if k not in of_b]
+    # every contraction is one of Einstein's sums, whose rule is below
     rule = f"{''.join(names_a)},{''.join(names_b)}->{''.join(rest_a + rest_b)}"
     return _einsum(rule, a, b)
 
@@ -123,11 +127,14 @@ def _einsum(subscripts: Any, *operands: Any, out: Any = None, **_options: Any) -
     arrays = [as_array(operand) for operand in operands]
     rule = subscripts.replace(" ", "")
     if "->" not in rule:
+        # without "->" what stands once is left, in alphabetic order, as in NumPy
         names = rule.replace("...", "").replace(",", "")
         once = sorted(name for name in set(names) if names.count(name) == 1)
         rule = f"{rule}->{'...' if '...' in rule else ''}{''.join(once)}"
     inputs, output = rule.split("->")
     terms = inputs.split(",")
+    # one letter more, for the directions: multilinear, so each factor's slopes stand in its place
+    # once
     extra = next(letter for letter in string.ascii_letters if letter not in rule)
     values = [value_of(array) for array in arrays]
     value = np.einsum(rule, *values)
@@ -148,6 +155,7 @@ def _kron(a: Any, b: Any) -> Any:
     a, b = as_array(a), as_array(b)
     ndim = max(a.ndim, b.ndim)
     wide = [(1,) * (ndim - factor.ndim) + tuple(factor.shape) for factor in (a, b)]
+    # axes by turns: (m, 1) times (1, n) is the block (m, n)
     left = a.reshape([n for size in wide[0] for n in (size, 1)])
     right = b.reshape([n for size in wide[1] for n in (1, size)])
     return (left * right).reshape([m * n for m, n in zip(*wide, strict=True)])
@@ -175,6 +183,7 @@ def _convolve(a: Any, v: Any, mode: str = "full") -> Any:
         a, v = v, a
     total: Any = None
     for k in range(v.size):
+        # the longer array, shifted by k and multiplied by the k-th weight of the shorter one
         term = np.pad(a * v[k], (k, v.size - 1 - k))
         total = term if total is None else total + term
     if mode == "full":

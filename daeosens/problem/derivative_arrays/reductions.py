@@ -53,6 +53,7 @@ def along_axis(function: Callable[..., Any], default: int | None, place: int) ->
                 return function(x, *listed[: place - 1], axis, *listed[place - 1 :], **options)
             return function(x, *listed, axis=axis, **options)
 
+        # linear: the same function of the slopes, whose own axis comes last and is not touched
         return DerivativeArray(apply(a.value), apply(a.slopes))
 
     return rule
@@ -171,6 +172,7 @@ def _prod(
     axes = axis_numbers(axis, a.ndim)
     kept = [k for k in range(a.ndim) if k not in axes]
     shape = tuple([a.shape[k] for k in kept])
+    # no division by an entry, which may be zero: products of the others come from the product rule
     factors = np.transpose(a, (*axes, *kept)).reshape(-1, *shape)
     result: Any = rest.pop("initial", 1.0)
     factors = list(factors)

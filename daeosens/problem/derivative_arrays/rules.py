@@ -48,6 +48,7 @@ def spread(slopes: Any, shape: tuple[int, ...]) -> Any:
 def guarded_weight(weight: Any, slopes: Any) -> Any:
     """Return the same as ``weighted``, and 0 where an infinite derivative meets a slope of 0."""
     size = primal(weight)
+    # nearly always: the product of infinity and 0 is looked for only where there is infinity
     if np.isfinite(size).all():
         return weighted(weight, slopes)
     product = weighted(weight, slopes)
@@ -78,6 +79,8 @@ def elementwise(*partials: Partial, combine: Callable[..., Any] = weighted) -> C
                 raise DerivativeLostError(
                     f"'{ufunc.__name__}' in that argument", "a constant in its place"
                 )
+            # values may carry derivatives themselves (second order): then the partial derivative
+            # does as well
             weight = partial(*values, result) if callable(partial) else partial
             terms.append((weight, x.slopes))
         return apart(result, terms, combine)

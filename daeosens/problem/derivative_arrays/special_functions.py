@@ -26,6 +26,7 @@ def _xlogy(ufunc: np.ufunc, x: Any, y: Any) -> Any:
     result = ufunc(left, right)
     terms: list[tuple[Any, Any]] = []
     if varies(x):
+        # ``guarded_weight``: at x = 0 the weight log(y) may be infinite where its slope is 0
         terms.append((np.log(right), x.slopes))
     if varies(y):
         terms.append((left / right, y.slopes))

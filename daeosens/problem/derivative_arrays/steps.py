@@ -30,6 +30,8 @@ def _same(function: Callable[..., Any]) -> Callable[..., Any]:
         result = on_values(function, x, y, *arguments, **options)
         if np.any(result):
             x, y = as_array(x), as_array(y)
+            # equal numbers that move apart: what is kept for one is not right for the other's
+            # derivative
             if np.any(result & (moving(x) | moving(y)) & moving(x - y)):
                 raise DerivativeLostError(
                     f"np.{function.__name__} of numbers that vary, whose branch holds at one point "

@@ -33,6 +33,7 @@ def _piecewise(x: Any, condlist: Any, funclist: Any, *arguments: Any, **options:
             f"with {len(conditions)} condition(s), either {len(conditions)} or "
             f"{len(conditions) + 1} functions are expected"
         )
+    # zeros with slopes, to be filled piece by piece
     result = 0.0 * x
     for condition, piece in zip(conditions, pieces, strict=True):
         if not condition.any():
@@ -64,8 +65,10 @@ def _interp(
     if np.size(knots) == 1:
         inside = fp[0] + 0.0 * x
     else:
+        # the slope jumps at each knot: a run is looked at for them as for branches
         note_branch(primal(x)[..., None], knots)
         k = np.clip(np.searchsorted(knots, primal(x), side="right") - 1, 0, np.size(knots) - 2)
+        # the formula itself is differentiated, in x, the knots and the values
         share = (x - xp[k]) / (xp[k + 1] - xp[k])
         inside = fp[k] * (1.0 - share) + fp[k + 1] * share
     inside = chosen(primal(x) < knots[0], fp[0] if left is None else left, inside)
@@ -96,6 +99,7 @@ def _polyval(p: Any, x: Any) -> Any:
     p, x = as_array(p), as_array(x)
     result: Any = 0.0 * x
     for k in range(p.shape[0]):
+        # Horner's rule, whose derivative is that of the polynomial
         result = result * x + p[k]
     return result
 
@@ -117,6 +121,7 @@ def _bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
     if not varies(weights):
         return np.bincount(x, weights, minlength)
     size = max(minlength, int(x.max(initial=-1)) + 1)
+    # a constant matrix times the weights: linear in what varies
     places = (np.arange(size)[:, None] == x).astype(float)
     return np.matmul(places, weights)
 

@@ -191,6 +191,7 @@ def _built(
         for k, entry in enumerate(listed)
     ]
     if not reading.problems:
+        # tables that could be read: all that is wrong with their names and values, in one error
         right = [entry for entry in named if entry is not None]
         reading.problems.extend(f"events{complaint}" for complaint in _wrong(right, system))
     if reading.problems:
@@ -201,6 +202,8 @@ def _built(
         assert entry is not None
         made = _made(find_kind(entry.kind), entry.options, system)
         if callable(made):
+            # saturation has modes of its own: it changes a problem, rather than being an event of
+            # one
             additions.append(made)
         else:
             events += made

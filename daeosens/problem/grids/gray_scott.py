@@ -168,6 +168,8 @@ class _Terms:
                 planes[k] = rates[component] * (along_x if by_x else along_y)
             self._in_planes = rates
         uu, uv, vu, vv = planes[len(_DIFFUSION) :]
+        # planes of (v's equation by u, by v); those of u's equation are the negative, plus its own
+        # decay
         self._reaction_slopes(u, vu, vv)
         np.subtract(self._centre[0, U], vu, out=uu)
         np.negative(vv, out=uv)
@@ -196,6 +198,7 @@ class _Terms:
         self._linear_part(w, product)
         by_u, by_v = self._work, self._more
         self._reaction_slopes(u, by_u, by_v)
+        # the reaction leaves U's equation and enters V's: both rows of f_u^T w have w_V - w_U
         difference = weight[:, :, V] - weight[:, :, U]
         by_u *= difference
         by_v *= difference
@@ -237,6 +240,7 @@ class _Terms:
         product = self._grid.writable(out)
         difference, bend = self._work, self._more
         np.subtract(weight[:, :, V], weight[:, :, U], out=difference)
+        # d(v^2, 2 u v)/d(u, v): v^2 along du is 2 v dv, and 2 u v along (du, dv) is 2 (v du + u dv)
         difference *= 2.0
         np.multiply(state[:, :, V], change[:, :, U], out=bend)
         bend += state[:, :, U] * change[:, :, V]
@@ -285,6 +289,7 @@ class _Terms:
         for position, value in zip(self._positions, p.tolist(), strict=True):
             rates[position] = value
         current = tuple(rates)
+        # weights of the stencil depend on the rates alone, which a run does not change
         if current != self._in_weights:
             d1, d2, gamma, kappa = current
             along_x, along_y = laplacian_weights(self._grid)

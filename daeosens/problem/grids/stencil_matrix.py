@@ -43,6 +43,8 @@ def stencil_matrix(grid: Grid, entries: Sequence[Entry], *, by_points: bool = Fa
         A rank has fewer points along one dimension than an entry reaches.
     """
     width = max(abs(distance) for _, _, offset in entries for distance in offset)
+    # global numbers of unknowns on the rank's box with a margin: an entry's column is the same box
+    # shifted by its offset
     numbers = _numbers(grid, width)
     points = grid.owned_shape[:-1]
 
@@ -62,6 +64,7 @@ def stencil_matrix(grid: Grid, entries: Sequence[Entry], *, by_points: bool = Fa
     matrix.setSizes((sizes, sizes))
     matrix.setBlockSize(grid.dof)
     matrix.setType(PETSc.Mat.Type.AIJ)
+    # PETSc sorts the pattern once; later values are added to their places in the order given here
     matrix.setPreallocationCOO(
         *(np.stack(plane_of, order).ravel().astype(PETSc.IntType) for plane_of in (rows, columns))
     )
@@ -123,6 +126,7 @@ def _numbers(grid: Grid, width: int) -> npt.NDArray[Any]:
         return np.pad(own, more, constant_values=-1)
     wide = wide_dm(grid, width)
     _, shape = wide.getGhostCorners()
+    # PETSc's own numbers of ghost points, -1 beyond an edge
     numbers = wide.getLGMap().getIndices().reshape(*reversed(shape), grid.dof).copy()
     wide.destroy()
     return numbers

@@ -80,6 +80,8 @@ class Grid:
         complaints = _complaints(self.box, self.shape, self.boundary, self.dof)
         if complaints:
             raise together(complaints, heading="Grid")
+        # neighbours along the axes are enough here; wider stencils have a DM of their own
+        # (``wide_dm``)
         star: Any = PETSc.DMDA.StencilType.STAR
         kind = _DM_BOUNDARY[self.boundary]
         try:
@@ -144,6 +146,7 @@ class Grid:
     def _axis(self, axis: int, first: int, count: int) -> Array:
         offset = FIRST[self.boundary]
         start, h = self.box[axis][0], self.spacing[axis]
+        # from the point's number on the whole grid, so that every rank rounds alike
         numbers = np.arange(first, first + count, dtype=float)
         return start + h * (numbers + offset)
 
@@ -201,6 +204,8 @@ class FivePoint:
             Overwritten.
         """
         work = self._work
+        # opposite neighbours are added first: then a mirrored state has a mirrored result, to the
+        # last bit
         np.add(ghosted[1:-1, :-2], ghosted[1:-1, 2:], out=out)
         out *= along_x
         np.add(ghosted[:-2, 1:-1], ghosted[2:, 1:-1], out=work)
