@@ -24,7 +24,8 @@ import numpy as np
 import daeosens as ds
 from daeosens.cli.study import drive
 from daeosens.io import Results, between, positive
-from daeosens.problem.automatic_derivatives import AutomaticHessian, AutomaticJacobian
+from daeosens.problem.automatic_derivatives import AutomaticJacobian
+from daeosens.problem.automatic_hessian import AutomaticHessian
 
 NAMES = ("height", "speed", "gravity", "restitution")
 OUTPUTS = {

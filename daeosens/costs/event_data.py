@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from daeosens.costs.cost import At, Cost
-from daeosens.costs.least_squares import lower_observe
 from daeosens.costs.objective import after_zero, minus, multiple, negative, plus, require_event
+from daeosens.costs.observation import lower_observe
 from daeosens.costs.sum_of_squares import ArrayResidual, SumOfSquares, TimeResidual
 from daeosens.errors import InputError, UnsupportedError, require
 from daeosens.petsc.vectors import Array, finite_array
-from daeosens.problem.automatic_derivatives import AutomaticJacobian, in_time
+from daeosens.problem.automatic_derivatives import AutomaticJacobian
+from daeosens.problem.automatic_hessian import in_time
 from daeosens.problem.branches import Branches
 from daeosens.problem.callback_guard import guarded
 from daeosens.problem.problem import Problem

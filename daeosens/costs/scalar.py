@@ -19,12 +19,8 @@ from petsc4py import PETSc
 from daeosens.costs.cost import Direction, Point
 from daeosens.errors import DaeosensError, InputError, UnsupportedError
 from daeosens.petsc.vectors import Array, add_to, read, scatter, write
-from daeosens.problem.automatic_derivatives import (
-    AutomaticHessian,
-    AutomaticJacobian,
-    ignores,
-    in_time,
-)
+from daeosens.problem.automatic_derivatives import AutomaticJacobian, ignores
+from daeosens.problem.automatic_hessian import AutomaticHessian, in_time
 from daeosens.problem.branches import Branches
 from daeosens.problem.c_callback import Compiled, Role, Roles
 from daeosens.problem.callback_guard import check_output, check_tuple, guarded, raise_together

@@ -11,7 +11,7 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import Direction, Point
 from daeosens.petsc.vectors import Array, read
-from daeosens.problem.automatic_derivatives import AutomaticHessian
+from daeosens.problem.automatic_hessian import AutomaticHessian
 from daeosens.problem.branches import Branches
 from daeosens.problem.callback_guard import check_output
 

@@ -12,7 +12,8 @@ from petsc4py import PETSc
 
 from daeosens.errors import UnsupportedError
 from daeosens.petsc.vectors import Array, gather, scatter
-from daeosens.problem.automatic_derivatives import AutomaticHessian, AutomaticJacobian
+from daeosens.problem.automatic_derivatives import AutomaticJacobian
+from daeosens.problem.automatic_hessian import AutomaticHessian
 from daeosens.problem.callback_guard import check_output, guarded
 from daeosens.problem.matrices import Products
 from daeosens.problem.problem import Problem

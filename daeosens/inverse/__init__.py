@@ -1,13 +1,7 @@
 """Inverse problems: fits, their uncertainty, profiles, multistart, posteriors of fields."""
 
 from daeosens.inverse.bilevel import Bilevel, bilevel
-from daeosens.inverse.discovery import (
-    Discovered,
-    Discovery,
-    Term,
-    feature_library,
-    polynomials,
-)
+from daeosens.inverse.discovery import Discovered, Discovery
 from daeosens.inverse.fit import fit
 from daeosens.inverse.fit_discretization import Discretization
 from daeosens.inverse.fit_result import Fit
@@ -16,6 +10,7 @@ from daeosens.inverse.likelihood.likelihood import likelihood
 from daeosens.inverse.likelihood.noise import LogNormal, Normal
 from daeosens.inverse.search.multistart import Multistart, multistart
 from daeosens.inverse.search.start_points import starting_points
+from daeosens.inverse.term_library import Term, feature_library, polynomials
 from daeosens.inverse.uncertainty.covariance import Covariance, covariance
 from daeosens.inverse.uncertainty.gaussian_prior import GaussianPrior, matern
 from daeosens.inverse.uncertainty.laplace import Posterior, laplace

@@ -15,7 +15,7 @@ from petsc4py import PETSc
 
 from daeosens.errors import UnsupportedError, keyword
 from daeosens.petsc.vectors import Array, read, scatter, write
-from daeosens.problem.automatic_derivatives import AutomaticHessian, in_time
+from daeosens.problem.automatic_hessian import AutomaticHessian, in_time
 from daeosens.problem.c_callback import Compiled
 from daeosens.problem.callback_guard import check_output, check_tuple, guarded
 from daeosens.problem.differences import DIFFERENCES, is_by_differences

@@ -164,7 +164,7 @@ def test_products_that_blas_would_divide_take_one_of_its_threads(n, dt, divided,
             seen.append({item["num_threads"] for item in threadpool_info()})
             yield
 
-    monkeypatch.setattr("daeosens.derivatives.engines.compiled.adjoint.one_blas_thread", noted)
+    monkeypatch.setattr("daeosens.derivatives.engines.compiled.carriers.one_blas_thread", noted)
     with threadpool_limits(2, user_api="blas"):
         gradient = ds.adjoint(run, total, "compiled")
     assert seen == ([{1}] if divided else [])

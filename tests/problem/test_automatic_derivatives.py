@@ -26,12 +26,8 @@ from daeosens import (
     solve,
 )
 from daeosens.errors import UnsupportedError
-from daeosens.problem.automatic_derivatives import (
-    AutomaticHessian,
-    AutomaticJacobian,
-    Differentiated,
-    ignores,
-)
+from daeosens.problem.automatic_derivatives import AutomaticJacobian, Differentiated, ignores
+from daeosens.problem.automatic_hessian import AutomaticHessian
 from daeosens.problem.callback_guard import guarded
 
 T = 0.3

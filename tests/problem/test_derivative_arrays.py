@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy import sparse, special
 from scipy.interpolate import CubicSpline
 
-from daeosens.problem.automatic_derivatives import AutomaticHessian, AutomaticJacobian
+from daeosens.problem.automatic_derivatives import AutomaticJacobian
+from daeosens.problem.automatic_hessian import AutomaticHessian
 from daeosens.problem.derivative_arrays import DerivativeArray, evaluate
 
 mp = mpmath.mp

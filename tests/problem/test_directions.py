@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from daeosens.problem.automatic_derivatives import AutomaticHessian
+from daeosens.problem.automatic_hessian import AutomaticHessian
 from daeosens.problem.coloring import MANY_COLUMNS, Directions
 
 N = 2 * MANY_COLUMNS

@@ -8,7 +8,7 @@ from scipy import sparse
 from daeosens import ODE, InputError, UnsupportedError
 from daeosens.petsc.vectors import scatter
 from daeosens.problem import Products
-from daeosens.problem.automatic_derivatives import AutomaticHessian, in_time
+from daeosens.problem.automatic_hessian import AutomaticHessian, in_time
 
 RNG = np.random.default_rng(5)
 T, W, DU, DP, UDOT, DUDOT = 0.3, *RNG.normal(size=(5, 3))

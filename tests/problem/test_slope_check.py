@@ -8,7 +8,8 @@ import pytest
 
 from daeosens import ODE, Event, InputError, Stepping, Terminal, adjoint, hessian_product, solve
 from daeosens.errors import UnsupportedError
-from daeosens.problem.automatic_derivatives import AutomaticHessian, AutomaticJacobian
+from daeosens.problem.automatic_derivatives import AutomaticJacobian
+from daeosens.problem.automatic_hessian import AutomaticHessian
 from daeosens.problem.slope_check import contradiction
 
 U, P = np.array([1.3, 0.7]), np.array([2.0, 0.4])

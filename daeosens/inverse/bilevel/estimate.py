@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from daeosens.costs.least_squares import paired_unknowns
+from daeosens.costs.observation import paired_unknowns
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.functional.parameter import Parameter
 from daeosens.functional.parameters import Parameters

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from daeosens.costs.least_squares import LeastSquares, paired_unknowns
+from daeosens.costs.least_squares import LeastSquares
+from daeosens.costs.observation import paired_unknowns
 from daeosens.errors import InputError, SolveError
 from daeosens.functional.parameters import Parameters
 from daeosens.functional.reduced import Reduced

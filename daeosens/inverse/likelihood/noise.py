@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.costs.least_squares import paired_unknowns
 from daeosens.costs.missing_data import REMEDY
+from daeosens.costs.observation import paired_unknowns
 from daeosens.errors import InputError
 from daeosens.inverse.identifiability import Scale
 from daeosens.inverse.likelihood.measurements import Measurements

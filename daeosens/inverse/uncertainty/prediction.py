@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.costs.least_squares import observed_indices
+from daeosens.costs.observation import observed_indices
 from daeosens.derivatives.solve import solve
 from daeosens.derivatives.tangent import tangent
 from daeosens.errors import InputError, UnsupportedError, require
