@@ -14,7 +14,6 @@ from daeosens.costs.least_squares import LeastSquares
 from daeosens.costs.objective import Running, Terminal
 from daeosens.costs.prior import Prior
 from daeosens.derivatives.adjoint import adjoint
-from daeosens.derivatives.discretization_error import derivative_error
 from daeosens.derivatives.hessian import hessian_product
 from daeosens.derivatives.sensitivities import sensitivities
 from daeosens.derivatives.solve import solve
@@ -39,7 +38,7 @@ from daeosens.problem.event import Event
 from daeosens.problem.modes import hybrid
 from daeosens.timestepping.consistent_start import consistent_state
 from daeosens.timestepping.stepping import Stepping
-from daeosens.tracing import DAEO, trace, trace_residual, trace_stencil
+from daeosens.tracing import DAEO, trace, trace_stencil
 from daeosens.verify.check import check
 from daeosens.verify.taylor import taylor
 
@@ -71,7 +70,6 @@ __all__ = [
     "adjoint",
     "check",
     "consistent_state",
-    "derivative_error",
     "fit",
     "hessian_product",
     "hybrid",
@@ -81,6 +79,5 @@ __all__ = [
     "tangent",
     "taylor",
     "trace",
-    "trace_residual",
     "trace_stencil",
 ]

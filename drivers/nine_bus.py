@@ -28,7 +28,7 @@ import daeosens as ds
 from daeosens.cli.study import drive
 from daeosens.costs.objective import Objective
 from daeosens.io import Results, between, increasing, length, positive
-from daeosens.petsc.vectors import scatter
+from daeosens.petsc import scatter
 
 # ---- the test case: 100 MVA, 60 Hz; per unit and seconds -----------------------------------------
 

@@ -34,7 +34,7 @@ import daeosens as ds
 from daeosens.cli.study import drive
 from daeosens.io import Results, Snapshot, UniformGrid, between, increasing, positive, write_xdmf
 from daeosens.io.hdf5 import read_array
-from daeosens.petsc.vectors import gather, read
+from daeosens.petsc import gather, read
 from daeosens.problem.grids import Grid, first_mode, heat
 
 ROOM = ((0.0, 4.0), (0.0, 3.0))  # m

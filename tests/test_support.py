@@ -43,10 +43,10 @@ from daeosens import (
     adjoint,
     solve,
     tangent,
-    trace_residual,
 )
 from daeosens.derivatives import evaluate
 from daeosens.derivatives.hessian import hessian_sweep
+from daeosens.tracing import trace_residual
 
 # the running costs are part of what is proved, whatever the steps for the states make of them
 pytestmark = pytest.mark.filterwarnings("ignore:a running cost varies faster")

@@ -8,7 +8,7 @@ Read first: ``solve`` (a run), ``adjoint``, ``hessian``; which engine runs: ``en
 """
 
 from daeosens.derivatives.adjoint import Gradient, evaluate
-from daeosens.derivatives.discretization_error import ErrorEstimate
+from daeosens.derivatives.discretization_error import ErrorEstimate, derivative_error
 from daeosens.derivatives.fixed_time import at_fixed_times
 from daeosens.derivatives.hessian import HessianProduct
 from daeosens.derivatives.residual_jacobian import gauss_newton_product
@@ -22,6 +22,7 @@ __all__ = [
     "Sensitivities",
     "Tangent",
     "at_fixed_times",
+    "derivative_error",
     "evaluate",
     "gauss_newton_product",
 ]

@@ -36,7 +36,7 @@ class ErrorEstimate:
 
     Examples
     --------
-    >>> from daeosens import ODE, Stepping, Terminal, derivative_error, solve
+    >>> from daeosens import ODE, Stepping, Terminal, solve
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "cn", dt=0.1))
     >>> error = derivative_error(run, Terminal(lambda t, u, p: u[0]))

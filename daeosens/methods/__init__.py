@@ -7,3 +7,7 @@ vectors or on blocks of arrays.  A family of methods is a folder: ``rk``, ``esdi
 Read first: ``method`` (what a method is), ``registry`` (which there are), ``step`` and ``rk/step``
 (the textbook case).
 """
+
+from daeosens.methods.registry import METHODS, find_method
+
+__all__ = ["METHODS", "find_method"]

@@ -7,3 +7,7 @@ knows of problems or derivatives.  The compiled extension is in ``_kernels``.
 Read first: ``vectors`` (views of vectors as arrays), ``ranks`` (how ranks agree), ``options`` (what
 may be given to PETSc, and by whom).
 """
+
+from daeosens.petsc.vectors import gather, read, scatter, write
+
+__all__ = ["gather", "read", "scatter", "write"]

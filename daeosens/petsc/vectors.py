@@ -24,27 +24,58 @@ def read(vec: PETSc.Vec) -> Array:
 
     PETSc 3.26 restarts a step whenever the state counter of the solution vector moves, so reading
     must never go through the writable accessor.
+
+    Examples
+    --------
+    >>> from petsc4py import PETSc
+    >>> vec = PETSc.Vec().createWithArray([1.0, 2.0], comm=PETSc.COMM_SELF)
+    >>> read(vec).tolist()
+    [1.0, 2.0]
     """
     values: Any = vec.getArray(readonly=True)
     return values
 
 
 def write(vec: PETSc.Vec, values: npt.ArrayLike) -> None:
-    """Overwrite the local values [n_local]."""
+    """Overwrite the local values [n_local].
+
+    Examples
+    --------
+    >>> from petsc4py import PETSc
+    >>> vec = PETSc.Vec().createSeq(2, comm=PETSc.COMM_SELF)
+    >>> write(vec, [3.0, 4.0])
+    >>> read(vec).tolist()
+    [3.0, 4.0]
+    """
     # The kernel copies contiguous doubles; all else goes by NumPy.
     if not (isinstance(values, np.ndarray) and put_numbers(vec, values)):
         vec.getArray()[...] = values
 
 
 def gather(vec: PETSc.Vec) -> Array:
-    """Return all values [n] on every rank.  Collective on ``vec.comm``; for small vectors."""
+    """Return all values [n] on every rank.  Collective on ``vec.comm``; for small vectors.
+
+    Examples
+    --------
+    >>> from petsc4py import PETSc
+    >>> gather(PETSc.Vec().createWithArray([1.0, 2.0], comm=PETSc.COMM_SELF)).tolist()
+    [1.0, 2.0]
+    """
     if vec.comm.size == 1:
         return numbers_of(vec)
     return np.concatenate(vec.comm.tompi4py().allgather(read(vec)))
 
 
 def scatter(values: npt.ArrayLike, vec: PETSc.Vec) -> PETSc.Vec:
-    """Write each rank's part of the replicated ``values`` [n] into ``vec``, and return it."""
+    """Write each rank's part of the replicated ``values`` [n] into ``vec``, and return it.
+
+    Examples
+    --------
+    >>> from petsc4py import PETSc
+    >>> vec = PETSc.Vec().createMPI(2, comm=PETSc.COMM_SELF)
+    >>> scatter([5.0, 6.0], vec).sum()
+    11.0
+    """
     # Every rank has all values, and keeps its part.
     start, end = vec.getOwnershipRange()
     write(vec, np.asarray(values, dtype=float)[start:end])

@@ -13,6 +13,7 @@ from daeosens.problem.controls import PiecewiseConstant, PiecewiseLinear, Spline
 from daeosens.problem.doses import Doses, with_doses
 from daeosens.problem.event_kinds import NamedEvent, System, events_named, saturated, with_events
 from daeosens.problem.matrices import Products
+from daeosens.problem.modes import add_events
 from daeosens.problem.problem import AUTONOMOUS, COLORING, INDEPENDENT, Problem
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Products",
     "Spline",
     "System",
+    "add_events",
     "events_named",
     "saturated",
     "with_doses",

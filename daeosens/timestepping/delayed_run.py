@@ -187,7 +187,7 @@ def refuse_unsound(
         raise UnsupportedError(
             f"control = {stepping.control!r} for a delay equation",
             expected='control = "states"',
-            remedy="a smaller rtol; derivative_error tells what is reached",
+            remedy="a smaller rtol; derivatives.derivative_error tells what is reached",
         )
     if record in ("memory", "disk"):
         raise UnsupportedError(

@@ -162,7 +162,7 @@ def trace_residual(
     >>> import daeosens as ds
     >>> def residual(t, u, udot, p):
     ...     return np.array([udot[0] * (1.0 + u[1] ** 2) + p.rate * u[0], u[1] - u[0] * u[0]])
-    >>> model = ds.trace_residual(residual, size=2, parameters=["rate"])
+    >>> model = ds.tracing.trace_residual(residual, size=2, parameters=["rate"])
     >>> stepping = ds.Stepping((0.0, 1.0), "midpoint", dt=0.01)
     >>> trajectory = ds.solve(model, [1.0, 1.0], {"rate": 0.5}, stepping)
     >>> ds.adjoint(trajectory, model.terminal(lambda t, u, p: u[0])).p.round(4)  # exact: -0.5682

@@ -89,7 +89,7 @@ def build_residual(
     breakpoints: npt.ArrayLike,
     comm: MPI.Comm,
 ) -> Model:
-    """Return the model of ``daeosens.trace_residual``, whose arguments these are."""
+    """Return the model of ``daeosens.tracing.trace_residual``, whose arguments these are."""
     count, state_names = admit_size(size)
     tracer = Tracer(count, admit_shapes(parameters), comm)
     named = _named(events)

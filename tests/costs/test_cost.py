@@ -37,7 +37,7 @@ from daeosens import (
 )
 from daeosens.costs import AtEvent
 from daeosens.costs.cost import Cost, Observation, change, points_by_step
-from daeosens.petsc.vectors import read, write
+from daeosens.petsc import read, write
 from daeosens.problem import INDEPENDENT
 
 T = 0.4

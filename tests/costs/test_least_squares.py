@@ -9,7 +9,7 @@ from petsc4py import PETSc
 from daeosens.errors import InputError, OptionError, SolveError, UnsupportedError
 from daeosens.optimize import minimize
 from daeosens.optimize.methods import LEAST_SQUARES
-from daeosens.petsc.vectors import gather
+from daeosens.petsc import gather
 
 
 def rosenbrock_residual(x):

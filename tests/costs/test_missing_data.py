@@ -27,7 +27,7 @@ from daeosens.costs.missing_data import measured_array
 from daeosens.inverse import LogNormal, Normal
 from daeosens.inverse.likelihood.measurements import measurements
 from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
-from daeosens.petsc.vectors import gather
+from daeosens.petsc import gather
 
 NAN = math.nan
 TIMES = np.array([0.2, 0.5, 0.8, 1.1, 1.5])

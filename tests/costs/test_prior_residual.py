@@ -6,7 +6,7 @@ from petsc4py import PETSc
 
 from daeosens import SolveError
 from daeosens.costs.prior_residual import FieldPriorResidual, NumbersPriorResidual
-from daeosens.petsc.vectors import gather
+from daeosens.petsc import gather
 
 NAMES = ("a", "b", "c", "d")
 CHOSEN = [2, 0, 1]

@@ -31,7 +31,7 @@ from daeosens.derivatives.engines.arrays import step_blocks as blocks
 from daeosens.derivatives.hessian import Memory, hessian_sweep
 from daeosens.derivatives.tangent import tangent_sweep
 from daeosens.functional import InitialState
-from daeosens.methods.registry import find_method
+from daeosens.methods import find_method
 from daeosens.problem import Products
 
 # the running costs are part of what is proved, whatever the steps for the states make of them

@@ -22,7 +22,7 @@ from daeosens.derivatives.engines.arrays import adjoint as array_adjoint
 from daeosens.derivatives.engines.choice import no_arrays
 from daeosens.derivatives.hessian import hessian_sweep
 from daeosens.derivatives.tangent import tangent_sweep
-from daeosens.methods.registry import find_method
+from daeosens.methods import find_method
 
 
 def possible(cell):

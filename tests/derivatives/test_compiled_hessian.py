@@ -28,8 +28,8 @@ from daeosens.derivatives.engines.compiled.tangent import linear_steps
 from daeosens.derivatives.hessian import Memory, hessian_sweep
 from daeosens.derivatives.tangent import tangent_sweep
 from daeosens.functional import InitialState
+from daeosens.methods import find_method
 from daeosens.methods.esdirk.tableau import TABLEAUX
-from daeosens.methods.registry import find_method
 from daeosens.timestepping.dense_ts import LARGEST, directed_steps
 
 RNG = np.random.default_rng(7)

@@ -15,13 +15,13 @@ from daeosens import (
     Terminal,
     UnsupportedError,
     adjoint,
-    derivative_error,
     hessian_product,
     sensitivities,
     solve,
     tangent,
     taylor,
 )
+from daeosens.derivatives import derivative_error
 from daeosens.derivatives.residual_jacobian import residual_adjoint
 from daeosens.verify import duality
 

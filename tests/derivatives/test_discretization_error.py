@@ -279,7 +279,7 @@ def test_errors_of_value_gradient_and_hessian_product_are_estimated_within_a_fac
     direction = np.concatenate([0.3 * u0, 0.2 * p])
     value, gradient, product = truth(case, direction)
     run = ds.solve(case.problem, u0, p, case.stepping, case.t_eval)
-    error = ds.derivative_error(run, case.objective, 0.3 * u0, 0.2 * p)
+    error = ds.derivatives.derivative_error(run, case.objective, 0.3 * u0, 0.2 * p)
     computed = ds.hessian_product(run, case.objective, 0.3 * u0, 0.2 * p)
     n = np.arange(len(u0))
     free = np.concatenate([n if case.problem.form == "rhs" else n[:1], len(u0) + np.arange(len(p))])
@@ -310,14 +310,14 @@ def test_a_run_that_an_event_ends_is_halved_up_to_there() -> None:
     empty = ds.Event(lambda t, u, p: u[0] - 0.5, terminal=True, name="half")
     problem = ds.ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"], events=[empty])
     run = ds.solve(problem, [1.0], [1.0], ds.Stepping((0.0, 100.0), "cn", dt=0.1))
-    error = ds.derivative_error(run, ds.costs.EventTime("half"))
+    error = ds.derivatives.derivative_error(run, ds.costs.EventTime("half"))
     actual = error.computed.value - np.log(2.0), error.computed.p[0] + np.log(2.0)
     np.testing.assert_allclose([error.value, error.p[0]], actual, rtol=0.1)
 
 
 def test_errors_without_a_direction_have_no_product() -> None:
     case = logistic_rk4()
-    error = ds.derivative_error(
+    error = ds.derivatives.derivative_error(
         ds.solve(case.problem, case.u0, case.p, case.stepping), case.objective
     )
     assert error.product is None
@@ -339,4 +339,6 @@ def error_on(comm: PETSc.Comm, method: str) -> ds.derivatives.ErrorEstimate:
     case = make(comm)
     cost = make_cost(case)
     stepping = ds.Stepping((0.0, 0.2), method, dt=0.03)
-    return ds.derivative_error(ds.solve(case.problem, case.u0, case.p, stepping, cost.times), cost)
+    return ds.derivatives.derivative_error(
+        ds.solve(case.problem, case.u0, case.p, stepping, cost.times), cost
+    )

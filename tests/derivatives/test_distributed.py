@@ -18,17 +18,16 @@ from daeosens import (
     Stepping,
     Terminal,
     adjoint,
-    derivative_error,
     hessian_product,
     sensitivities,
     solve,
     tangent,
 )
-from daeosens.derivatives import evaluate
+from daeosens.derivatives import derivative_error, evaluate
 from daeosens.derivatives.hessian import hessian_sweep
 from daeosens.functional import FieldParameter, InitialState
 from daeosens.methods.esdirk.tableau import TABLEAUX
-from daeosens.petsc.vectors import gather, read
+from daeosens.petsc import gather, read
 from daeosens.problem import INDEPENDENT, Products
 
 pytestmark = pytest.mark.mpi

@@ -19,8 +19,8 @@ from daeosens import (
 )
 from daeosens.derivatives.hessian import hessian_sweep
 from daeosens.functional import FieldParameter
-from daeosens.petsc.vectors import gather
-from daeosens.problem.modes import add_events
+from daeosens.petsc import gather
+from daeosens.problem import add_events
 from daeosens.verify import duality
 
 pytestmark = pytest.mark.mpi

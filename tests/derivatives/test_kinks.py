@@ -20,11 +20,11 @@ from daeosens import (
     solve,
     tangent,
     trace,
-    trace_residual,
     trace_stencil,
 )
 from daeosens.errors import DiscretizationWarning, KinkWarning
 from daeosens.problem.grids import Grid
+from daeosens.tracing import trace_residual
 
 LEVEL = Terminal(lambda t, u, p: u[0])
 TANK = {"size": 1, "parameters": ["inflow", "outflow"]}

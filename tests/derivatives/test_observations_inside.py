@@ -18,11 +18,11 @@ from daeosens import (
     Terminal,
     UnsupportedError,
     adjoint,
-    derivative_error,
     solve,
     tangent,
     taylor,
 )
+from daeosens.derivatives import derivative_error
 
 TIMES = np.array([0.13, 0.5, 0.71, 0.77, 1.93, 2.0])
 DATA = np.random.default_rng(0).uniform(0.2, 0.9, (6, 2))

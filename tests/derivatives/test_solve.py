@@ -23,7 +23,7 @@ from scipy.integrate import solve_ivp
 
 from daeosens import ODE, Event, InputError, LeastSquares, SolveError, Stepping, adjoint, solve
 from daeosens.errors import OptionError, SingularMatrixError
-from daeosens.methods.registry import find_method
+from daeosens.methods import find_method
 from daeosens.problem import Products
 
 SPAN = (0.0, 1.0)

@@ -89,7 +89,7 @@ def test_algebraic_equations_and_their_variables():
         stepping = ds.Stepping((0.0, 2.0), method, rtol=rtol, control="sensitivities")
         run = ds.solve(dae, [1.0, 0.5], [1.0, 0.5], stepping)
         assert run.n_steps < 1000
-        assert ds.derivative_error(run, final).relative["p"] < 2 * rtol
+        assert ds.derivatives.derivative_error(run, final).relative["p"] < 2 * rtol
 
 
 @pytest.mark.parametrize("method", ["rk5dp", "esdirk4", "cn"])

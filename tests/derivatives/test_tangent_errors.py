@@ -6,7 +6,7 @@ import pytest
 import daeosens as ds
 from daeosens.derivatives import tangent_errors
 from daeosens.derivatives.tangent_errors import tangents_and_errors
-from daeosens.methods.registry import METHODS, find_method
+from daeosens.methods import METHODS, find_method
 
 EMBEDDED = [name for name, entry in METHODS.items() if entry.adaptive and entry.tableau is not None]
 

@@ -24,7 +24,7 @@ from forms import (
 )
 
 from daeosens import Terminal, adjoint, hessian_product, sensitivities, solve, tangent, trace
-from daeosens.methods.registry import find_method
+from daeosens.methods import find_method
 from daeosens.timestepping import step_log
 
 MASSES = {"rhs": None, "M": MASS, "M singular": SINGULAR}

@@ -26,7 +26,7 @@ from daeosens.functional import InitialState
 from daeosens.functional.consistent_initial_state import ConsistentStart
 from daeosens.functional.initial_state import StartMap
 from daeosens.inverse import Normal
-from daeosens.petsc.vectors import gather, scatter
+from daeosens.petsc import gather, scatter
 from daeosens.problem import INDEPENDENT
 from daeosens.verify import duality
 from tests.timestepping.test_consistent_start import TIGHT, N, distributed

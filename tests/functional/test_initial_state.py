@@ -17,7 +17,7 @@ from daeosens import (
     UnsupportedError,
 )
 from daeosens.functional.initial_state import StartMap
-from daeosens.petsc.vectors import gather, read, write
+from daeosens.petsc import gather, read, write
 from daeosens.problem import Products
 
 PROBLEM = FORMS["rhs"].analytic

@@ -36,7 +36,7 @@ from daeosens.inverse import (
     profile,
     starting_points,
 )
-from daeosens.petsc.vectors import gather
+from daeosens.petsc import gather
 
 # ---- two nonlinear experiments, and both as one system of twice the size -------------------------
 

@@ -23,7 +23,7 @@ from daeosens import (
 )
 from daeosens import Terminal as Final
 from daeosens.functional import FieldParameter, InitialState
-from daeosens.petsc.vectors import gather, read
+from daeosens.petsc import gather, read
 
 PROBLEM = FORMS["rhs"].analytic
 MIXED = {

@@ -34,7 +34,7 @@ from daeosens import (
 )
 from daeosens.functional import InitialState
 from daeosens.functional.functional import Functional
-from daeosens.petsc.vectors import read
+from daeosens.petsc import read
 
 SUM = COSTS["sum"].objective
 CONTROLS = {

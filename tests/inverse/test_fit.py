@@ -29,7 +29,7 @@ from daeosens.inverse.likelihood.measurements import measurements
 from daeosens.inverse.likelihood.noise import LogNormal, Normal
 from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
 from daeosens.io import open_results, read_table
-from daeosens.petsc.vectors import gather, scatter
+from daeosens.petsc import gather, scatter
 
 TIMES = np.array([0.1, 0.3, 0.5, 0.9, 1.2, 1.7, 2.0])
 RATE, AMOUNT, SIGMA = 0.7, 3.0, 0.15

@@ -7,7 +7,7 @@ from closed_forms import Formula
 import daeosens as ds
 from daeosens.errors import SolveError
 from daeosens.inverse.fit_discretization import DiscretizationWarning
-from daeosens.petsc.vectors import gather
+from daeosens.petsc import gather
 
 TIMES = [1.0, 2.0, 3.0, 4.0]
 DATA = {"time": TIMES, "mass": [0.66, 0.38, 0.29, 0.15]}

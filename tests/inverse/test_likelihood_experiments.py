@@ -20,7 +20,7 @@ from daeosens import (
     trace,
 )
 from daeosens.inverse import LogNormal, Normal, likelihood
-from daeosens.petsc.vectors import gather
+from daeosens.petsc import gather
 
 # ---- straight lines: u' = slope feed from a level of its own, seen with a common offset ----------
 

@@ -26,7 +26,7 @@ from daeosens import (
 )
 from daeosens.functional import Joint
 from daeosens.inverse import LogNormal, Normal, likelihood
-from daeosens.petsc.vectors import gather
+from daeosens.petsc import gather
 from daeosens.problem import with_events
 
 RNG = np.random.default_rng(5)

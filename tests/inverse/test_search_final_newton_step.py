@@ -5,7 +5,7 @@ import pytest
 
 from daeosens import ODE, Parameter, Parameters, Stepping, UnsupportedError, solve, trace
 from daeosens.inverse import fit
-from daeosens.petsc.vectors import gather
+from daeosens.petsc import gather
 
 RATE_STARTS = (0.2, 0.35, 0.5, 0.8, 1.2, 2.0, 3.0, 5.0)
 

@@ -6,7 +6,7 @@ from zoo.fits import FITS
 
 from daeosens import Parameter, Parameters, Stepping, fit, minimize, taylor, trace
 from daeosens.inverse import LogNormal, Normal, likelihood
-from daeosens.petsc.vectors import gather, scatter
+from daeosens.petsc import gather, scatter
 
 DEMAND = {"time": [1.0, 2, 3, 5, 7, 10], "y": [109.0, 149, 149, 191, 213, 224]}
 CERTIFIED = np.array([2.1380940889e02, 5.4723748542e-01])

@@ -22,8 +22,8 @@ from daeosens.functional import InitialState
 from daeosens.inverse.uncertainty.gaussian_prior import GaussianPrior, matern, white_noise
 from daeosens.inverse.uncertainty.laplace import laplace
 from daeosens.inverse.uncertainty.regularized import Regularized
-from daeosens.petsc.vectors import gather, scatter
-from daeosens.problem.grids.structured import Grid
+from daeosens.petsc import gather, scatter
+from daeosens.problem.grids import Grid
 
 pytestmark = pytest.mark.mpi
 

@@ -32,7 +32,7 @@ from daeosens import (
 )
 from daeosens.methods.dae.null_space import basis_matrix, null_bases, projection
 from daeosens.methods.esdirk.tableau import TABLEAUX
-from daeosens.petsc.vectors import gather, write
+from daeosens.petsc import gather, write
 from daeosens.verify import duality
 
 RNG = np.random.default_rng(20)

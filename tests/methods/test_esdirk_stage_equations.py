@@ -11,7 +11,7 @@ from daeosens.methods.esdirk.stage_equations import DirkEquations
 from daeosens.methods.esdirk.stages import StageSolver
 from daeosens.methods.esdirk.tableau import TABLEAUX
 from daeosens.methods.linear_solver import linear_solver
-from daeosens.petsc.vectors import read, write
+from daeosens.petsc import read, write
 
 T, H = 0.4, 0.15
 MASSES = {"rhs": np.eye(3), "M": MASS, "M singular": SINGULAR}

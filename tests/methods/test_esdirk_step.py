@@ -27,7 +27,7 @@ from daeosens.errors import OptionError
 from daeosens.methods.esdirk.stages import StageSolver
 from daeosens.methods.esdirk.tableau import TABLEAUX
 from daeosens.methods.registry import find_method
-from daeosens.petsc.vectors import read
+from daeosens.petsc import read
 from daeosens.problem import Products
 
 PETSC_SELF = PETSc.COMM_SELF

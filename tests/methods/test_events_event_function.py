@@ -12,9 +12,8 @@ from daeosens.methods.events.event_function import (
     lower_events,
     lower_reset,
 )
-from daeosens.petsc.vectors import write
-from daeosens.problem import Products
-from daeosens.problem.modes import add_events
+from daeosens.petsc import write
+from daeosens.problem import Products, add_events
 
 T = 0.3
 PROBLEM = ODE(forms.rhs, 3, forms.NAMES)

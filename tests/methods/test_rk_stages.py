@@ -7,7 +7,7 @@ from forms import FORMS, P0, U0, rhs, rhs_p, rhs_u
 from daeosens.methods.rk.stages import ExplicitStages, pull_back, weigh
 from daeosens.methods.rk.tableau import tableau
 from daeosens.methods.step import Step
-from daeosens.petsc.vectors import write
+from daeosens.petsc import write
 
 PROBLEM = FORMS["rhs"].analytic
 T, H = 0.4, 0.15

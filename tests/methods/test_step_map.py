@@ -26,8 +26,8 @@ from daeosens.methods.rk.method import EXPLICIT
 from daeosens.methods.rk.step import RungeKuttaStep
 from daeosens.methods.rk.tableau import Tableau, tableau
 from daeosens.methods.step import Step
+from daeosens.petsc import read, write
 from daeosens.petsc._kernels import rk_tableau
-from daeosens.petsc.vectors import read, write
 from daeosens.problem import Products
 
 T, H = 0.35, 0.13

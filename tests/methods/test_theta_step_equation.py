@@ -10,7 +10,7 @@ from daeosens import DAE, adjoint, solve
 from daeosens.methods.linear_solver import linear_solver
 from daeosens.methods.step import Step
 from daeosens.methods.theta.step_equation import ThetaEquation
-from daeosens.petsc.vectors import write
+from daeosens.petsc import write
 from daeosens.problem import Products
 
 T, H = 0.4, 0.25

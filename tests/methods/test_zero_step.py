@@ -25,9 +25,8 @@ from daeosens import (
 )
 from daeosens.methods.registry import find_method
 from daeosens.methods.step import Step
-from daeosens.petsc.vectors import gather, read, scatter, write
-from daeosens.problem import INDEPENDENT
-from daeosens.problem.modes import add_events
+from daeosens.petsc import gather, read, scatter, write
+from daeosens.problem import INDEPENDENT, add_events
 from daeosens.verify import duality
 from tests.timestepping.test_consistent_start import N, distributed
 

@@ -18,7 +18,7 @@ from daeosens import minimize
 from daeosens.errors import InputError, OptionError, SolveError, UnsupportedError
 from daeosens.optimize.constrained.constraints import Constraint
 from daeosens.optimize.constrained.result import CONSTRAINED_METHODS
-from daeosens.petsc.vectors import gather, scatter
+from daeosens.petsc import gather, scatter
 
 METHODS = list(CONSTRAINED_METHODS)
 

@@ -27,7 +27,7 @@ from daeosens.functional import FieldParameter, InitialState
 from daeosens.optimize.constrained.constraints import named, sides
 from daeosens.optimize.constrained.lagrangian import Lagrangian, dense_hessian
 from daeosens.optimize.constrained.result import CONSTRAINED_METHODS
-from daeosens.petsc.vectors import gather, read, scatter
+from daeosens.petsc import gather, read, scatter
 from daeosens.problem import INDEPENDENT
 
 METHODS = list(CONSTRAINED_METHODS)

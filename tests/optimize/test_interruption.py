@@ -25,7 +25,7 @@ from daeosens import (
     fit,
     minimize,
 )
-from daeosens.petsc.vectors import gather
+from daeosens.petsc import gather
 
 STEPPING = Stepping((0.0, 3.0), "rk4", dt=0.1)
 DATA = {"time": [1.0, 2.0, 3.0], "mass": [0.62, 0.35, 0.23]}

@@ -21,7 +21,7 @@ from daeosens.optimize.methods import FIRST_ORDER as METHODS
 from daeosens.optimize.methods import REASONS, UNBOUNDED
 from daeosens.optimize.result import Iterate
 from daeosens.optimize.start import limits_of
-from daeosens.petsc.vectors import gather, scatter
+from daeosens.petsc import gather, scatter
 
 BOUNDED = [name for name in METHODS if name not in UNBOUNDED]
 

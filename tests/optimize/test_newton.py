@@ -17,7 +17,7 @@ from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.optimize import minimize
 from daeosens.optimize.methods import NEWTON, UNBOUNDED
 from daeosens.optimize.tao.newton import forcing
-from daeosens.petsc.vectors import gather
+from daeosens.petsc import gather
 
 BOUNDED = [name for name in NEWTON if name not in UNBOUNDED]
 INVERSES = ["dense", "none", "lmvm"]

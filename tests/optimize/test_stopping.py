@@ -13,7 +13,7 @@ from daeosens.optimize import minimize
 from daeosens.optimize.methods import FIRST_ORDER, NEWTON, UNBOUNDED
 from daeosens.optimize.result import Iterate
 from daeosens.optimize.stopping import Stopping
-from daeosens.petsc.vectors import gather, scatter
+from daeosens.petsc import gather, scatter
 
 SCALES = 10.0 ** np.arange(-4, N - 4)
 START = np.linspace(0.5, 1.5, N)

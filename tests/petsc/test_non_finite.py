@@ -16,8 +16,8 @@ from daeosens import (
     tangent,
     trace_stencil,
 )
+from daeosens.problem import add_events
 from daeosens.problem.grids import Grid
-from daeosens.problem.modes import add_events
 
 UNIT = (0.0, 1.0)
 STEPPINGS = {

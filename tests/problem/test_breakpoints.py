@@ -39,7 +39,7 @@ from daeosens import (
 )
 from daeosens.derivatives import evaluate
 from daeosens.derivatives.engines.compiled.tangent import linear_steps
-from daeosens.methods.registry import find_method
+from daeosens.methods import find_method
 from daeosens.problem import PiecewiseConstant
 from daeosens.problem.breakpoints import admit_breakpoints
 from daeosens.verify import duality

@@ -5,7 +5,7 @@ import pytest
 from scipy.interpolate import BSpline
 
 from daeosens import ODE, InputError, Stepping, Terminal, adjoint, hessian_product, solve, trace
-from daeosens.petsc.vectors import gather, scatter
+from daeosens.petsc import gather, scatter
 from daeosens.problem import PiecewiseConstant, PiecewiseLinear, Spline
 
 KNOTS = np.array([0.0, 0.3, 0.45, 0.8, 1.1])

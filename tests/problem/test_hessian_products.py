@@ -6,7 +6,7 @@ import pytest
 from scipy import sparse
 
 from daeosens import ODE, InputError, UnsupportedError
-from daeosens.petsc.vectors import scatter
+from daeosens.petsc import scatter
 from daeosens.problem import Products
 from daeosens.problem.automatic_hessian import AutomaticHessian, in_time
 

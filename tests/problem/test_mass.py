@@ -8,7 +8,7 @@ from petsc4py import PETSc
 from scipy import sparse
 
 from daeosens import ODE, InputError, Stepping, Terminal, UnsupportedError, adjoint, solve
-from daeosens.petsc.vectors import read, write
+from daeosens.petsc import read, write
 from daeosens.problem import Products
 from daeosens.problem.mass import mass_matrix
 

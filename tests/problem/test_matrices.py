@@ -19,7 +19,7 @@ from petsc4py import PETSc
 from scipy import sparse
 
 from daeosens import UnsupportedError
-from daeosens.petsc.vectors import gather, scatter
+from daeosens.petsc import gather, scatter
 from daeosens.problem import Products
 from daeosens.problem.matrices import (
     constant,

@@ -20,7 +20,7 @@ from daeosens import (
     trace,
 )
 from daeosens import Terminal as Final
-from daeosens.petsc.vectors import read, write
+from daeosens.petsc import read, write
 from daeosens.problem import AUTONOMOUS, COLORING, Products
 
 T = 0.3

@@ -7,7 +7,7 @@ from continuous_tangent import continuous_forward
 from forms import DECAY, FORMS, P0, U0, initial_state_p
 
 from daeosens import ODE, InputError, Stepping, UnsupportedError, sensitivities, solve
-from daeosens.petsc.vectors import read
+from daeosens.petsc import read
 
 PROBLEM = FORMS["rhs"].analytic
 BOTH = ("p", "u0")

@@ -10,7 +10,7 @@ from scipy.linalg import expm
 from scipy.optimize import minimize as scipy_minimize
 
 from daeosens import Stepping, minimize, taylor
-from daeosens.petsc.vectors import gather
+from daeosens.petsc import gather
 from reproduction import aircraft, oscillator, recovery
 from reproduction.recovery import CASES
 from reproduction.tutorials import PRINTED

@@ -10,7 +10,7 @@ from forms import ANALYTIC_COST, FORMS, NAMES, P0, initial_state, initial_state_
 from petsc4py import PETSc
 
 from daeosens import InputError, Parameter, Parameters, Reduced
-from daeosens.petsc.vectors import gather, read, write
+from daeosens.petsc import gather, read, write
 
 
 @cache

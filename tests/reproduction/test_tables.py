@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from forms import EXPLICIT
 
-from daeosens.methods.registry import find_method
+from daeosens.methods import find_method
 from reproduction import gray_scott, heat, newton_cg, tutorials, van_der_pol
 from reproduction.heat import CONTINUUM, Case
 from reproduction.tutorials import PRINTED

@@ -25,7 +25,7 @@ from daeosens import (
     sensitivities,
     solve,
 )
-from daeosens.petsc.vectors import gather
+from daeosens.petsc import gather
 from daeosens.problem import Problem
 
 Array = npt.NDArray[np.float64]

@@ -13,7 +13,8 @@ from scipy import sparse
 
 from daeosens import ODE, Stepping
 from daeosens.errors import UnsupportedError
-from daeosens.petsc.vectors import Array, read, write
+from daeosens.petsc import read, write
+from daeosens.petsc.vectors import Array
 from daeosens.problem import Problem, Products
 from daeosens.problem.matrices import Derivative
 

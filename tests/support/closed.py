@@ -4,7 +4,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.errors import SolveError
-from daeosens.petsc.vectors import gather, scatter
+from daeosens.petsc import gather, scatter
 
 DOMAINS = {
     "half plane": lambda x: x[0] > -1.25 and x[0] < 1.05,

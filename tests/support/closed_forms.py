@@ -10,7 +10,7 @@ from petsc4py import PETSc
 
 from daeosens import ODE, Parameter, Parameters, Stepping
 from daeosens.errors import SolveError
-from daeosens.petsc.vectors import gather, scatter
+from daeosens.petsc import gather, scatter
 from daeosens.problem import Problem
 
 

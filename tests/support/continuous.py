@@ -5,7 +5,7 @@ from forms import NAMES, T_END, rhs, rhs_p, rhs_u
 from petsc4py import PETSc
 
 from daeosens import ODE, LeastSquares, Running, Stepping, Terminal
-from daeosens.petsc.vectors import read, write
+from daeosens.petsc import read, write
 from daeosens.problem import Products
 
 PRODUCTS = ODE(

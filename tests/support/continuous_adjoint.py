@@ -22,8 +22,9 @@ from daeosens.costs.cost import Cost, Observation, points_by_step
 from daeosens.costs.objective import Objective
 from daeosens.derivatives import Gradient, evaluate
 from daeosens.errors import InputError, UnsupportedError
+from daeosens.petsc import read, write
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import Array, norm, read, write
+from daeosens.petsc.vectors import Array, norm
 from daeosens.problem import Problem
 from daeosens.timestepping import Trajectory
 

@@ -21,8 +21,9 @@ from petsc4py import PETSc
 from daeosens import Stepping, solve
 from daeosens.derivatives import Sensitivities
 from daeosens.errors import InputError
+from daeosens.petsc import read, write
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import Array, read, write
+from daeosens.petsc.vectors import Array
 from daeosens.problem import Problem
 from daeosens.timestepping import Trajectory
 from daeosens.verify.extrapolated_differences import unit

@@ -33,8 +33,8 @@ from daeosens import (
 )
 from daeosens.costs import AtEvent, EventTime
 from daeosens.functional import InitialState
+from daeosens.methods import find_method
 from daeosens.methods.esdirk.tableau import TABLEAUX
-from daeosens.methods.registry import find_method
 from daeosens.verify import duality
 
 NAMES = ("drive", "stiffness", "bend", "moment")

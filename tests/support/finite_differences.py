@@ -12,8 +12,8 @@ from petsc4py import PETSc
 
 from daeosens.errors import InputError
 from daeosens.functional.functional import Functional
+from daeosens.petsc import gather, write
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import gather, write
 from daeosens.verify.extrapolated_differences import typical_sizes, unit
 
 Scheme = Literal["forward", "central"]

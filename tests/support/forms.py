@@ -16,8 +16,8 @@ import numpy as np
 
 from daeosens import DAE, ODE, LeastSquares, Prior, Running, Stepping, Terminal
 from daeosens.costs.objective import Objective
+from daeosens.methods import find_method
 from daeosens.methods.esdirk.tableau import TABLEAUX
-from daeosens.methods.registry import find_method
 from daeosens.methods.rk.method import EXPLICIT as RUNGE_KUTTA
 from daeosens.problem import Problem
 

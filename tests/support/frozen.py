@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from forms import CostCase, Form
 
+from daeosens.methods import find_method
 from daeosens.methods.esdirk.tableau import TABLEAUX, Esdirk
-from daeosens.methods.registry import find_method
 from daeosens.methods.rk.method import ExplicitMethod
 from daeosens.methods.rk.tableau import tableau
 from daeosens.methods.theta.method import ThetaMethod

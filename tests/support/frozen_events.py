@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from daeosens.methods import find_method
 from daeosens.methods.esdirk.tableau import TABLEAUX, Esdirk
-from daeosens.methods.registry import find_method
 from daeosens.methods.theta.method import ThetaMethod
 
 Values = npt.NDArray[Any]

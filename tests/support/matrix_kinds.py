@@ -3,7 +3,7 @@
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.petsc.vectors import read, write
+from daeosens.petsc import read, write
 from daeosens.problem import Products
 
 A = np.array([[2.0, 1.0, 0.0], [0.5, -1.0, 3.0], [0.0, 0.2, 1.0]])

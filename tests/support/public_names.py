@@ -6,7 +6,7 @@ import daeosens
 
 PACKAGES = (
     *("problem", "tracing", "timestepping", "costs", "derivatives", "functional", "optimize"),
-    *("verify", "inverse", "errors"),
+    *("verify", "inverse", "errors", "petsc", "methods"),
 )
 
 

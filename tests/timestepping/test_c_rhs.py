@@ -6,7 +6,7 @@ from native_model import U0, P, compiled_ode, jacobian, numpy_ode, rhs
 from petsc4py import PETSc
 
 from daeosens import SolveError, trace, trace_stencil
-from daeosens.methods.registry import find_method
+from daeosens.methods import find_method
 from daeosens.problem.grids import Grid
 from daeosens.timestepping.c_rhs import Held, raise_fault, registered_with, runs_in_c
 from daeosens.timestepping.ts import make_ts

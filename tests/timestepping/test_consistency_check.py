@@ -21,7 +21,7 @@ from daeosens import (
     solve,
 )
 from daeosens.methods.esdirk.tableau import TABLEAUX
-from daeosens.petsc.vectors import read, write
+from daeosens.petsc import read, write
 
 K = np.array([1.3])
 MASS = np.diag([1.0, 0.0])

@@ -29,7 +29,7 @@ from daeosens.costs import AtEvent, EventTime
 from daeosens.errors import OptionError
 from daeosens.methods.events.consistent_reset import consistent_map
 from daeosens.methods.step import Step
-from daeosens.petsc.vectors import gather, scatter, write
+from daeosens.petsc import gather, scatter, write
 from daeosens.problem import INDEPENDENT, Products
 from daeosens.verify import duality
 

@@ -26,8 +26,8 @@ from daeosens import (
 )
 from daeosens.derivatives.sweeps import backward
 from daeosens.functional import InitialState
+from daeosens.methods import find_method
 from daeosens.methods.esdirk.tableau import TABLEAUX
-from daeosens.methods.registry import find_method
 from daeosens.problem import Native
 from daeosens.timestepping import step_log
 from daeosens.timestepping.dense_ts import LARGEST, dense_steps

@@ -28,7 +28,7 @@ from daeosens.costs import AtEvent, EventTime
 from daeosens.derivatives import evaluate
 from daeosens.derivatives.residual_jacobian import residual, residual_tangent
 from daeosens.errors import GrazingError
-from daeosens.petsc.vectors import read
+from daeosens.petsc import read
 from daeosens.timestepping.events import event_loop as crossings_module
 from daeosens.verify import duality
 from tests.problem.test_event import BALL, PROBLEM, exact_gradient, fall, flight, rebound, tight

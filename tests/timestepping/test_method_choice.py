@@ -23,7 +23,7 @@ from daeosens import (
     tangent,
     trace,
 )
-from daeosens.petsc.vectors import gather
+from daeosens.petsc import gather
 
 
 def relaxed(make=ODE):

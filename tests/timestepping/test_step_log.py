@@ -5,7 +5,7 @@ import pytest
 from native_model import U0, P, compiled_ode, numpy_costs, numpy_ode
 
 from daeosens import ODE, Event, SolveError, Stepping, adjoint, solve
-from daeosens.methods.registry import find_method
+from daeosens.methods import find_method
 from daeosens.timestepping import step_log
 from tests.petsc.test_c_function import MASS
 

@@ -8,7 +8,7 @@ from native_model import P, compiled_ode
 from petsc4py import PETSc
 
 from daeosens import ODE, InputError, Stepping, UnsupportedError, solve
-from daeosens.methods.registry import find_method
+from daeosens.methods import find_method
 from daeosens.petsc._kernels import DENSE, EXPLICIT
 from daeosens.problem import COLORING
 from daeosens.timestepping.c_rhs import Held

@@ -6,8 +6,7 @@ import pytest
 import daeosens as ds
 from daeosens.costs import EventTime
 from daeosens.derivatives.hessian import hessian_sweep
-from daeosens.problem import Doses, with_doses
-from daeosens.problem.modes import add_events
+from daeosens.problem import Doses, add_events, with_doses
 from daeosens.verify import duality
 
 

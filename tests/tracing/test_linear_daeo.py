@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 import daeosens as ds
 from daeosens.costs import AtEvent, EventTime
 from daeosens.errors import GrazingError, InputError, SolveError, UnsupportedError
-from daeosens.problem.modes import add_events
+from daeosens.problem import add_events
 from daeosens.tracing import LinearDAEO, execution
 from daeosens.verify import duality
 from tests.support.e_coli_core import e_coli_core

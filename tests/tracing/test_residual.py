@@ -9,7 +9,7 @@ from forms import FORMS, NAMES, P0, U0, make_stepping
 from scipy import sparse
 
 import daeosens as ds
-from daeosens.petsc.c_function import Native
+from daeosens.problem import Native
 
 N = 30
 """Unknowns of a chain, of which every other one is algebraic."""
@@ -27,7 +27,7 @@ def chain(t, u, udot, p):
 
 @pytest.fixture(scope="module")
 def model() -> ds.tracing.Model:
-    return ds.trace_residual(chain, N, {"conductance": (N // 2,), "feed": ()})
+    return ds.tracing.trace_residual(chain, N, {"conductance": (N // 2,), "feed": ()})
 
 
 def by_callbacks(model: ds.tracing.Model) -> ds.problem.Problem:
@@ -99,23 +99,23 @@ def test_answers_are_those_of_callbacks(model, rng):
 
 
 def test_whether_the_rate_is_linear_is_read_off_the_graph():
-    assert ds.trace_residual(FORMS["F linear"].residual, 3, NAMES).constant_mass
+    assert ds.tracing.trace_residual(FORMS["F linear"].residual, 3, NAMES).constant_mass
     for residual in (
         FORMS["F"].residual,
         lambda t, u, udot, p: p[0] * udot + u,
         lambda t, u, udot, p: (1.0 + t) * udot + u,
         lambda t, u, udot, p: udot**2 + udot - u,
     ):
-        assert not ds.trace_residual(residual, 3, NAMES).constant_mass
+        assert not ds.tracing.trace_residual(residual, 3, NAMES).constant_mass
 
 
 def test_petsc_s_own_adjoint_is_used_where_it_is_exact():
-    linear = ds.trace_residual(FORMS["F linear"].residual, 3, NAMES)
+    linear = ds.tracing.trace_residual(FORMS["F linear"].residual, 3, NAMES)
     run = ds.solve(linear, U0, P0, make_stepping("cn"))
     cost = linear.terminal(lambda t, u, p: u @ u)
     ours, petsc = ds.adjoint(run, cost), ds.adjoint(run, cost, engine="tsadjoint")
     np.testing.assert_allclose(petsc.p, ours.p, rtol=1e-10)
-    general = ds.trace_residual(FORMS["F"].residual, 3, NAMES)
+    general = ds.tracing.trace_residual(FORMS["F"].residual, 3, NAMES)
     with pytest.raises(ds.UnsupportedError, match="F_udot may depend on u or u'"):
         ds.adjoint(ds.solve(general, U0, P0, make_stepping("cn")), cost, engine="tsadjoint")
 
@@ -125,7 +125,7 @@ def test_events_and_running_costs_are_traced_too():
         return np.array([udot[0] + p.rate * u[0]])
 
     drained = ds.Event(lambda t, u, p: u[0] - 0.5, lambda t, u, p: 2.0 * u)
-    model = ds.trace_residual(
+    model = ds.tracing.trace_residual(
         tank, 1, ["rate"], events=[drained], running=lambda t, u, p: u[0] ** 2
     )
     stepping = ds.Stepping((0.0, 2.5), "cn", dt=0.01)
@@ -154,7 +154,7 @@ def test_events_and_running_costs_are_traced_too():
 )
 def test_what_cannot_be_traced_is_told(residual, message):
     with pytest.raises((ds.InputError, TypeError), match=message):
-        ds.trace_residual(residual, 2, ["rate"])
+        ds.tracing.trace_residual(residual, 2, ["rate"])
 
 
 def test_the_jacobians_share_one_pattern_so_that_steps_add_them_in_place(model):

@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 import daeosens as ds
 from daeosens import Event, InputError, Parameter, Parameters, Reduced, Stepping
-from daeosens.petsc.c_function import Native
+from daeosens.problem import Native
 from daeosens.problem.c_callback import Compiled
 from daeosens.tracing import derivatives, tracer
 from daeosens.tracing.c_source import source

@@ -10,7 +10,7 @@ from petsc4py import PETSc
 
 from daeosens import DAE, ODE, Event, InputError, Running, SolveError, Terminal, check, hybrid
 from daeosens.costs import AtEvent, EventTime
-from daeosens.petsc.vectors import read, write
+from daeosens.petsc import read, write
 from daeosens.problem import AUTONOMOUS, INDEPENDENT
 
 T = 0.3

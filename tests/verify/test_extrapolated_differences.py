@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from petsc4py import PETSc
 
-from daeosens.petsc.vectors import gather, read, write
+from daeosens.petsc import gather, read, write
 from daeosens.verify.extrapolated_differences import random_direction, random_numbers, typical_sizes
 
 

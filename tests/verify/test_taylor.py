@@ -56,7 +56,7 @@ from daeosens import (
 from daeosens.costs.cost import Cost
 from daeosens.costs.scalar import Callback, Derivatives
 from daeosens.functional import InitialState
-from daeosens.petsc.vectors import read, write
+from daeosens.petsc import read, write
 from daeosens.problem import AUTONOMOUS, COLORING, INDEPENDENT, Products
 from daeosens.verify.taylor import check, duality, taylor
 

@@ -87,6 +87,6 @@ def warn_of_unresolved_products(
             f"the steps follow the {followed}, and entries of a product with the "
             f"Hessian are wrong by about {size}: second derivatives change faster than these\n"
             "  try: a much smaller rtol with a method of high order, rk8vr or esdirk6; "
-            "derivative_error(run, objective, du0, dp) tells what is reached",
+            "derivatives.derivative_error(run, objective, du0, dp) tells what is reached",
             DiscretizationWarning,
         )

@@ -61,7 +61,7 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen
             f"the steps follow the states, and derivatives are wrong by about {size}: somewhere in "
             "this run they change faster than the states, or are small beside errors of these\n"
             '  try: Stepping(..., control="sensitivities"), or a much smaller rtol with a method '
-            "of high order, rk8vr or esdirk6; derivative_error tells what is reached",
+            "of high order, rk8vr or esdirk6; derivatives.derivative_error tells what is reached",
             DiscretizationWarning,
         )
 

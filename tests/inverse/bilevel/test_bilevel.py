@@ -11,7 +11,7 @@ from daeosens.inverse import Normal, bilevel
 from daeosens.inverse.bilevel.estimate import Formulation, bilevel_functional
 from daeosens.inverse.bilevel.interpolants import interpolant
 from daeosens.inverse.bilevel.samples import curve
-from daeosens.petsc.vectors import gather
+from daeosens.petsc import gather
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import daeosens as ds
 from daeosens import Experiment, InputError, Parameter, Parameters, SolveError, UnsupportedError
 from daeosens.inverse import Normal, bilevel, likelihood
 from daeosens.inverse.bilevel.windows import Shot, _rows, cut, refined_by_windows
-from daeosens.petsc.vectors import gather
+from daeosens.petsc import gather
 
 STEPPING = ds.Stepping((0.0, 15.0), "rk6vr", rtol=1e-9, atol=1e-11)
 
