@@ -20,7 +20,7 @@ from daeosens.timestepping.events.event_loop import run_through_events
 from daeosens.timestepping.method_choice import AUTO, by_form, run_chosen
 from daeosens.timestepping.smooth_run import smooth_run
 from daeosens.timestepping.stepping import Stepping, pinned_times, refuse_reserved
-from daeosens.timestepping.thinning import checkpointed, staying
+from daeosens.timestepping.thinning import checkpointed, fitting, refuse_full_memory, staying
 from daeosens.timestepping.trajectory.schedule import Checkpoints
 from daeosens.timestepping.trajectory.trajectory import Recording, Trajectory
 
@@ -61,7 +61,8 @@ def solve(
         What is kept for derivatives: "states", every state; "stages": also the stages of
         Runge-Kutta steps, up to 256 MiB a rank, which saves sweeps their recomputation;
         ``Checkpoints(n)``, n states at a time, from which sweeps take the others again.  "auto"
-        keeps every state.
+        keeps every state while they take up to half of the memory that is free, and as many as fit
+        there otherwise.
     petsc_trajectory : {"memory", "disk"}, optional
         Keep PETSc's own trajectory as well, for ``adjoint(..., engine="tsadjoint")``.
 
@@ -119,10 +120,13 @@ def solve(
     asked = pinned_times(stepping, t_eval, problem.breakpoints)
     pinned = asked if stepping.cut else pinned_times(stepping, None, problem.breakpoints)
     agree(problem.comm, "solve", p=parameters)
-    if few is not None and (
-        petsc_trajectory is not None or stepping.control != "states" or problem.delays is not None
-    ):
+    whole = _needs_all(problem, stepping, petsc_trajectory)
+    if few is not None and whole:
         raise _refused_checkpoints(few, petsc_trajectory, stepping)
+    if few is None and checkpoint == "auto" and not whole:
+        few = fitting(problem, stepping, pinned)
+    elif few is None:
+        refuse_full_memory(problem, stepping, pinned, whole or f'checkpoint = "{checkpoint}"')
     if problem.delays is not None:
         return run_delayed(problem, state, parameters, by_form(problem, stepping), pinned, record)
     if not problem.smooth and petsc_trajectory is not None:
@@ -211,6 +215,15 @@ def _taken(
         return run if checkpoints is None else checkpointed(run, checkpoints)
     trajectory = smooth_run(problem, state, parameters, stepping, record, pinned, stay)
     return trajectory if checkpoints is None else checkpointed(trajectory, checkpoints)
+
+
+def _needs_all(problem: Problem, stepping: Stepping, petsc_trajectory: str | None) -> str:
+    """Return what makes a run need all of its states, or nothing."""
+    if petsc_trajectory is not None:
+        return f'petsc_trajectory = "{petsc_trajectory}"'
+    if problem.delays is not None:
+        return "a delay equation"
+    return "" if stepping.control == "states" else f"control = {stepping.control!r}"
 
 
 def _refused_checkpoints(

@@ -49,6 +49,7 @@ from daeosens.timestepping.method_choice import (
     stiff_along,
 )
 from daeosens.timestepping.stepping import Stepping, inside_span
+from daeosens.timestepping.thinning import fitting
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 Vector: TypeAlias = "PETSc.Vec | npt.ArrayLike"
@@ -94,7 +95,7 @@ class Reduced:
         Which adjoint; see ``adjoint``.  Tangents and second order by "vectors" for the last one.
     checkpoint : "auto", "states", "stages" or Checkpoints
         What runs keep; see ``solve``.  "auto": the states, and the stages where computing
-        them again takes longer.
+        them again takes longer; as many states as fit where all of them do not.
 
     Raises
     ------
@@ -241,6 +242,11 @@ class Reduced:
             return self.checkpoint
         if self.engine == "tsadjoint":
             return "states"
+        few = None
+        if self.stepping.control == "states" and problem.delays is None:
+            few = fitting(problem, self.stepping, np.asarray(self.objective.times))
+        if few is not None:
+            return few
         # Stages are what a sweep needs again; without them each step back repeats a step forward.
         cheap = problem.size <= CHEAP and runs_in_c(problem, self.stepping.resolved_method)
         return "states" if cheap else "stages"

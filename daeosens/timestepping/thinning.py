@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from petsc4py import PETSc
 
 from daeosens.errors import InputError
 from daeosens.petsc._kernels import count_steps
+from daeosens.petsc.free_memory import free_memory
 from daeosens.petsc.vectors import Array
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.dense_output import equations_of_step
@@ -21,6 +23,7 @@ from daeosens.timestepping.trajectory.schedule import (
     Checkpoints,
     Schedule,
     Stay,
+    repeated_steps,
 )
 from daeosens.timestepping.trajectory.store import SomeStates
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -77,6 +80,105 @@ def checkpointed(trajectory: Trajectory, checkpoints: Checkpoints) -> Trajectory
     )
     schedule = Binomial(checkpoints.memory, marks[:-1], end)
     return _replaying(trajectory, _fixed(trajectory), schedule)
+
+
+SHARE = 0.5
+"""The part of the memory left that states may take; sweeps and solvers have the other one."""
+
+SMALL = 2**28
+"""States of so many bytes a rank are kept without a look at what there is."""
+
+MANY = 10_000
+"""So many steps are expected at most of runs that choose their steps."""
+
+LEAST = 4
+"""Checkpoints in fewer places take a run again too often to be what anybody wants."""
+
+
+def fitting(problem: Problem, stepping: Stepping, pinned: Array) -> Checkpoints | None:
+    """Return how many states a run may keep if all of them might not fit into memory, else None.
+
+    Collective.
+
+    Parameters
+    ----------
+    problem, stepping
+        What is run, and how.
+    pinned : array [K]
+        Times that steps hit.
+
+    Raises
+    ------
+    InputError
+        There is hardly room for a few of them.
+    """
+    steps = _expected_steps(stepping, pinned)
+    state = 8 * -(-problem.size // problem.comm.size)  # bytes a rank
+    if (steps + 1) * state <= SMALL:
+        return None
+    free = free_memory(problem.comm.tompi4py())
+    room = int(SHARE * free) // state
+    if steps < room:
+        return None
+    if room < LEAST:
+        raise InputError(
+            f"a state takes {in_bytes(state)} a rank, of which {in_bytes(free)} are free",
+            expected=f"room for {LEAST} states in {SHARE:.0%} of the memory",
+            remedy="more ranks on more machines",
+        )
+    return Checkpoints(room)
+
+
+def refuse_full_memory(problem: Problem, stepping: Stepping, pinned: Array, why: str) -> None:
+    """Refuse a run that keeps all its states where one knows that they do not fit.  Collective.
+
+    Parameters
+    ----------
+    problem, stepping, pinned
+        As for ``fitting``.
+    why : str
+        What keeps all of them.
+
+    Raises
+    ------
+    InputError
+        Tells their size, and the checkpoints that fit.
+    """
+    few = fitting(problem, stepping, pinned)
+    if few is None or stepping.adaptive or stepping.dt is None:
+        return
+    steps = _expected_steps(stepping, pinned)
+    state = 8 * -(-problem.size // problem.comm.size)
+    factor = repeated_steps(steps, few.memory) / steps
+    raise InputError(
+        f"{why}: {steps + 1} states take {in_bytes((steps + 1) * state)} a rank, and "
+        f"{in_bytes(free_memory(problem.comm.tompi4py()))} are free",
+        expected=f"states in {SHARE:.0%} of the memory",
+        remedy=f"checkpoint=timestepping.Checkpoints({few.memory}), which fits: a gradient takes "
+        f"{factor:.2f} times the steps of the run again",
+    )
+
+
+def in_bytes(number: float) -> str:
+    """Return a number of bytes as one reads it.
+
+    Examples
+    --------
+    >>> in_bytes(800), in_bytes(8e6), in_bytes(1.6e11)
+    ('800 bytes', '8 MB', '160 GB')
+    """
+    for power, unit in ((4, "TB"), (3, "GB"), (2, "MB"), (1, "kB")):
+        if number >= 1000.0**power:
+            return f"{number / 1000.0**power:.3g} {unit}"
+    return f"{number:.3g} bytes"
+
+
+def _expected_steps(stepping: Stepping, pinned: Array) -> int:
+    """Return about how many steps a run takes, or how many at most where it chooses them."""
+    if stepping.adaptive or stepping.dt is None:
+        return min(stepping.max_steps, MANY)
+    first, last = stepping.t_span
+    return min(math.ceil((last - first) / abs(stepping.dt)) + len(pinned), stepping.max_steps)
 
 
 def staying(checkpoints: Checkpoints, problem: Problem, stepping: Stepping, pinned: Array) -> Stay:

@@ -1,5 +1,8 @@
 """Checkpoints: the theory of binomial ones, what runs keep, and how many steps are taken again."""
 
+import json
+import subprocess
+import sys
 from functools import cache
 
 import numpy as np
@@ -155,3 +158,71 @@ def test_sweeps_in_c_through_events_never_ask_for_all_states(monkeypatch):
     whole = solve(model, [1.0], [0.5], stepping)
     assert len(whole.crossings) == 1
     np.testing.assert_allclose(gradient.p, adjoint(whole, LAST, "vectors").p, rtol=1e-13)
+
+
+# ---- what fits into memory
+
+IN_LITTLE_MEMORY = """
+import json, resource
+import numpy as np, psutil
+import daeosens as ds
+from daeosens.timestepping import Checkpoints
+
+SIZE, STEPS = 200_000, 200  # 320 MB of states
+rates = np.linspace(0.5, 1.0, SIZE)
+product = lambda t, u, p, v: -p[0] * rates * v
+decay = ds.ODE(
+    lambda t, u, p: -p[0] * rates * u,
+    SIZE,
+    ["rate"],
+    jacobian=ds.problem.Products(product, product),
+    jacobian_p=lambda t, u, p: (-rates * u)[:, None],
+)
+mean = ds.Terminal(lambda t, u, p: u.mean(), lambda t, u, p: np.full(SIZE, 1.0 / SIZE))
+stepping = ds.Stepping((0.0, 1.0), "rk2a", dt=1.0 / STEPS)
+u0 = np.ones(SIZE)
+# room for the buffers of OpenBLAS too, which asks for them for ever where there is none
+limit = psutil.Process().memory_info().vms + 320 * 2**20
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+found = {}
+run = ds.solve(decay, u0, [0.5], stepping)
+found["kept"], found["told"] = len(run.stored.made), str(run)
+ours = ds.adjoint(run, mean)
+del run
+control = ds.Parameters({"rate": ds.Parameter(0.5)}, u0)
+functional = ds.Reduced(decay, mean, stepping, control)
+_, gradient = functional.value_and_gradient(functional.start())
+found["gradients"] = [float(ours.p[0]), float(gradient.array[0])]
+found["exact"] = float((-rates * np.exp(-0.5 * rates)).mean())
+del functional
+try:
+    ds.solve(decay, u0, [0.5], stepping, checkpoint="states")
+except ds.InputError as error:
+    found["refused"] = str(error)
+adaptive = ds.solve(decay, u0, [0.5], ds.Stepping((0.0, 1.0), "rk3bs", rtol=1e-3))
+found["adaptive"] = [adaptive.n_steps, len(adaptive.stored.made)]
+del adaptive
+resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + 10 * 2**20, limit))
+try:
+    ds.solve(decay, u0, [0.5], stepping)
+except ds.InputError as error:
+    found["hopeless"] = str(error)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+print(json.dumps(found))
+"""
+
+
+def test_a_run_keeps_as_many_states_as_fit_into_memory():
+    command = [sys.executable, "-c", IN_LITTLE_MEMORY]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    assert 20 < found["kept"] < 120  # of 201
+    assert found["told"].endswith(f"keeps {found['kept']} of 201 states")
+    np.testing.assert_allclose(found["gradients"], found["exact"], rtol=1e-5)
+    assert found["gradients"][0] == found["gradients"][1]
+    assert 'checkpoint = "states": 201 states take 322 MB a rank, and' in found["refused"]
+    assert "try: checkpoint=timestepping.Checkpoints(" in found["refused"]
+    steps, kept = found["adaptive"]
+    assert kept == steps + 1  # there was room for all of them
+    assert "a state takes 1.6 MB a rank, of which" in found["hopeless"]

@@ -476,10 +476,17 @@ class Trajectory:
             f"Trajectory from t = {first:g} to {last:g}: {self.effort.steps} steps of "
             f"{self.stepping.method} ({told}{self.effort.rejected} rejected), "
             f"h = {sizes.min():.3g} ... {sizes.max():.3g}"
+            + self._kept_states()
             + (f"; {self.problem.differences}" if self.problem.differences else "")
             + (f"\n{table_of(self.crossings, self.problem)}" if self.crossings else "")
             + "".join(f"\n{line}" for line in (*self._outside(), *self._uncontrolled()))
         )
+
+    def _kept_states(self) -> str:
+        """Return how many states are in memory, if not all of them are."""
+        if not isinstance(self.stored, SomeStates) or len(self.stored.made) == len(self.stored):
+            return ""
+        return f"; keeps {len(self.stored.made)} of {len(self.stored)} states"
 
     def _uncontrolled(self) -> Iterator[str]:
         """Yield which unknowns the error control has not seen, of few on one processor."""
