@@ -11,7 +11,7 @@ from petsc4py import PETSc
 from daeosens.costs.cost import Cost, value_at_points
 from daeosens.costs.objective import Objective, require_objective
 from daeosens.derivatives.engines.choice import Engine, check_engine, wants_compiled
-from daeosens.derivatives.engines.request import lowered_on, of_costs
+from daeosens.derivatives.engines.request import lowered_on, noting_values, of_costs
 from daeosens.derivatives.looks.look import look
 from daeosens.derivatives.solver_error import solver_error
 from daeosens.derivatives.sweeps.backward import sweep_back, swept_in_c
@@ -191,10 +191,16 @@ def adjoint(
     # linear solvers leave a remainder in each transposed solve: added up over the sweep, these
     # estimate the relative error of the derivatives
     with remainders() as left:
-        sweep = sweep_back(trajectory, of_costs(trajectory, costs), engine)
+        request, noted = of_costs(trajectory, costs), list[dict[int, float]]()
+        if trajectory.thinned and not request.continuous:
+            request, noted = noting_values(trajectory, costs)
+        sweep = sweep_back(trajectory, request, engine)
         values = sweep.values()
+        if values is None and noted:
+            # in the order of ``value_at_points``, from the end: the same digits
+            values = [sum((terms[k] for k in sorted(terms)[::-1]), 0.0) for terms in noted]
         if values is None:
-            # only sweeps in C come by the values on their way back
+            # sweeps in C come by the values on their way back
             values = [evaluate_cost(trajectory, cost) for cost in costs]
     error = solver_error(trajectory, left.total)
     # what no sweep sees: kinks between two states, steps that are too long for derivatives

@@ -115,6 +115,20 @@ def test_peak_of_memory(style):
     assert steps == repeated_steps(500, 10)
 
 
+@pytest.mark.parametrize("engine", ["vectors", "arrays"])
+def test_values_of_data_cost_no_step_more(engine):
+    times = np.linspace(0.05, 1.0, 20)
+    data = ds.LeastSquares(times, np.exp(-0.7 * times)) + ds.Terminal(lambda t, u, p: p[0] * u[0])
+    stepping = Stepping((0.0, 1.0), "rk4", dt=1.0 / 100)
+    run = solve(DECAY, [1.0], [0.5], stepping, times, checkpoint=Checkpoints(10))
+    ours = adjoint(run, [data, LAST], engine)
+    assert run.stored.steps == repeated_steps(100, 10)
+    whole = solve(DECAY, [1.0], [0.5], stepping, times)
+    for gradient, reference in zip(ours, adjoint(whole, [data, LAST], engine), strict=True):
+        assert gradient.value == reference.value
+        np.testing.assert_allclose(gradient.p, reference.p, rtol=1e-14)
+
+
 def test_a_number_of_states_below_one_is_refused():
     for number in (0, -3, 2.5, True):
         with pytest.raises(InputError, match=f"memory = {number}"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -75,6 +75,23 @@ def of_costs(trajectory: Trajectory, costs: Sequence[Cost]) -> AdjointRequest:
     observed = points_by_step(trajectory.index, costs)
     densities = [cost.densities for cost in costs]
     return AdjointRequest(len(costs), trajectory.n_steps, observed, densities)
+
+
+def noting_values(
+    trajectory: Trajectory, costs: Sequence[Cost]
+) -> tuple[AdjointRequest, list[dict[int, float]]]:
+    """Return what is to be swept for gradients and values of costs, and where the latter are noted.
+
+    A sweep over a run that takes its states again has them once: to go back for values before it
+    would take as many steps again.  Values are those of points, by their numbers.
+    """
+    values: list[dict[int, float]] = [{} for _ in costs]
+    observed: dict[int, list[Observation]] = {}
+    for row, cost in enumerate(costs):
+        for number, (time, weight, scalar) in enumerate(cost.points):
+            seen = Observation(row, weight, scalar, None, (values[row], number))
+            observed.setdefault(trajectory.index(time), []).append(seen)
+    return replace(of_costs(trajectory, costs), observed=observed), values
 
 
 class SweepError(Exception):

@@ -198,7 +198,7 @@ class CurvatureTerms:
 
     def __call__(self, number: int, du: Array, lam_dot: Array) -> None:
         """Add what is said about a state, whose tangents are du [D, n], to lam_dot [D, n]."""
-        scalars = [(weight, scalar) for _, weight, scalar, _ in self._observed.get(number, ())]
+        scalars = [(weight, scalar) for _, weight, scalar, *_ in self._observed.get(number, ())]
         run = self._trajectory
         self.add(scalars, (float(run.times[number]), run.stored[number], run.p), du, lam_dot)
 

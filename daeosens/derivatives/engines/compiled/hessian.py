@@ -89,7 +89,7 @@ def carry_second(
     for number in sorted({0, *observed}, reverse=True):
         if not sweep.bend(number):
             return None
-        for _, weight, scalar, _ in observed.get(number, ()):
+        for _, weight, scalar, *_ in observed.get(number, ()):
             functions = point_functions(scalar)
             if functions is not None:
                 sweep.add(weight, functions)
