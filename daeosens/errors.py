@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import math
+import numbers
 import sys
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, TypeGuard, cast
 
 import numpy as np
 
@@ -178,7 +179,121 @@ def require(value: object, kind: type, name: str, remedy: str) -> None:
         )
 
 
-def name_list(names: Iterable[str], argument: str) -> tuple[str, ...]:
+def is_one_of(value: object, *words: str) -> bool:
+    """Whether a value is one of some words; of arrays and data frames == would be another one.
+
+    Examples
+    --------
+    >>> is_one_of("log", "linear", "log"), is_one_of(np.array(["log", "a"]), "linear", "log")
+    (True, False)
+    """
+    return isinstance(value, str) and value in words
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether a value is an integer of Python or NumPy: no truth value, no span of time.
+
+    Examples
+    --------
+    >>> is_whole(np.int64(3)), is_whole(True), is_whole(np.timedelta64(1, "s")), is_whole(3.0)
+    (True, False, False, False)
+    """
+    # NumPy counts spans of time among its integers
+    return isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64))
+
+
+def is_real(value: object) -> TypeGuard[float]:
+    """Whether a value is one real number, infinite or NaN too: no truth value, no span of time.
+
+    Examples
+    --------
+    >>> is_real(np.float32(0.5)), is_real(10**400), is_real(True), is_real("0.5")
+    (True, True, False, False)
+    """
+    return isinstance(value, numbers.Real) and not isinstance(
+        value, (bool, np.bool_, np.timedelta64)
+    )
+
+
+def real_number(
+    value: object,
+    name: str,
+    *,
+    least: float = -math.inf,
+    most: float = math.inf,
+    inside: bool = False,
+    remedy: str = "",
+) -> float:
+    """Return an argument that has to be a finite number of a range, ``inside``: not at its ends.
+
+    Raises
+    ------
+    InputError
+        It is none, or outside of the range.
+
+    Examples
+    --------
+    >>> real_number(1, "level", least=0.0, most=1.0, inside=True)
+    Traceback (most recent call last):
+        ...
+    daeosens.errors.InputError: level = 1
+      expected: a number between 0 and 1
+    """
+    try:
+        number = float(value) if is_real(value) else math.nan
+    except OverflowError:
+        number = math.inf
+    within = least < number < most or (not inside and number in (least, most))
+    if math.isfinite(number) and within:
+        return number
+    ends = math.isfinite(least), math.isfinite(most)
+    told = {
+        (False, False): "a finite number",
+        (True, False): f"a finite number {'>' if inside else '>='} {least:g}",
+        (False, True): f"a finite number {'<' if inside else '<='} {most:g}",
+        (True, True): f"a number between {least:g} and {most:g}"
+        if inside
+        else f"a number from {least:g} to {most:g}",
+    }
+    raise InputError(f"{name} = {value!r}", expected=told[ends], remedy=remedy)
+
+
+def is_iterable(values: object) -> TypeGuard[Iterable[Any]]:
+    """Whether there are entries: arrays without an axis have none, but say that they do.
+
+    Examples
+    --------
+    >>> is_iterable([]), is_iterable(np.array(1.0)), is_iterable(1.0)
+    (True, False, False)
+    """
+    return isinstance(values, Iterable) and getattr(values, "ndim", 1) != 0
+
+
+def whole_number(
+    value: object, name: str, *, least: int = 0, most: int | None = None, remedy: str = ""
+) -> int:
+    """Return an argument that has to be an integer of a range.
+
+    Raises
+    ------
+    InputError
+        It is none, or outside of the range.
+
+    Examples
+    --------
+    >>> whole_number(-1, "seed")
+    Traceback (most recent call last):
+        ...
+    daeosens.errors.InputError: seed = -1
+      expected: an integer of at least 0
+    """
+    if is_whole(value) and value >= least and (most is None or value <= most):
+        return int(value)
+    expected = f"an integer of at least {least}{'' if most is None else f' and at most {most}'}"
+    raise InputError(f"{name} = {value!r}", expected=expected, remedy=remedy)
+
+
+def name_list(names: object, argument: str) -> tuple[str, ...]:
     """Return names, and refuse a string, whose letters would be taken for them.
 
     Examples
@@ -190,7 +305,12 @@ def name_list(names: Iterable[str], argument: str) -> tuple[str, ...]:
         raise InputError(
             f'{argument} = "{names}", a string', expected="a list of names", remedy=f'["{names}"]'
         )
-    return tuple(names)
+    listed = tuple(names) if is_iterable(names) else (names,)
+    if not all(isinstance(name, str) for name in listed):
+        raise InputError(
+            f"{argument} = {names!r}", expected="a list of names", remedy='["rate", "feed"]'
+        )
+    return cast("tuple[str, ...]", listed)
 
 
 def keyword(name: str) -> str:
@@ -204,7 +324,7 @@ def keyword(name: str) -> str:
     return name.rsplit(" ", 1)[-1]
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: object, known: Iterable[str]) -> str:
     """Name the known word most like ``word``, quoted, or return an empty string.
 
     Examples
@@ -212,13 +332,15 @@ def nearest(word: str, known: Iterable[str]) -> str:
     >>> nearest("Beular", ["beuler", "cn"])
     '"beuler"'
     """
+    if not isinstance(word, str):
+        return ""
     folded = {candidate.casefold(): candidate for candidate in known}
     cutoff = 0.5 if len(word) < 4 else 0.55  # of a short word one letter is much
     matches = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=cutoff)
     return f'"{folded[matches[0]]}"' if matches else ""
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
+def suggestion(word: object, known: Iterable[str]) -> str:
     """Return what a complaint ends with: the known word most like ``word``, or nothing.
 
     Examples

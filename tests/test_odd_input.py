@@ -1,10 +1,16 @@
-"""Numbers that no float holds, lists of uneven length, counts beyond PETSc's: always our errors."""
+"""What users pass by mistake, to every public callable: always our errors, never a wrong result."""
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from odd_calls import CALLS, MADE_FOR_USERS, Worker
+from odd_values import ODD
+from public_names import public_names
 
 import daeosens as ds
 from daeosens.petsc.vectors import MOST
+from daeosens.problem.layout import MOST_NAMED
 
 HUGE = 10**400
 UNEVEN = [[1.0], [1.0, 2.0]]
@@ -75,7 +81,7 @@ def test_counts_end_where_petsc_ends():
             ds.Stepping((0.0, 1.0), dt=0.1, max_steps=too_many)
         with pytest.raises(ds.InputError, match=f"size = {too_many}\n.*at most {MOST} unknowns"):
             ds.ODE(lambda t, u, p: u, size=too_many)
-        with pytest.raises(ds.InputError, match=f"parameters = {too_many}\n.*at most {MOST}"):
+        with pytest.raises(ds.InputError, match=f"parameters = {too_many}\n.*at most {MOST_NAMED}"):
             ds.ODE(lambda t, u, p: u, size=1, parameters=too_many)
     most = ds.Stepping((0.0, 1.0), "rk4", dt=0.1, max_steps=MOST)
     assert ds.solve(decay(), [1.0], [0.5], most).n_steps == 10
@@ -92,3 +98,71 @@ def test_longdouble_is_taken_as_float():
         ours = ds.adjoint(ds.solve(extended, start, start / 2, steps), cost)
         reference = ds.adjoint(ds.solve(decay(), [1.0], [0.5], steps), last())
         np.testing.assert_allclose(ours.p, reference.p, rtol=1e-14)
+
+
+# ---- every public callable -----------------------------------------------------------------------
+
+CASES, ALL_CASES = 150, 2000
+
+
+@st.composite
+def calls(draw):
+    """A call with one or two odd arguments; of those it may have some are left out."""
+    name = draw(st.sampled_from(sorted(CALLS)))
+    entry = CALLS[name]
+    arguments = [*entry.needed, *entry.optional]
+    odd = {}
+    if arguments:
+        count = draw(st.integers(1, min(2, len(arguments))))
+        chosen = draw(st.permutations(arguments))[:count]
+        odd = {argument: draw(st.sampled_from(sorted(ODD))) for argument in chosen}
+    left_out = [
+        argument for argument in entry.optional if argument not in odd and draw(st.booleans())
+    ]
+    return name, odd, left_out
+
+
+@pytest.fixture(scope="module")
+def worker():
+    """A process beside this one."""
+    worker = Worker()
+    yield worker
+    worker.close()
+
+
+def test_every_public_callable_is_among_the_calls():
+    """By its own name, or as that of a class with the names of its methods."""
+    known = {name.partition(",")[0] for name in CALLS}
+    names = {
+        name
+        for name, value in public_names().items()
+        if callable(value) and not name.endswith(("Error", "Warning"))
+    }
+    assert names - known == MADE_FOR_USERS & names
+
+
+@pytest.mark.slow
+def test_calls_are_right_without_odd_values(worker):
+    for name, entry in CALLS.items():
+        for left_out in ([], list(entry.optional)):
+            assert worker.attempt(name, {}, left_out)[0] == "fine", (name, left_out)
+
+
+def test_odd_arguments_are_refused_by_our_errors_or_give_numbers(worker, request):
+    """No raw error, no hang, no end of the interpreter, no NaN in silence."""
+    whole = request.config.getoption("all")
+
+    @seed(request.config.getoption("sample_seed"))
+    @settings(
+        max_examples=ALL_CASES if whole else CASES,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(calls())
+    def test(call):
+        kind, text = worker.attempt(*call)
+        assert kind in ("fine", "refused", "the user's"), (call, kind, text)
+
+    test()

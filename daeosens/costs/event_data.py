@@ -13,7 +13,7 @@ from daeosens.costs.cost import At, Cost
 from daeosens.costs.objective import after_zero, minus, multiple, negative, plus, require_event
 from daeosens.costs.observation import lower_observe
 from daeosens.costs.sum_of_squares import ArrayResidual, SumOfSquares, TimeResidual
-from daeosens.errors import InputError, UnsupportedError, require
+from daeosens.errors import InputError, UnsupportedError, is_iterable, is_one_of, is_whole, require
 from daeosens.petsc.vectors import Array, finite_array
 from daeosens.problem.automatic_derivatives import AutomaticJacobian
 from daeosens.problem.automatic_hessian import in_time
@@ -74,7 +74,7 @@ class EventData:
 
     def __post_init__(self) -> None:
         require(self.event, str, "event", 'EventData("name of the event", times)')
-        if self.side not in ("before", "after"):
+        if not is_one_of(self.side, "before", "after"):
             raise InputError(f"side = {self.side!r}", expected='"before" or "after"')
         data = finite_array(self.data, "data")
         data = data[:, None] if data.ndim == 1 else data
@@ -99,8 +99,9 @@ class EventData:
                 expected=f"a number, or shape {data.shape[1:]} or {data.shape}",
             ) from error
         crossings = range(len(data)) if self.numbers is None else self.numbers
-        numbers = np.asarray(crossings)
-        if numbers.shape != (len(data),) or not np.issubdtype(numbers.dtype, np.integer):
+        listed: Any = list(crossings) if is_iterable(crossings) else []
+        numbers = np.array([int(k) if is_whole(k) else -1 for k in listed], dtype=np.int64)
+        if len(listed) != len(data) or not all(map(is_whole, listed)):
             raise InputError(
                 f"numbers = {crossings!r}",
                 expected=f"{len(data)} integers, one for each row of data",

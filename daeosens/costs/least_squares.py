@@ -26,7 +26,7 @@ from daeosens.costs.observation import (
     paired_unknowns,
 )
 from daeosens.costs.sum_of_squares import ArrayResidual, SumOfSquares, VectorResidual
-from daeosens.errors import InputError, UnsupportedError
+from daeosens.errors import InputError, UnsupportedError, is_iterable, is_one_of
 from daeosens.petsc.vectors import Array, finite_array, keep_unshared, read, real_array
 from daeosens.problem.branches import Branches
 from daeosens.problem.problem import Problem
@@ -87,13 +87,14 @@ class LeastSquares:
     columns: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        names = getattr(self.data, "column_names", getattr(self.data, "columns", ()))
+        listed = getattr(self.data, "column_names", getattr(self.data, "columns", ()))
+        names = listed if is_iterable(listed) else ()
         named = all(isinstance(name, str) for name in names)
         # Numbers as column names, as of a plain array in a data frame, name no unknown.
         object.__setattr__(self, "columns", tuple(names) if named else ())
-        if self.side not in (None, "before", "after"):
+        if self.side is not None and not is_one_of(self.side, "before", "after"):
             raise InputError(f"side = {self.side!r}", expected='"before" or "after"')
-        if self.scale not in ("linear", "log"):
+        if not is_one_of(self.scale, "linear", "log"):
             raise InputError(f"scale = {self.scale!r}", expected='"linear" or "log"')
         times = finite_array(self.times, "observation times")
         if times.ndim != 1 or times.size == 0:

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 
 from daeosens.costs.cost import At, Cost, Scalar, When
 from daeosens.costs.scalar import Derivatives, Keywords, callback_of
-from daeosens.errors import InputError, nearest, require
+from daeosens.errors import InputError, is_one_of, nearest, require
 from daeosens.problem.branches import Branches
 from daeosens.problem.problem import INDEPENDENT, Problem
 
@@ -35,7 +35,7 @@ class Objective(Protocol):
 
 def is_objective(thing: object) -> bool:
     """Whether something lowers itself to a cost; words have a method of that name."""
-    return hasattr(thing, "lower") and not isinstance(thing, (str, bytes, type))
+    return callable(getattr(thing, "lower", None)) and not isinstance(thing, (str, bytes, type))
 
 
 def plus(self: Any, other: Any) -> Sum:
@@ -226,7 +226,7 @@ class AtEvent:
         require(self.event, str, "event", 'AtEvent(function, "name of the event")')
         if isinstance(self.number, bool) or not isinstance(self.number, Integral):
             raise InputError(f"number = {self.number!r}", expected="an integer: 0, 1, ..., or -1")
-        if self.side not in ("before", "after"):
+        if not is_one_of(self.side, "before", "after"):
             raise InputError(f"side = {self.side!r}", expected='"before" or "after"')
 
     @property

@@ -14,7 +14,7 @@ from daeosens.costs.cost import START, Cost
 from daeosens.costs.objective import after_zero, minus, multiple, negative, plus
 from daeosens.costs.prior_residual import FieldPriorResidual, NumbersPriorResidual
 from daeosens.costs.sum_of_squares import SumOfSquares
-from daeosens.errors import InputError, UnsupportedError, name_list, nearest
+from daeosens.errors import InputError, UnsupportedError, is_one_of, name_list, nearest
 from daeosens.petsc.vectors import Array, finite_array, keep_unshared
 from daeosens.problem.problem import Problem
 
@@ -52,7 +52,7 @@ class Prior:
 
     def __post_init__(self) -> None:
         if self.names is not None:
-            name_list(self.names, "prior names")
+            object.__setattr__(self, "names", name_list(self.names, "prior names"))
         keep_unshared(self, "mean", "sigma", "names")
 
     def __repr__(self) -> str:
@@ -104,7 +104,7 @@ class Prior:
         sigma = finite_array(self.sigma, "prior sigma")
         if (sigma <= 0).any():
             raise InputError(f"prior sigma = {sigma.min():g}", expected="sigma > 0")
-        if self.scale not in ("linear", "log"):
+        if not is_one_of(self.scale, "linear", "log"):
             raise InputError(f"prior scale = {self.scale!r}", expected='"linear" or "log"')
         if problem.field_parameter:
             if not isinstance(self.mean, PETSc.Vec) or sigma.ndim or self.scale == "log":

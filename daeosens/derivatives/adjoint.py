@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import overload
+from typing import Any, overload
 
 from petsc4py import PETSc
 
@@ -15,7 +15,7 @@ from daeosens.derivatives.engines.request import lowered_on, noting_values, of_c
 from daeosens.derivatives.looks.look import look
 from daeosens.derivatives.solver_error import solver_error
 from daeosens.derivatives.sweeps.backward import sweep_back, swept_in_c
-from daeosens.errors import InputError
+from daeosens.errors import InputError, is_iterable
 from daeosens.methods.remainders import remainders
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, gather, read
@@ -176,8 +176,9 @@ def adjoint(
     array([-0.735759])
     """
     check_trajectory(trajectory)
-    several = isinstance(objective, Iterable)
-    objectives = tuple(objective) if several else (objective,)
+    given: Any = objective
+    several = is_iterable(objective)
+    objectives: tuple[Any, ...] = tuple(given) if several else (given,)
     # the sweep is collective: a rank that was asked for something else would wait for ever
     agree(trajectory.problem.comm, "adjoint", objective=objectives, engine=engine)
     check_engine(engine)

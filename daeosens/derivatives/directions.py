@@ -53,6 +53,20 @@ def admit_direction(
     return du, None if dp is None else problem.admit_parameter_direction(dp)
 
 
+def refuse_rows(values: Any, name: str) -> None:
+    """Refuse several directions where one is meant.
+
+    Raises
+    ------
+    InputError
+        Names the argument.
+    """
+    if _has_rows(values, name):
+        raise InputError(
+            f"{name} has rows", expected="one direction", remedy="a call for each direction"
+        )
+
+
 def _has_rows(values: Any, name: str) -> bool:
     """Whether values are several directions, as rows or vectors."""
     if values is None or isinstance(values, (PETSc.Vec, Mapping)):

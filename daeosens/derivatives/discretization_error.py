@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.costs.objective import Objective
+from daeosens.costs.objective import Objective, require_objective
 from daeosens.derivatives.adjoint import Gradient, adjoint, shared
+from daeosens.derivatives.directions import refuse_rows
 from daeosens.derivatives.engines.choice import Sweep
 from daeosens.derivatives.halved import difference, halved, richardson
 from daeosens.derivatives.hessian import HessianProduct, hessian_product
@@ -121,6 +122,9 @@ def derivative_error(
     ErrorEstimate (relative): value 5.4e-08, u0 5.4e-08, p 2.2e-07
     """
     check_trajectory(trajectory)
+    require_objective(objective)
+    for name, rows in (("du0", du0), ("dp", dp)):
+        refuse_rows(rows, name)
     finer = solve(
         trajectory.problem,
         trajectory.stored[0],

@@ -13,6 +13,7 @@ from petsc4py import PETSc
 from daeosens.costs.cost import At, Cost, Direction, Observation, Point, Squares, When
 from daeosens.costs.objective import Objective, require_objective
 from daeosens.derivatives.adjoint import shared
+from daeosens.derivatives.directions import refuse_rows
 from daeosens.derivatives.engines.choice import Sweep, choose_sweep
 from daeosens.derivatives.engines.request import AdjointRequest, lowered_on
 from daeosens.derivatives.engines.transposes import refuse_one_way_solver
@@ -156,6 +157,9 @@ def gauss_newton_product(
     array([0.54134])
     """
     check_trajectory(trajectory)
+    require_objective(objective)
+    for name, rows in (("du0", du0), ("dp", dp)):
+        refuse_rows(rows, name)
     agree(
         trajectory.problem.comm,
         "gauss_newton_product",

@@ -22,7 +22,7 @@ from daeosens.derivatives.looks.look import look
 from daeosens.derivatives.solver_error import solver_error
 from daeosens.derivatives.sweeps.backward import SweptBack, sweep_back, swept_in_c
 from daeosens.derivatives.sweeps.forward import sweep_forward
-from daeosens.errors import InputError
+from daeosens.errors import InputError, name_list
 from daeosens.methods.remainders import remainders
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, read
@@ -124,7 +124,7 @@ def sensitivities(
     """
     check_trajectory(trajectory)
     look(trajectory)
-    wanted = tuple(with_respect_to)
+    wanted = name_list(with_respect_to, "with_respect_to")
     agree(
         trajectory.problem.comm,
         "sensitivities",
@@ -135,7 +135,7 @@ def sensitivities(
     check_sweep(engine)
     if not wanted or any(name not in ("u0", "p") for name in wanted):
         raise InputError(f"with_respect_to = {with_respect_to!r}", expected='"u0", "p" or both')
-    several = isinstance(t, (list, tuple, np.ndarray)) and np.ndim(t) == 1
+    several = isinstance(t, (list, tuple)) or (isinstance(t, np.ndarray) and t.ndim == 1)
     times = list(cast("Sequence[float]", t)) if several else [cast("float | None", t)]
     numbers = [trajectory.n_steps if time is None else trajectory.index(time) for time in times]
     with remainders() as left:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.derivatives.step_control import resolved
-from daeosens.errors import InputError, UnsupportedError, require
+from daeosens.errors import InputError, UnsupportedError, is_one_of, require
 from daeosens.petsc._kernels import no_options
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array
@@ -169,10 +169,10 @@ def check_checkpoint(checkpoint: object) -> None:
     InputError
         Names those that do.
     """
-    if isinstance(checkpoint, Checkpoints) or checkpoint in ("auto", "states", "stages"):
+    if isinstance(checkpoint, Checkpoints) or is_one_of(checkpoint, "auto", "states", "stages"):
         return
     remedy = ""
-    if checkpoint in ("memory", "disk"):
+    if is_one_of(checkpoint, "memory", "disk"):
         remedy = f'petsc_trajectory="{checkpoint}", for engine="tsadjoint"'
     expected = '"auto", "states", "stages" or timestepping.Checkpoints(n)'
     raise InputError(f"checkpoint = {checkpoint!r}", expected=expected, remedy=remedy)
@@ -186,7 +186,7 @@ def _record(checkpoint: Checkpoint, petsc_trajectory: object) -> Recording:
     InputError
         A name that means nothing, or both at once.
     """
-    if petsc_trajectory not in (None, "memory", "disk"):
+    if petsc_trajectory is not None and not is_one_of(petsc_trajectory, "memory", "disk"):
         expected = '"memory", "disk", or None'
         raise InputError(f"petsc_trajectory = {petsc_trajectory!r}", expected=expected)
     if petsc_trajectory is not None and checkpoint == "stages":

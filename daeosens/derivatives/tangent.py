@@ -25,6 +25,7 @@ from daeosens.derivatives.engines.request import lowered_on
 from daeosens.derivatives.looks.look import look
 from daeosens.derivatives.solver_error import solver_error
 from daeosens.derivatives.sweeps.forward import sweep_forward
+from daeosens.errors import whole_number
 from daeosens.methods.remainders import remainders
 from daeosens.methods.step import StepMap
 from daeosens.petsc.ranks import agree
@@ -92,6 +93,7 @@ class Tangent:
 
     def moved(self, n: int) -> float:
         """Return the derivative of the time of an implicit event at state n; else 0: pinned."""
+        n = whole_number(n, "n", most=len(self.times) - 1)
         return float(self.times[n]) if n in self.trajectory.moving else 0.0
 
     @QUIET

@@ -13,10 +13,10 @@ from petsc4py import PETSc
 
 from daeosens.derivatives.adjoint import Gradient
 from daeosens.derivatives.hessian import HessianProduct
-from daeosens.errors import InputError
+from daeosens.errors import InputError, is_real
 from daeosens.functional.consistent_initial_state import SolvedStart, solved_start
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import finite_array, keep_unshared
+from daeosens.petsc.vectors import as_float, finite_array, keep_unshared
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.stepping import Stepping
 
@@ -228,6 +228,10 @@ def _uniform_bounds(
 
 
 def _check_bounds(vec: PETSc.Vec, lower: float, upper: float) -> None:
+    for name, bound in (("lower", lower), ("upper", upper)):
+        if not is_real(bound) or math.isnan(bound):
+            raise InputError(f"{name} = {bound!r}", expected="a number, which may be infinite")
+    lower, upper = as_float(lower), as_float(upper)
     # Collective, so that every rank comes to the same verdict.
     least, greatest = vec.min()[1], vec.max()[1]
     if not lower <= upper:

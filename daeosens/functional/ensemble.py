@@ -122,6 +122,7 @@ def solve_batch(
     require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk6vr", rtol=1e-6)')
     if objective is not None:
         require_objective(objective)
+    require(gradients, bool, "gradients", "gradients=False")
     comm = MPI.COMM_SELF if comm is None else comm
     agree(
         comm,
@@ -136,7 +137,7 @@ def solve_batch(
     if isinstance(p, Mapping):
         p = _sets_by_name(problem, p)
     starts, sets = _members(problem, u0, p)
-    times = np.append(np.asarray(() if t_eval is None else t_eval, dtype=float), stepping.t_span[1])
+    times = np.append(finite_array(() if t_eval is None else t_eval, "t_eval"), stepping.t_span[1])
     members = len(starts)
     states = np.full((members, len(times), problem.size), np.nan)
     costs = members if objective is not None else 0

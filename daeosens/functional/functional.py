@@ -84,7 +84,7 @@ def require_functional(functional: object) -> None:
     InputError
         Names its type.
     """
-    if not hasattr(functional, "start"):
+    if not callable(getattr(functional, "start", None)):  # a range has another one
         raise InputError(
             f"functional is {type(functional).__name__}",
             expected="Reduced(problem, objective, stepping, control), or what has its methods",

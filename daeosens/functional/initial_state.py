@@ -43,8 +43,12 @@ class StartMap:
             call(p, u0)
             return u0
         values = call(p)
+        try:
+            given = np.shape(values)
+        except ValueError:  # lists of uneven length, which are refused below
+            given = ()
         # Some problems complete a state from fewer numbers: a map may give these, or all of it.
-        shape = (problem.n_start if np.shape(values) == (problem.n_start,) else problem.size,)
+        shape = (problem.n_start if given == (problem.n_start,) else problem.size,)
         return check_output(values, "initial_state", shape, 0.0)
 
     def tangent(self, problem: Problem, p: Array, dp: Array) -> PETSc.Vec:
@@ -98,7 +102,11 @@ class StartMap:
     def _jacobian(self, problem: Problem) -> Callable[[Array], Array]:
         assert not isinstance(self.by_p, Products)  # refused by ``Parameters.check``
         remedy = "initial_state_p=callback"
-        step = self.by_p or AutomaticJacobian(self.value, 0, "initial_state", remedy)
+        step = self.by_p
+        if step is None:
+            step = AutomaticJacobian(self.value, 0, "initial_state", remedy)
+        else:
+            step = guarded(step, "initial_state_p", problem.comm)
 
         def whole(p: Array) -> Array:
             """Return eta_p, with rows of 0 for what a start need not give."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from daeosens.errors import InputError
+from daeosens.errors import InputError, is_one_of, is_real
 from daeosens.petsc.vectors import as_float
 from daeosens.tracing.named_parameters import Shapes
 
@@ -84,7 +84,7 @@ class Parameter:
         if not isinstance(self.value, Real) or not math.isfinite(as_float(self.value)):
             return [f'parameter "{name}": value = {self.value!r}; expected: a finite number']
         for word, bound in (("lower", self.lower), ("upper", self.upper)):
-            if not isinstance(bound, Real):
+            if not is_real(bound):
                 return [f'parameter "{name}": {word} = {bound!r}; expected: a number']
             if math.isinf(as_float(bound)) and bound not in (-math.inf, math.inf):
                 return [
@@ -103,11 +103,11 @@ class Parameter:
                 f'parameter "{name}": value = {self.value:g} outside its bounds '
                 f"[{self.lower:g}, {self.upper:g}]; try: a start between them"
             )
-        if self.scale not in ("linear", "log"):
+        if not is_one_of(self.scale, "linear", "log"):
             complaints.append(
                 f'parameter "{name}": scale = {self.scale!r}; expected: "linear" or "log"'
             )
-        if self.scale == "log" and self.value <= 0:
+        elif self.scale == "log" and self.value <= 0:
             complaints.append(
                 f'parameter "{name}": value = {self.value:g} on a log scale; expected: value > 0; '
                 'try: a positive start, or scale="linear"'

@@ -24,7 +24,7 @@ from daeosens.functional.consistent_initial_state import ConsistentStart
 from daeosens.functional.initial_state import StartMap
 from daeosens.functional.parameter import Parameter, entries_of
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import Array, gather, keep_unshared, scatter
+from daeosens.petsc.vectors import Array, created, gather, keep_unshared, refuse_not_finite, scatter
 from daeosens.problem.matrices import Products
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.stepping import Stepping
@@ -163,6 +163,19 @@ class Parameters:
         if not isinstance(self.consistent, (bool, np.bool_)):
             complaints.append(f"consistent = {self.consistent!r}; expected: True or False")
         complaints += [line for name, entry in entries.items() for line in entry.complaints(name)]
+        given: Any = self.own
+        pairs: list[Any] = list(given.items()) if isinstance(given, Mapping) else []  # pyright: ignore[reportUnknownArgumentType,reportUnknownVariableType]
+        named = isinstance(given, Mapping) and all(
+            isinstance(word, str) for pair in pairs for word in pair
+        )
+        if given is not None and not named:
+            complaints.append(f"own = {given!r}; expected: names of entries by parameters")
+        for name in ("initial_state_p", "initial_state_hessian"):
+            callback: Any = getattr(self, name)
+            if callback is not None and not (callable(callback) or isinstance(callback, Products)):
+                complaints.append(f"{name} = {callback!r}; expected: a callback")
+        if self.stepping is not None and not isinstance(self.stepping, Stepping):
+            complaints.append(f"stepping = {self.stepping!r}; expected: a Stepping")
         if complaints:
             raise together(complaints, heading="Parameters")
         object.__setattr__(self, "entries", entries)
@@ -260,21 +273,31 @@ class Parameters:
 
     def values_at(self, problem: Problem, x: PETSc.Vec) -> dict[str, float]:
         """Return all parameters by name at x, in their own units."""
-        p = self._p(problem, x)
+        require(problem, Problem, "problem", "functional.problem")
+        p = self._p(problem, self._admitted(x))
         return dict(zip(problem.parameter_names, p.tolist(), strict=True))
 
     def estimates_at(self, x: PETSc.Vec) -> dict[str, float]:
         """Return all entries by name at x, in their own units."""
         values = {name: float(entry.value) for name, entry in self.entries.items()}
-        for name, value in zip(self.free_names, gather(x).tolist(), strict=True):
+        numbers = gather(self._admitted(x)).tolist()
+        for name, value in zip(self.free_names, numbers, strict=True):
             # exp(700) is near the largest float: a wild trial step gives a huge parameter, whose
             # run fails, instead of an overflow here.
             log = self.entries[name].scale == "log"
             values[name] = math.exp(min(value, 700.0)) if log else value
         return values
 
+    def _admitted(self, x: PETSc.Vec) -> PETSc.Vec:
+        """Return a point that the user gave."""
+        size = created(x, "x", "result.x").getSize()
+        if size != len(self.free_names):
+            raise InputError(f"x has size {size}", expected=f"size {len(self.free_names)}")
+        return refuse_not_finite(x, "x")
+
     def entry_of(self, name: str) -> str:
         """Return the name of the entry that stands for a parameter of the problem."""
+        require(name, str, "name", "one of problem.parameter_names")
         return name if self.own is None else self.own.get(name, name)
 
     def unpack(self, problem: Problem, x: PETSc.Vec) -> tuple[Any, Any]:

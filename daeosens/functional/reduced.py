@@ -28,13 +28,13 @@ from daeosens.derivatives.residual_jacobian import (
 )
 from daeosens.derivatives.solve import Checkpoint, check_checkpoint, solve
 from daeosens.derivatives.tangent import Tangent, tangent_sweep
-from daeosens.errors import InputError, SolveError, require
+from daeosens.errors import InputError, SolveError, is_iterable, require
 from daeosens.functional.distributed_controls import InitialState
 from daeosens.functional.functional import normal_matrix
 from daeosens.functional.parameters import Control, Parameters
 from daeosens.methods.events.event_function import lower_events
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import Array, finite_array, gather, is_finite, scatter
+from daeosens.petsc.vectors import Array, created, finite_array, gather, is_finite, scatter
 from daeosens.problem.callback_guard import QUIET
 from daeosens.problem.matrices import dense
 from daeosens.problem.modes import entered_mode
@@ -132,6 +132,7 @@ class Reduced:
         self.engine: Engine = engine
         self.checkpoint: Checkpoint = checkpoint
         # PETSc's own adjoint is for gradients alone; all other sweeps go by vectors.
+        check_engine(engine)
         self._sweep: Sweep = "vectors" if engine == "tsadjoint" else engine
         self.count = Count()
         require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
@@ -295,7 +296,7 @@ class Reduced:
             An array of another shape, or with values that are not finite.
         """
         if isinstance(x, PETSc.Vec):
-            return x
+            return created(x, "x", "functional.start()")
         vec = self.start()
         return scatter(finite_array(x, "x", (vec.size,)), vec)
 
@@ -406,7 +407,7 @@ class Reduced:
     @QUIET
     def hessian_products(self, x: Vector, directions: Sequence[Vector]) -> list[PETSc.Vec]:
         """Return the Hessian of J at x times several directions, in one sweep."""
-        x, along = self.point(x), [self.point(dx) for dx in directions]
+        x, along = self.point(x), self._directions(directions)
         pushed = [self.control.push_forward(self.problem, x, dx) for dx in along]
         # (du0, dp) of every direction first, then all of them go through one tangent and one
         # second-order sweep.
@@ -414,8 +415,8 @@ class Reduced:
         # (u0, p) -> H (du0, dp); the curvature of the map x -> (u0, p), with lam_0 and mu, is
         # added by pull_back_second.
         products = hessian_sweep(run, self.objective, pushed, self._memory, self._sweep)
-        self.count.tangent += len(directions)
-        self.count.second_order += len(directions)
+        self.count.tangent += len(along)
+        self.count.second_order += len(along)
         return [
             self.control.pull_back_second(self.problem, x, dx, product)
             for dx, product in zip(along, products, strict=True)
@@ -578,11 +579,17 @@ class Reduced:
         in_blocks = choose_sweep(self.trajectory(x), self._sweep, x.size) == "arrays"
         return DIRECTIONS if in_blocks else TOGETHER
 
+    def _directions(self, directions: Sequence[Vector]) -> list[PETSc.Vec]:
+        """Return directions as vectors [k]."""
+        if not is_iterable(directions):
+            raise InputError(f"directions = {directions!r}", expected="a sequence of directions")
+        return [self.point(dx) for dx in directions]
+
     def tangents(self, x: Vector, directions: Sequence[Vector]) -> list[Tangent]:
         """Return the tangent of the run at x along each of several directions."""
-        x, along = self.point(x), [self.point(dx) for dx in directions]
+        x, along = self.point(x), self._directions(directions)
         pushed = [self.control.push_forward(self.problem, x, dx) for dx in along]
-        self.count.tangent += len(directions)
+        self.count.tangent += len(along)
         return tangent_sweep(self.trajectory(x), pushed, self._sweep)
 
 

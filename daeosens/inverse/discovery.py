@@ -15,15 +15,21 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.errors import InputError
+from daeosens.errors import (
+    InputError,
+    is_iterable,
+    is_one_of,
+    is_real,
+    require,
+)
 from daeosens.functional.parameter import Parameter
 from daeosens.functional.parameters import Parameters
 from daeosens.inverse.bilevel import Bilevel, bilevel
-from daeosens.inverse.bilevel.inner import Row
+from daeosens.inverse.bilevel.inner import Row, admit_rows
 from daeosens.inverse.bilevel.interpolants import Kind
 from daeosens.inverse.likelihood.experiments import Experiment, tables
 from daeosens.inverse.term_library import Term
-from daeosens.petsc.vectors import Array
+from daeosens.petsc.vectors import Array, as_float, finite_array
 from daeosens.tracing import trace
 
 ROUNDING = 1e-24
@@ -80,17 +86,23 @@ class Discovered:
 
     def predict(self, states: npt.ArrayLike, times: npt.ArrayLike | None = None) -> Array:
         """Return rates [Q, n] at states [Q, n]."""
-        points: Any = np.asarray(states, dtype=float)
-        t: Any = np.zeros(len(points)) if times is None else np.asarray(times, dtype=float)
-        return self._rates(t, points)
+        n = self.model.size
+        points = finite_array(states, "states")
+        if points.ndim != 2 or points.shape[1] != n:
+            raise InputError(f"states have shape {points.shape}", expected=f"(Q, {n})")
+        moments = np.zeros(len(points)) if times is None else times
+        return self._rates(finite_array(moments, "times", (len(points),)), points)
 
     def score(
         self, states: npt.ArrayLike, rates: npt.ArrayLike, times: npt.ArrayLike | None = None
     ) -> float:
         """Return the share of the variance of rates [Q, n] that is predicted (R squared)."""
-        truth: Any = np.asarray(rates, dtype=float)
-        gap = float(np.sum((truth - self.predict(states, times)) ** 2))
-        return 1.0 - gap / float(np.sum((truth - truth.mean(axis=0)) ** 2))
+        predicted = self.predict(states, times)
+        truth = finite_array(rates, "rates", predicted.shape)
+        spread = float(np.sum((truth - truth.mean(axis=0)) ** 2)) if truth.size else 0.0
+        if spread == 0.0:
+            raise InputError("the rates are all the same", expected="rates that have a variance")
+        return 1.0 - float(np.sum((truth - predicted) ** 2)) / spread
 
     def parameters(self, initial_state: Any) -> Parameters:
         """Return the coefficients as starts of a fit."""
@@ -164,21 +176,33 @@ class Discovery:
     starts: int = 1
 
     def __post_init__(self) -> None:
-        names = [term.name for term in self.library]
+        given: Any = self.library
+        library: tuple[Any, ...] = tuple(given) if is_iterable(given) else (given,)
+        for term in library:
+            require(term, Term, "an entry of the library", 'polynomials(["x", "y"])')
+        object.__setattr__(self, "library", library)
+        names = [term.name for term in library]
         if not names:
             raise InputError("library is empty", expected="one Term at least")
         if len({*names}) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise InputError(f'library has "{twice}" twice', expected="terms of different names")
-        if self.criterion not in ("bic", "aic"):
+        if not is_one_of(self.criterion, "bic", "aic"):
             raise InputError(f"criterion = {self.criterion!r}", expected='"bic" or "aic"')
-        if self.threshold is not None and not 0.0 <= self.threshold < 1.0:
+        least = self.threshold
+        if least is not None and not (is_real(least) and 0.0 <= least < 1.0):
             raise InputError(f"threshold = {self.threshold!r}", expected="a share, 0 to 1, or None")
-        if not self.ridge > 0.0:
+        if not (is_real(self.ridge) and 0.0 < as_float(self.ridge) < math.inf):
             raise InputError(
                 f"ridge = {self.ridge!r}",
                 expected="a positive number: whole libraries are seldom determined",
             )
+        require(self.parameters, Mapping, "parameters", '{"K": Parameter(1.0)}')
+        for kind in ("equalities", "inequalities"):
+            object.__setattr__(self, kind, admit_rows(getattr(self, kind), kind))
+        if self.stoichiometry is not None:
+            matrix = finite_array(self.stoichiometry, "stoichiometry")
+            object.__setattr__(self, "stoichiometry", matrix)
 
     def fit(self, data: Any, *, columns: Sequence[str] | None = None) -> Discovered:
         """Return the terms that data speak for.
@@ -196,7 +220,7 @@ class Discovery:
             Another number of rows in the stoichiometry than unknowns; terms in which coefficients
             do not stay linear; data that leave no term; what ``bilevel`` refuses.
         """
-        listed = isinstance(data, (list, tuple)) and isinstance(data[0], Experiment)
+        listed = isinstance(data, (list, tuple)) and bool(data) and isinstance(data[0], Experiment)
         experiments: list[Experiment] = list(data) if listed else [Experiment(data)]
         unknowns = list(tables(experiments, columns)[1].names)
         n = len(unknowns)

@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 from daeosens.costs.prior import Prior
 from daeosens.derivatives.residual_jacobian import residual
-from daeosens.errors import InputError, require
+from daeosens.errors import InputError, is_one_of, require, whole_number
 from daeosens.functional.parameters import Parameters
 from daeosens.inverse.bilevel.start import prepared
 from daeosens.inverse.fit_covariance import estimated_uncertainty
@@ -34,14 +34,15 @@ from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
 from daeosens.inverse.search.final_newton_step import finished
 from daeosens.inverse.search.multistart import multistart
 from daeosens.inverse.search.plateau import off_plateau
-from daeosens.inverse.search.start_points import starting_points
+from daeosens.inverse.search.start_points import MOST_STARTS, starting_points
 from daeosens.inverse.uncertainty.hessian_at_estimate import HessianKind
+from daeosens.io.files import admit_path
 from daeosens.optimize import minimize
 from daeosens.optimize.interruption import INTERRUPTED, interruptible
 from daeosens.optimize.methods import NEWTON
 from daeosens.optimize.result import Progress
 from daeosens.petsc.options import Options
-from daeosens.petsc.ranks import agree, contents
+from daeosens.petsc.ranks import admit_comm, agree, contents
 from daeosens.petsc.vectors import gather
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.stepping import Stepping
@@ -171,6 +172,11 @@ def fit(
     >>> print(fitted.estimate["rate"].__round__(3), fitted.covariance.error("rate").__round__(3))
     0.5 0.014
     """
+    _check_arguments(comm, method, start, folder)
+    starts = whole_number(starts, "starts", least=1, most=MOST_STARTS)
+    seed = whole_number(seed, "seed")
+    if windows is not None:
+        windows = whole_number(windows, "windows", least=2, most=MOST_STARTS)
     if comm is not None and comm.size > 1:
         agree(comm, "fit", starts=starts, seed=seed, method=method, hessian=hessian)
     require(problem, Problem, "problem", "ODE(f, size, parameters)")
@@ -216,7 +222,7 @@ def fit(
         problem, experiments, measured, table, parameters, observation, model, laws
     )
     functional = likelihood.functional
-    if hessian not in ("exact", "gauss_newton"):
+    if not is_one_of(hessian, "exact", "gauss_newton"):
         raise InputError(f"hessian = {hessian!r}", expected='"exact" or "gauss_newton"')
     if hessian == "exact":
         functional.check_second_order()
@@ -318,6 +324,18 @@ def fit(
         fit_discretization(functional, result.x, uncertainty, share),
         preparation,
     )
+
+
+def _check_arguments(comm: object, method: object, start: object, folder: object) -> None:
+    """Refuse, before anything else, what arguments of ``fit`` cannot be."""
+    if comm is not None:
+        admit_comm(comm)
+    if method is not None:
+        require(method, str, "method", 'method="bntr"')
+    if not is_one_of(start, "given", "bilevel"):
+        raise InputError(f"start = {start!r}", expected='"given" or "bilevel"')
+    if folder is not None:
+        admit_path(folder, "folder")
 
 
 def _laws(likelihood: Likelihood) -> dict[int, tuple[float, float]]:

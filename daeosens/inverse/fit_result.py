@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import chdtrc
 
-from daeosens.errors import DaeosensError, InputError
+from daeosens.errors import DaeosensError, InputError, whole_number
 from daeosens.functional.joint import Joint
 from daeosens.functional.parameters import Parameters
 from daeosens.inverse.bilevel.start import Preparation
@@ -201,10 +201,7 @@ class Fit:
         estimate = self.covariance
         side = self.observation.side if side is None else side
         known = self.functional.experiments
-        if not 0 <= experiment < len(known):
-            raise InputError(
-                f"experiment = {experiment}", expected=f"a number from 0 to {len(known) - 1}"
-            )
+        experiment = whole_number(experiment, "experiment", most=len(known) - 1)
         model = known[experiment]
         if output is not None:
             added = 0.0 if noise is None else noise

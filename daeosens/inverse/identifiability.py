@@ -10,7 +10,14 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.errors import InputError, UnsupportedError
+from daeosens.errors import (
+    InputError,
+    UnsupportedError,
+    is_iterable,
+    is_one_of,
+    name_list,
+    real_number,
+)
 from daeosens.petsc.vectors import Array, finite_array
 
 Scale: TypeAlias = Literal["linear", "log"]
@@ -127,14 +134,22 @@ def identifiability(
     ('0.71 a - 0.71 b',)
     """
     matrix = finite_array(hessian, "the Hessian")
-    if isinstance(names, str) or not isinstance(names, Sequence):
-        raise InputError(f"names is {type(names).__name__}", expected='names such as ["a", "b"]')
+    names = name_list(names, "names")
+    tolerance = real_number(tolerance, "tolerance", least=0.0)
     size = len(names)
     matrix = symmetric(finite_array(matrix, "the Hessian", (size, size)))
     diagonal = np.diag(matrix)
     # A unit diagonal makes curvatures free of the units of the parameters.
     sizes = np.sqrt(np.abs(diagonal))
-    kinds: tuple[Scale, ...] = ("linear",) * size if scales is None else tuple(scales)
+    kinds: tuple[Scale, ...] = ("linear",) * size
+    if is_iterable(scales):
+        kinds = tuple(scales)
+    if scales is not None and (
+        not is_iterable(scales)
+        or len(kinds) != size
+        or not all(is_one_of(kind, "linear", "log") for kind in kinds)
+    ):
+        raise InputError(f"scales = {scales!r}", expected=f'{size} words, "linear" or "log"')
     logs = np.array([kind == "log" for kind in kinds], dtype=bool)
     # a logarithm known to a million is rounding, not knowledge
     sizes[(diagonal == 0.0) | (logs & (np.abs(diagonal) <= 1e-12))] = 1.0

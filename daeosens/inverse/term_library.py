@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.errors import InputError
+from daeosens.errors import InputError, name_list, require, whole_number
+from daeosens.petsc.vectors import finite_array
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,15 @@ class Term:
     name: str
     value: Callable[..., Any]
 
+    def __post_init__(self) -> None:
+        require(self.name, str, "the name of a term", 'Term("x y", lambda t, u, p: u[0] * u[1])')
+        if not callable(self.value):
+            raise InputError(f'term "{self.name}": value = {self.value!r}', expected="a function")
+
+
+MOST_TERMS = 1_000_000
+"""A library of more terms is a mistake."""
+
 
 def polynomials(unknowns: Sequence[str], degree: int = 2) -> tuple[Term, ...]:
     """Return all monomials up to a degree, the constant first.
@@ -42,6 +52,13 @@ def polynomials(unknowns: Sequence[str], degree: int = 2) -> tuple[Term, ...]:
     >>> [term.name for term in polynomials(["x", "y"])]
     ['1', 'x', 'y', 'x x', 'x y', 'y y']
     """
+    unknowns = name_list(unknowns, "unknowns")
+    degree = whole_number(degree, "degree", most=20)
+    if len(unknowns) ** degree > MOST_TERMS:
+        raise InputError(
+            f"degree = {degree} of {len(unknowns)} unknowns",
+            expected=f"at most about {MOST_TERMS} terms",
+        )
     terms: list[Term] = []
     for size in range(degree + 1):
         for places in combinations_with_replacement(range(len(unknowns)), size):
@@ -80,7 +97,17 @@ def feature_library(
     InputError
         A name that is no formula, or another one than is computed.
     """
-    points: Any = np.asarray(states, dtype=float)
+    unknowns = name_list(unknowns, "unknowns")
+    points: Any = finite_array(states, "states")
+    if points.ndim != 2 or points.shape[1] != len(unknowns) or not points.size:
+        raise InputError(f"states have shape {points.shape}", expected=f"(Q, {len(unknowns)})")
+    for name in ("fit", "transform", "get_feature_names"):
+        if isinstance(library, type) or not callable(getattr(library, name, None)):
+            raise InputError(
+                f"library is {type(library).__name__}",
+                expected="fit(x), transform(x), get_feature_names(names)",
+                remedy="pysindy.PolynomialLibrary(degree=2)",
+            )
     fitted = library.fit(points)
     library = library if fitted is None else fitted
     values: Any = np.asarray(library.transform(points), dtype=float)

@@ -6,6 +6,7 @@ import errno
 import os
 import secrets
 from pathlib import Path
+from typing import Any
 
 from daeosens.errors import DaeosensError, InputError, nearest
 
@@ -13,6 +14,25 @@ UNFINISHED = ".*.new"
 """Pattern of the names of files that are being written; what a killed process leaves."""
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+
+
+def admit_path(path: object, name: str) -> Path:
+    """Return an argument that has to be the path of a file or folder.
+
+    Raises
+    ------
+    InputError
+        Something else.
+
+    Examples
+    --------
+    >>> admit_path("run/data.csv", "path").name
+    'data.csv'
+    """
+    words: Any = os.fspath(path) if isinstance(path, os.PathLike) else path  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(words, str) or "\0" in words:
+        raise InputError(f"{name} = {path!r}", expected="a path", remedy=f'{name}="folder/name"')
+    return Path(words)
 
 
 def file_hint(path: Path) -> str:

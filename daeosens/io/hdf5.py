@@ -24,10 +24,10 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.errors import DaeosensError, InputError, nearest
-from daeosens.io.files import replace_file, require_file, unwritable
+from daeosens.io.files import admit_path, replace_file, require_file, unwritable
 from daeosens.petsc.agreement import on_every_rank, on_first_rank
 from daeosens.petsc.row_blocks import RowBlock, block_of
-from daeosens.petsc.vectors import read, write
+from daeosens.petsc.vectors import created, read, write
 
 Array: TypeAlias = npt.NDArray[np.float64]
 T = TypeVar("T")
@@ -150,8 +150,8 @@ def read_vec(path: str | Path, name: str, out: PETSc.Vec) -> None:
     InputError
         As :func:`read_array`, on every rank.
     """
-    path = Path(path)
-    comm = out.comm.tompi4py()
+    path = admit_path(path, "path")
+    comm = created(out, "out").comm.tompi4py()
     block = block_of(out)
     # The file is the same for all; each of them then reads its own region.
     on_first_rank(comm, lambda: _check_sources(path, name))

@@ -34,12 +34,13 @@ import numpy.typing as npt
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens.errors import DaeosensError, InputError
-from daeosens.io.files import UNFINISHED, replace_file
+from daeosens.errors import DaeosensError, InputError, require
+from daeosens.io.files import UNFINISHED, admit_path, replace_file
 from daeosens.io.hdf5 import read_array, read_vec, write_array, write_vec
 from daeosens.io.json import json_text, plain
 from daeosens.io.versions import versions
 from daeosens.petsc.agreement import on_first_rank
+from daeosens.petsc.ranks import admit_comm
 from daeosens.petsc.watchdog import beat
 
 T = TypeVar("T")
@@ -84,7 +85,7 @@ class Results:
 
     def path(self, name: str) -> Path:
         """Return the path of a file in the folder, say of a figure."""
-        return self.folder / name
+        return self.folder / admit_path(name, "name")
 
     def restart(self, name: str) -> Path:
         """Return the path of a file that a run which goes on (``--restart``) finds again.
@@ -100,13 +101,13 @@ class Results:
         ...     results.restart("minimisation.h5").relative_to(folder).as_posix()
         'restart/rank0/minimisation.h5'
         """
-        path = self.folder / RESTART / f"rank{self.comm.rank}" / name
+        path = self.folder / RESTART / f"rank{self.comm.rank}" / admit_path(name, "name")
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
     def restart_folder(self, name: str) -> Path:
         """Return the path of such a folder, one for all ranks: of starts, ``fit(folder=...)``."""
-        return self.folder / RESTART / name
+        return self.folder / RESTART / admit_path(name, "name")
 
     @property
     def progressed(self) -> bool:
@@ -135,6 +136,7 @@ class Results:
 
     def record(self, name: str, value: object) -> None:
         """Keep a number, text, array or dataclass for summary.json (call it on every rank)."""
+        require(name, str, "name", 'results.record("value", 1.0)')
         self.facts[name] = plain(value)
 
     def write(self, name: str, values: npt.ArrayLike | PETSc.Vec) -> None:
@@ -183,6 +185,8 @@ class Results:
 
     def once(self, action: Callable[[], T]) -> T:
         """Call ``action`` on rank 0 (say, draw a figure); every rank gets its value or error."""
+        if not callable(action):
+            raise InputError(f"action = {action!r}", expected="a function without arguments")
         return on_first_rank(self.comm, action)
 
 
@@ -214,7 +218,12 @@ def open_results(
     InputError
         On every rank: the folder cannot be written, or holds files that are not ours.
     """
-    results = Results(Path(folder), comm, run or {}, {}, time.time())
+    admit_comm(comm)
+    require(config_text, str, "config_text", 'config_text="sigma = 0.1"')
+    require(restart, bool, "restart", "restart=True")
+    if run is not None:
+        require(run, Mapping, "run", 'run={"driver": "lynx_hare"}')
+    results = Results(admit_path(folder, "folder"), comm, run or {}, {}, time.time())
     on_first_rank(comm, lambda: _prepare(results, config_text, restart=restart))
     return results
 
@@ -304,7 +313,11 @@ def _summary(results: Results, status: str, error: str) -> str:
         "facts": results.facts,
         "run": plain(results.run),
         "ranks": results.comm.size,
-        "process": {"host": socket.gethostname(), "pid": os.getpid()},
+        "process": {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "began": _began(os.getpid()),
+        },
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(results.started)),
         "seconds": round(time.time() - results.started, 3),
         "versions": versions(),
@@ -338,14 +351,30 @@ def _is_gone(summary: Mapping[str, Any]) -> bool:
     number = process.get("pid")
     if not isinstance(number, int):
         return True
+    foreign = False
     try:
         os.kill(number, 0)
-        # a killed one that nobody has waited for yet has a number still (Linux)
-        return "zombie" in Path(f"/proc/{number}/status").read_text().partition("Threads")[0]
     except ProcessLookupError:
         return True
-    except OSError:  # of another user, or a system without /proc
-        return False
+    except OSError:  # of another user
+        foreign = True
+    began = _began(number)
+    if began is None:  # ended meanwhile, or not to be seen
+        return not foreign and Path("/proc/self/stat").exists()
+    return process.get("began", began) != began
+
+
+def _began(number: int) -> int | None:
+    """Return when a process began, in ticks of the system; None where it is no more (Linux).
+
+    Numbers of processes are soon given again, so a number alone does not tell one.
+    """
+    try:
+        fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    # a killed one that nobody has waited for yet has a number still, and is a zombie
+    return None if fields[0] in "ZX" else int(fields[19])
 
 
 def _process_of(summary: Mapping[str, Any]) -> Mapping[str, Any]:

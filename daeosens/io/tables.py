@@ -13,8 +13,8 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.errors import InputError, nearest, together
-from daeosens.io.files import read_text
+from daeosens.errors import InputError, nearest, require, together
+from daeosens.io.files import admit_path, read_text
 
 Array: TypeAlias = npt.NDArray[np.float64]
 _MOST_PROBLEMS = 20
@@ -52,6 +52,7 @@ class Table:
         InputError
             No such column; the nearest is named.  One of words.
         """
+        require(name, str, "name", "one of table.names")
         if name in self.words:
             word = next(text for text in self.words[name] if text)
             raise InputError(
@@ -86,7 +87,7 @@ def read_table(path: str | Path) -> Table:
     InputError
         Missing file; or all bad lines together, each with its line number (and column for a cell).
     """
-    path = Path(path)
+    path = admit_path(path, "path")
     text = read_text(path, "table (CSV)")
     problems: list[str] = []
     lines = [

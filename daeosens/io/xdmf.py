@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from daeosens.errors import InputError
-from daeosens.io.files import replace_file
+from daeosens.errors import InputError, is_iterable, name_list, real_number, require
+from daeosens.io.files import admit_path, replace_file
 from daeosens.io.hdf5 import dataset_shape
+from daeosens.petsc.vectors import finite_array
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,14 @@ class Snapshot:
     time: float
     fields: Mapping[str, str]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "time", real_number(self.time, "the time of a snapshot"))
+        require(self.fields, Mapping, "fields", '{"u": "fields/u"}')
+        if not self.fields:
+            raise InputError("fields is empty", expected="names and datasets")
+        name_list(self.fields, "names of fields")
+        name_list(self.fields.values(), "datasets of fields")
+
 
 @dataclass(frozen=True)
 class UniformGrid:
@@ -47,6 +56,11 @@ class UniformGrid:
 
     spacing: tuple[float, float]
     origin: tuple[float, float] = (0.0, 0.0)
+
+    def __post_init__(self) -> None:
+        for name in ("spacing", "origin"):
+            values = finite_array(getattr(self, name), name, (2,))
+            object.__setattr__(self, name, tuple(values.tolist()))
 
 
 def write_xdmf(
@@ -81,7 +95,15 @@ def write_xdmf(
     InputError
         A dataset is missing, or has another number of axes or components.
     """
-    path, hdf5 = Path(path), Path(hdf5)
+    path, hdf5 = admit_path(path, "path"), admit_path(hdf5, "hdf5")
+    require(grid, UniformGrid, "grid", "UniformGrid(spacing=(0.1, 0.1))")
+    letters = list(components) if isinstance(components, str) else components
+    components = name_list(letters, "components")
+    if not is_iterable(snapshots):
+        raise InputError(f"snapshots = {snapshots!r}", expected="a sequence of Snapshot")
+    snapshots = list(snapshots)
+    for snapshot in snapshots:
+        require(snapshot, Snapshot, "an entry of snapshots", 'Snapshot(0.0, {"u": "fields/u"})')
     root = ET.Element("Xdmf", Version="3.0")
     domain = ET.SubElement(root, "Domain")
     series = ET.SubElement(

@@ -54,6 +54,9 @@ LOOSE = 1e-6
 FAITHFUL = 1e-6
 """Up to which relative error a direct solver counts as one that helps."""
 
+ZERO_PIVOT = 71
+"""PETSc's number of the error of a matrix that has no factors."""
+
 FEW = 500
 """Up to how many unknowns a block of the system is factorised as a dense matrix on one rank."""
 
@@ -137,7 +140,12 @@ def linear_solver(
         solver.setFromOptions()
         take_passes(solver, matrix)
         coarsen_points(solver, dm)
-        solver.setUp()
+        try:
+            solver.setUp()
+        except PETSc.Error as error:
+            if getattr(error, "ierr", 0) == ZERO_PIVOT:
+                raise singular("the matrix of a step has no factors") from error
+            raise
     refuse_loose(solver)
     return solver
 

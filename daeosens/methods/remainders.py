@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,25 +14,17 @@ _KSP: Any = PETSc.KSP  # the stubs of petsc4py 3.26 give enumerations the wrong 
 
 @dataclass(eq=False)
 class Remainders:
-    """The sum of the relative errors that solves have left, from entry to exit of its block."""
+    """The sum of the relative errors that solves have left."""
 
     total: float = 0.0
-
-    def __enter__(self) -> Remainders:
-        """Begin to add up."""
-        _open.append(self)
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        """End."""
-        _open.remove(self)
 
 
 _open: list[Remainders] = []
 
 
-def remainders() -> Remainders:
-    """Return what adds up what linear solves leave inside a block.
+@contextmanager
+def remainders() -> Generator[Remainders]:
+    """Add up what linear solves leave inside the block.
 
     Examples
     --------
@@ -39,7 +33,12 @@ def remainders() -> Remainders:
     >>> left.total
     1e-13
     """
-    return Remainders()
+    left = Remainders()
+    _open.append(left)
+    try:
+        yield left
+    finally:
+        _open.remove(left)
 
 
 def add_remainder(amount: float) -> None:

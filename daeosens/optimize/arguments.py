@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.errors import InputError, nearest
+from daeosens.errors import InputError, is_one_of, is_real, is_whole, nearest
 from daeosens.functional.functional import Functional, HasTypical
 from daeosens.optimize.methods import METHODS, NEWTON, PRODUCTS, WITHDRAWN, listed
 from daeosens.optimize.start import first_bad, vector_like
 from daeosens.optimize.stopping import Stopping
-from daeosens.petsc.vectors import read
+from daeosens.petsc.vectors import MOST, as_float, read
 
 
 def argument_complaints(
@@ -24,27 +24,24 @@ def argument_complaints(
 ) -> list[str]:
     """Say what is wrong with the arguments that every method has."""
     complaints: list[str] = []
-    if str(method) in WITHDRAWN:
-        complaints.append(f'method "{method}" is not offered: {WITHDRAWN[str(method)]}')
-    elif method not in METHODS:
+    if isinstance(method, str) and method in WITHDRAWN:
+        complaints.append(f'method "{method}" is not offered: {WITHDRAWN[method]}')
+    elif not is_one_of(method, *METHODS):
         near = nearest(str(method), METHODS) or '"lmvm", or "blmvm" with bounds'
         complaints.append(f"unknown method {method!r}; expected: {listed(METHODS)}; try: {near}")
     for name, value in tolerances.items():
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, (int, float, np.number))
-            or not (math.isfinite(value) and value >= 0.0)
-        ):
+        if not (is_real(value) and 0.0 <= as_float(value) < math.inf):
             complaints.append(f"{name} = {value!r}; expected: a finite number >= 0")
-    if (
-        isinstance(max_iterations, bool)
-        or not isinstance(max_iterations, (int, np.integer))
-        or max_iterations < 0
-    ):
+    if not (is_whole(max_iterations) and 0 <= max_iterations <= MOST):
         complaints.append(f"max_iterations = {max_iterations!r}; expected: an integer >= 0")
     if not (progress is None or isinstance(progress, bool) or callable(progress)):
         complaints.append(f"progress = {progress!r}; expected: None, True, False or a callable")
     return complaints
+
+
+def is_zero(value: object) -> bool:
+    """Whether a tolerance is the number 0."""
+    return is_real(value) and value == 0.0
 
 
 def newton_complaints(
@@ -52,15 +49,15 @@ def newton_complaints(
 ) -> list[str]:
     """Say what is wrong with those of the Newton methods, or not used by this one."""
     complaints: list[str] = []
-    if hessian not in PRODUCTS:
+    if not is_one_of(hessian, *PRODUCTS):
         complaints.append(f"hessian = {hessian!r}; expected: {listed(PRODUCTS)}")
-    if method not in METHODS:
+    if not is_one_of(method, *METHODS) or complaints:
         return complaints
     solvers = (*NEWTON, "brgn")
     for name, is_default, users in (
         ("hessian", hessian == "exact", NEWTON),
         ("preconditioner", isinstance(preconditioner, str) and preconditioner == "auto", solvers),
-        ("predicted_decrease_tolerance", predicted == 0.0, solvers),
+        ("predicted_decrease_tolerance", not is_real(predicted) or is_zero(predicted), solvers),
     ):
         if not is_default and method not in users:
             complaints.append(f'{name}: not used by method "{method}", but by {listed(users)}')
@@ -89,8 +86,7 @@ def scales_of(
             raise InputError(f"typical = {typical_sizes!r}", expected="(sizes of x [n], size of J)")
         of_x, of_value = cast("tuple[Any, Any]", typical_sizes)
         sizes, name = vector_like(of_x, x, "typical x"), "typical x"
-        number = isinstance(of_value, (int, float, np.number)) and not isinstance(of_value, bool)
-        if not (number and math.isfinite(of_value) and of_value >= 0.0):
+        if not (is_real(of_value) and 0.0 <= as_float(of_value) < math.inf):
             raise InputError(f"typical J = {of_value!r}", expected="a finite number >= 0")
     if needed:
         values = read(sizes)

@@ -14,7 +14,7 @@ from typing import Any, overload
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.errors import together
+from daeosens.errors import is_one_of, require, together
 from daeosens.functional.functional import (
     Functional,
     HasDenseGaussNewton,
@@ -22,7 +22,7 @@ from daeosens.functional.functional import (
     functional_error,
     require_functional,
 )
-from daeosens.optimize.arguments import argument_complaints, newton_complaints, scales_of
+from daeosens.optimize.arguments import argument_complaints, is_zero, newton_complaints, scales_of
 from daeosens.optimize.constrained.constraints import Constraint
 from daeosens.optimize.constrained.kkt import KktProgress, kkt_reporter
 from daeosens.optimize.constrained.minimize import check_constrained_method, minimize_constrained
@@ -212,6 +212,9 @@ def minimize(
     """
     require_functional(functional)
     # With other arguments on one rank the others might wait for ever in a collective call.
+    if options is not None:
+        require(options, Mapping, "minimize options", 'options={"tao_max_funcs": 100}')
+    require(discretization, bool, "discretization", "discretization=True")
     agree(
         functional.comm,
         "minimize",
@@ -235,15 +238,15 @@ def minimize(
     )
     # Constraints go another way, on which these arguments have no meaning: they are refused there
     # instead of being ignored.
-    if constraints is not None or method in CONSTRAINED_METHODS:
+    if constraints is not None or is_one_of(method, *CONSTRAINED_METHODS):
         unused = {
-            "relative_gradient_tolerance": relative_gradient_tolerance,
-            "value_tolerance": value_tolerance,
-            "scaled_gradient_tolerance": scaled_gradient_tolerance,
-            "predicted_decrease_tolerance": predicted_decrease_tolerance,
+            "relative_gradient_tolerance": not is_zero(relative_gradient_tolerance),
+            "value_tolerance": not is_zero(value_tolerance),
+            "scaled_gradient_tolerance": not is_zero(scaled_gradient_tolerance),
+            "predicted_decrease_tolerance": not is_zero(predicted_decrease_tolerance),
             "typical": typical is not None,
-            "hessian": hessian != "exact",
-            "preconditioner": preconditioner != "auto",
+            "hessian": not is_one_of(hessian, "exact"),
+            "preconditioner": not is_one_of(preconditioner, "auto"),
             "restart": restart is not None,
             "discretization": discretization,
         }
@@ -285,7 +288,7 @@ def minimize(
     x = start_of(functional, x0)
     limits = limits_of(functional.bounds() if bounds is None else bounds, x)
     complaints += point_complaints(x, limits, "start()" if x0 is None else "x0")
-    if limits is not None and method in METHODS:
+    if limits is not None and is_one_of(method, *METHODS):
         complaints += bounds_complaints(method)
     if complaints:
         raise together(complaints, heading="minimize")

@@ -10,10 +10,10 @@ import numpy.typing as npt
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens.errors import InputError
+from daeosens.errors import InputError, is_iterable
 from daeosens.functional.functional import Functional, require_functional, require_vec
 from daeosens.petsc.ranks import anchor
-from daeosens.petsc.vectors import Array, read, real_array, scatter
+from daeosens.petsc.vectors import Array, created, read, real_array, scatter
 
 Bound: TypeAlias = "PETSc.Vec | npt.ArrayLike | None"
 """One side of the bounds: a vector like x, all n numbers, one number for all, or None."""
@@ -80,7 +80,7 @@ def _sides(bounds: object, size: int) -> tuple[Bound, Bound]:
             lower.item() if lower.size == 1 else lower,
             upper.item() if upper.size == 1 else upper,
         )
-    if not isinstance(bounds, (list, tuple, np.ndarray)):
+    if not isinstance(bounds, (list, tuple, np.ndarray)) or not is_iterable(bounds):
         raise _no_bounds(bounds)
     several = cast("Sequence[Any]", bounds)
     rows: list[Any] = [row for row in several if isinstance(row, (tuple, list, np.ndarray))]
@@ -118,7 +118,7 @@ def _no_bounds(bounds: object) -> InputError:
 def vector_like(numbers: PETSc.Vec | npt.ArrayLike, like: PETSc.Vec, name: str) -> PETSc.Vec:
     """Return ``numbers`` if it is a vector laid out like another, or a new one that holds them."""
     if isinstance(numbers, PETSc.Vec):
-        _check_layout(numbers, like, name)
+        _check_layout(created(numbers, name, "functional.start()"), like, name)
         return numbers
     size = like.getSize()
     array = real_array(numbers, name)

@@ -89,6 +89,7 @@ def agree(comm: Any, call: str, **options: object) -> None:
     """
     if PATIENCE:
         beat()
+    admit_comm(comm)
     if comm.size == 1:
         return
     ranks = comm.tompi4py() if isinstance(comm, PETSc.Comm) else comm
@@ -107,6 +108,27 @@ def agree(comm: Any, call: str, **options: object) -> None:
         expected="the same on every rank of the communicator",
         remedy="comm.bcast(...) of what one rank has",
     )
+
+
+def admit_comm(comm: object) -> None:
+    """Refuse what is no communicator, or none any more.
+
+    Raises
+    ------
+    InputError
+        Says what it is.
+
+    Examples
+    --------
+    >>> admit_comm("world")
+    Traceback (most recent call last):
+        ...
+    daeosens.errors.InputError: comm = 'world'
+      expected: a communicator
+      try: MPI.COMM_WORLD
+    """
+    if not isinstance(comm, (MPI.Intracomm, PETSc.Comm)) or not comm:
+        raise InputError(f"comm = {comm!r}", expected="a communicator", remedy="MPI.COMM_WORLD")
 
 
 def patience() -> float:

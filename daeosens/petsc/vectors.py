@@ -11,7 +11,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens.errors import InputError, SolveError
+from daeosens.errors import InputError, SolveError, require
 from daeosens.petsc._kernels import finite_numbers, numbers_of, put_numbers
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -32,7 +32,11 @@ def read(vec: PETSc.Vec) -> Array:
     >>> read(vec).tolist()
     [1.0, 2.0]
     """
-    values: Any = vec.getArray(readonly=True)
+    try:
+        values: Any = vec.getArray(readonly=True)
+    except (AttributeError, TypeError, PETSc.Error):
+        created(vec, "vec")
+        raise
     return values
 
 
@@ -48,8 +52,14 @@ def write(vec: PETSc.Vec, values: npt.ArrayLike) -> None:
     [3.0, 4.0]
     """
     # The kernel copies contiguous doubles; all else goes by NumPy.
-    if not (isinstance(values, np.ndarray) and put_numbers(vec, values)):
-        vec.getArray()[...] = values
+    try:
+        if not (isinstance(values, np.ndarray) and put_numbers(vec, values)):
+            vec.getArray()[...] = real_array(values, "values")
+    except (AttributeError, TypeError, ValueError, OverflowError, PETSc.Error) as error:
+        size = created(vec, "vec").getLocalSize()
+        raise InputError(
+            f"values cannot be written: {error}", expected=f"{size} numbers"
+        ) from error
 
 
 def gather(vec: PETSc.Vec) -> Array:
@@ -61,6 +71,8 @@ def gather(vec: PETSc.Vec) -> Array:
     >>> gather(PETSc.Vec().createWithArray([1.0, 2.0], comm=PETSc.COMM_SELF)).tolist()
     [1.0, 2.0]
     """
+    if not (isinstance(vec, PETSc.Vec) and vec):
+        created(vec, "vec")
     if vec.comm.size == 1:
         return numbers_of(vec)
     return np.concatenate(vec.comm.tompi4py().allgather(read(vec)))
@@ -77,8 +89,15 @@ def scatter(values: npt.ArrayLike, vec: PETSc.Vec) -> PETSc.Vec:
     11.0
     """
     # Every rank has all values, and keeps its part.
+    if not (isinstance(vec, PETSc.Vec) and vec):
+        created(vec, "vec")
     start, end = vec.getOwnershipRange()
-    write(vec, np.asarray(values, dtype=float)[start:end])
+    array: Any = values
+    if not isinstance(values, np.ndarray):
+        array = real_array(values, "values")
+    if array.ndim != 1 or array.size != vec.getSize():
+        raise InputError(f"values have shape {array.shape}", expected=f"({vec.getSize()},)")
+    write(vec, array[start:end])
     return vec
 
 
@@ -103,6 +122,39 @@ def is_finite(vec: PETSc.Vec) -> bool:
     """Return whether all values are finite.  Collective."""
     local = finite_numbers(read(vec))
     return local if vec.comm.size == 1 else vec.comm.tompi4py().allreduce(local, MPI.LAND)
+
+
+def created(vec: object, name: str, remedy: str = "problem.create_state()") -> PETSc.Vec:
+    """Return an argument that has to be a vector.
+
+    Raises
+    ------
+    InputError
+        It is something else, or has no entries yet, or none any more.
+    """
+    require(vec, PETSc.Vec, name, remedy)
+    assert isinstance(vec, PETSc.Vec)
+    kind: Any = vec.getType() if vec else None
+    if kind is None:
+        raise InputError(
+            f"{name} is a Vec without entries",
+            expected="one that was created, and not destroyed",
+            remedy=remedy,
+        )
+    return vec
+
+
+def refuse_not_finite(vec: PETSc.Vec, name: str) -> PETSc.Vec:
+    """Return a vector that the user gave.  Collective.
+
+    Raises
+    ------
+    InputError
+        Some value is not finite.
+    """
+    if not is_finite(vec):
+        raise InputError(f"{name} is not finite", expected="finite numbers")
+    return vec
 
 
 def finite_vec(vec: PETSc.Vec, name: str) -> PETSc.Vec:
@@ -195,6 +247,8 @@ def real_array(values: npt.ArrayLike, name: str) -> Array:
     """
     if type(values) is np.ndarray and values.dtype == np.float64:  # as nearly always
         return values.copy()
+    if isinstance(values, PETSc.Vec):
+        created(values, name)
     if getattr(getattr(values, "dtype", None), "kind", "") == "c":
         raise InputError(f"{name} has complex numbers", expected="real numbers")
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
@@ -205,7 +259,8 @@ def real_array(values: npt.ArrayLike, name: str) -> Array:
             remedy=f"no entries that are missing, or {name}.filled(...)",
         )
     try:
-        return np.array(values, dtype=float)
+        with np.errstate(over="ignore"):  # numbers of extended precision become infinite
+            return np.array(values, dtype=float)
     except (TypeError, ValueError, OverflowError) as error:  # the last one of 10**400
         raise InputError(
             f"{name} is not an array of real numbers ({error})", expected="real numbers"

@@ -15,6 +15,7 @@ depend on the steps::
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from daeosens.errors import InputError, warn
-from daeosens.petsc.vectors import Array, finite_array
+from daeosens.errors import InputError, is_real, warn, whole_number
+from daeosens.petsc.vectors import MOST, Array, as_float, finite_array
 from daeosens.problem.derivative_arrays import as_array, primal
 
 
@@ -79,8 +80,7 @@ class Spline:
             )
         for name, least in (("degree", 0), ("components", 1)):
             number: Any = getattr(self, name)
-            if isinstance(number, bool) or not isinstance(number, int) or number < least:
-                raise InputError(f"{name} = {number!r}", expected=f"an integer of at least {least}")
+            object.__setattr__(self, name, whole_number(number, name, least=least, most=MOST))
         object.__setattr__(self, "knots", tuple(knots.tolist()))
 
     @property
@@ -120,7 +120,12 @@ class Spline:
         """
         if isinstance(t, NDArrayOperatorsMixin):  # a symbol of trace, which lies in a higher layer
             return self._recorded(t, coefficients)
-        values: Any = as_array(coefficients)
+        try:
+            values: Any = as_array(coefficients)
+        except (ValueError, OverflowError) as error:
+            raise InputError(f"coefficients = {coefficients!r}", expected="numbers") from error
+        if type(values) is np.ndarray and values.dtype.kind not in "biufc":
+            raise InputError(f"coefficients = {coefficients!r}", expected="numbers")
         self._check(values.shape)
         first, weights = self._weights(t)
         used = values.reshape(self.components, -1)[:, first : first + len(weights)]
@@ -161,7 +166,10 @@ class Spline:
 
     def _weights(self, t: Any) -> tuple[int, list[Any]]:
         """Return the number of the first B-spline that is not zero at ``t``, and their values."""
-        time = np.real(primal(t))
+        time: Any = primal(t)
+        time = time if type(time) is float else _one_number(time)
+        if not math.isfinite(time):
+            raise InputError(f"t = {t!r}", expected="a time, one finite number")
         first, last = self._ends
         if not first <= time <= last and self.degree:
             warn(
@@ -214,6 +222,16 @@ class Spline:
     def _check(self, shape: tuple[int, ...]) -> None:
         if shape != (self.size,):
             raise InputError(f"coefficients have shape {shape}", expected=f"({self.size},)")
+
+
+def _one_number(time: Any) -> float:
+    """Return the real part of a time; NaN of what is none."""
+    value: Any = time
+    if getattr(time, "shape", None) == () and hasattr(time, "item"):
+        value = time.item()
+    if isinstance(value, complex):
+        return value.real
+    return as_float(value) if is_real(value) else math.nan
 
 
 def PiecewiseConstant(breaks: npt.ArrayLike, components: int = 1) -> Spline:  # noqa: N802

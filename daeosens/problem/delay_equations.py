@@ -9,7 +9,7 @@ columns of its Jacobian as those in u are.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
 from typing import Any, TypeAlias
@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.errors import InputError, UnsupportedError, nearest
-from daeosens.petsc.vectors import Array, finite_array, read, write
+from daeosens.errors import InputError, UnsupportedError, is_iterable, is_real, nearest
+from daeosens.petsc.vectors import Array, as_float, finite_array, read, write
 from daeosens.problem.batched.protocol import Batch
 from daeosens.problem.callback_guard import check_output, guarded
 from daeosens.problem.delays import Delays
@@ -261,7 +261,7 @@ def listed_delays(delays: Any) -> list[Any]:
     """Return delays as they were given, one or several, as a list."""
     if isinstance(delays, (str, Real)) or callable(delays):
         return [delays]
-    if isinstance(delays, Iterable) and not isinstance(delays, Mapping):
+    if is_iterable(delays) and not isinstance(delays, Mapping):
         return list(delays)
     raise InputError(
         f"delays = {delays!r}",
@@ -286,7 +286,7 @@ def _admit_delay(k: int, delay: Any, parameters: Sequence[str]) -> tuple[str, An
             return p[index]
 
         return f'"{delay}"', named
-    if isinstance(delay, Real) and not isinstance(delay, bool) and 0.0 < float(delay) < np.inf:
+    if is_real(delay) and 0.0 < as_float(delay) < np.inf:
         return f"delays[{k}]", float(delay)
     raise InputError(
         f"delays[{k}] = {delay!r}",

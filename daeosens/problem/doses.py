@@ -10,7 +10,17 @@ from typing import Any, cast
 
 import numpy as np
 
-from daeosens.errors import InputError, UnsupportedError, nearest, require, suggestion, together
+from daeosens.errors import (
+    InputError,
+    UnsupportedError,
+    is_iterable,
+    is_real,
+    nearest,
+    real_number,
+    require,
+    suggestion,
+    together,
+)
 from daeosens.io.tables import columns_by_name, read_table
 from daeosens.problem.dose_input import Amount, Input, with_input
 from daeosens.problem.event import Event
@@ -269,13 +279,11 @@ def _of(amount: Any, problem: Problem, k: int, otherwise: float, what: str) -> f
             for key, number in cast("Mapping[Any, Any]", amount).items()
         }
         value = by_number.get(k, otherwise)
-    if not isinstance(value, (str, int, float, np.number)) or isinstance(value, bool):
+    if not (isinstance(value, str) or is_real(value)):
         raise InputError(f"{what} = {value!r}", expected="a number or the name of a parameter")
     if isinstance(value, str):
         return value
-    if not (math.isfinite(value) and value >= 0):
-        raise InputError(f"{what} = {value!r}", expected="a number >= 0")
-    return float(value)
+    return real_number(value, what, least=0.0)
 
 
 def _compartment(problem: Problem, dose: Dose, where: str) -> int:
@@ -322,10 +330,7 @@ def _rows(table: Any) -> tuple[Dose, ...]:
     named = columns_by_name(source)
     columns: dict[str, list[Any]]
     if named is not None:
-        columns = {
-            name: values.tolist() if isinstance(values, np.ndarray) else list(values)
-            for name, values in named.items()
-        }
+        columns = {name: _listed(values, name) for name, values in named.items()}
     else:
         rows = _as_rows(source)
         longest = max(len(row) for row in rows)
@@ -355,11 +360,22 @@ def _rows(table: Any) -> tuple[Dose, ...]:
     return tuple(row for row in parsed if isinstance(row, Dose))
 
 
+def _listed(values: Any, name: str) -> list[Any]:
+    """Return the entries of a column."""
+    flat = not isinstance(values, (str, Mapping)) and getattr(values, "ndim", 1) == 1
+    if not (is_iterable(values) and flat):
+        raise InputError(
+            f'doses["{name}"] = {values!r}', expected="a column: one value for each dose"
+        )
+    return values.tolist() if isinstance(values, np.ndarray) else list(values)
+
+
 def _as_rows(source: Any) -> list[list[Any]]:
     rows: list[list[Any]] = []
-    if isinstance(source, (list, tuple, np.ndarray)):
+    if isinstance(source, (list, tuple, np.ndarray)) and is_iterable(source):
         listed = cast("Sequence[Any]", source)
-        rows = [list(row) for row in listed if isinstance(row, (list, tuple, np.ndarray))]
+        kinds = (list, tuple, np.ndarray)
+        rows = [list(row) for row in listed if isinstance(row, kinds) and is_iterable(row)]
         if len(rows) != len(listed):
             rows = []
     if not rows or not all(2 <= len(row) <= len(COLUMNS) for row in rows):

@@ -292,6 +292,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     >>> pendulum.form
     'residual'
     """
+    require(linear_in_udot, bool, "linear_in_udot", "linear_in_udot=True")
     frame = make_frame(residual, size, state, parameters, jacobian_matrix, "residual")
     admitted = admit_natives(
         frame,

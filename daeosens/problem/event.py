@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol, TypeGuard
 
 import numpy as np
 
-from daeosens.errors import InputError, suggestion, together
+from daeosens.errors import (
+    InputError,
+    is_iterable,
+    is_one_of,
+    is_real,
+    require,
+    suggestion,
+    together,
+)
 from daeosens.petsc.c_function import admit_native
 from daeosens.petsc.vectors import as_float
 
@@ -144,8 +151,8 @@ class Event:
         )
         known = _is_number(self.direction) and self.direction in (-1, 0, 1)
         yield "direction", known, "-1 (falling), 0 (both) or 1 (rising)"
-        yield "late", self.late in ("refuse", "ignore"), '"refuse" or "ignore"'
-        yield "twice", self.twice in ("resolve", "refuse"), '"resolve" or "refuse"'
+        yield "late", is_one_of(self.late, "refuse", "ignore"), '"refuse" or "ignore"'
+        yield "twice", is_one_of(self.twice, "resolve", "refuse"), '"resolve" or "refuse"'
         is_map = self.reset is None or _is_function(self.reset)
         yield "reset", is_map, "a function (t, u, p) -> array [n]"
         yield "terminal", isinstance(self.terminal, (bool, np.bool_)), "True or False"
@@ -153,6 +160,9 @@ class Event:
         yield "mode", mode, "the name of a mode, or a function (t, u, p) -> name"
         # a word would be a sequence of letters
         several = isinstance(self.within, Collection) and not isinstance(self.within, str)
+        several = (
+            several and is_iterable(self.within) and all(isinstance(m, str) for m in self.within)
+        )
         yield "within", several, 'a sequence of names of modes: within=["on"]'
         mapping = isinstance(self.changes, Mapping) and all(
             isinstance(k, str) for k in self.changes
@@ -164,8 +174,9 @@ class Event:
         for argument in fields(self):
             value = getattr(self, argument.name)
             # what has no meaning beside the others would be dropped in silence
-            is_set = value is not None if argument.default is None else value != argument.default
-            if argument.name in names and is_set:
+            if argument.name not in names:
+                continue
+            if value is not None if argument.default is None else value != argument.default:
                 raise InputError(
                     f'event "{self.name}": {argument.name} = {value!r} {beside}',
                     expected="arguments that have a meaning together",
@@ -174,7 +185,8 @@ class Event:
 
     def active(self, mode: str) -> bool:
         """Whether it can happen in a mode."""
-        return not self.within or mode in self.within
+        require(mode, str, "mode", '"on"')
+        return not len(self.within) or mode in self.within
 
     @property
     def delay(self) -> tuple[float, str] | None:
@@ -193,7 +205,7 @@ class Event:
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return is_real(value)
 
 
 def _is_function(callback: object) -> bool:
@@ -234,7 +246,7 @@ def admit_events(things: Iterable[EventLike]) -> tuple[Event, ...]:
     InputError
         No sequence, or as :func:`admit_event`.
     """
-    if not isinstance(things, Iterable):
+    if not is_iterable(things):
         raise InputError(
             f"events is {type(things).__name__}", expected="a sequence", remedy="events=[event]"
         )

@@ -10,10 +10,10 @@ from typing import Any, cast
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.errors import InputError
+from daeosens.errors import InputError, is_iterable, is_whole
 from daeosens.petsc.c_function import admit_native
 from daeosens.petsc.ranks import anchor
-from daeosens.petsc.vectors import MOST
+from daeosens.petsc.vectors import MOST, created
 from daeosens.problem.matrices import dense
 from daeosens.problem.problem import Style
 
@@ -74,12 +74,18 @@ def make_frame(
     if size is not None:
         count, state_names = admit_size(size)
         # NumPy callbacks see all unknowns: each rank has the whole problem
-        template = PETSc.Vec().createSeq(count, comm=PETSc.COMM_SELF)
+        try:
+            template = PETSc.Vec().createSeq(count, comm=PETSc.COMM_SELF)
+        except PETSc.Error as error:
+            raise InputError(
+                f"size = {count}: there is no memory for so many unknowns",
+                expected="a few of them; more are distributed, by state=template",
+            ) from error
     elif isinstance(state, PETSc.DM):
         dm = state
         template = state.createGlobalVec()
     elif isinstance(state, PETSc.Vec):
-        template = state.duplicate()
+        template = created(state, "state", "a Vec with a layout").duplicate()
     else:
         raise InputError(f"state is {type(state).__name__}", expected="a PETSc Vec or DM")
     anchor(template.comm)
@@ -112,7 +118,7 @@ def make_frame(
     )
 
 
-def admit_size(size: object) -> tuple[int, tuple[str, ...]]:
+def admit_size(size: object, most: int = MOST) -> tuple[int, tuple[str, ...]]:
     """Return how many unknowns there are, and their names; none where only the number is given.
 
     Raises
@@ -125,11 +131,11 @@ def admit_size(size: object) -> tuple[int, tuple[str, ...]]:
     >>> admit_size(2), admit_size(["prey", "predator"])
     ((2, ()), (2, ('prey', 'predator')))
     """
-    if isinstance(size, (int, np.integer)) and not isinstance(size, bool) and size >= 1:
-        if size > MOST:
-            raise InputError(f"size = {size}", expected=f"at most {MOST} unknowns")
+    if is_whole(size) and size >= 1:
+        if size > most:
+            raise InputError(f"size = {size}", expected=f"at most {most} unknowns")
         return int(size), ()
-    several = isinstance(size, Iterable) and not isinstance(size, (str, Mapping, np.ndarray))
+    several = is_iterable(size) and not isinstance(size, (str, Mapping, np.ndarray))
     names: tuple[Any, ...] = tuple(cast("Iterable[Any]", size)) if several else ()
     if not names or not all(isinstance(name, str) and name for name in names):
         raise InputError(
@@ -138,6 +144,32 @@ def admit_size(size: object) -> tuple[int, tuple[str, ...]]:
         )
     _refuse_repeated("names of unknowns", names)
     return len(names), names
+
+
+MOST_NAMED = 10_000_000
+"""Parameters that have a name each, of which every rank has all; more of them are a field."""
+
+
+def numbered_parameters(count: int) -> tuple[str, ...]:
+    """Return names for so many parameters.
+
+    Raises
+    ------
+    InputError
+        A negative number, or too many.
+
+    Examples
+    --------
+    >>> numbered_parameters(2)
+    ('p0', 'p1')
+    """
+    if not 0 <= count <= MOST_NAMED:
+        raise InputError(
+            f"parameters = {count}",
+            expected=f"at least 0 and at most {MOST_NAMED} parameters",
+            remedy="parameters=template, a Vec, for a distributed field" * (count > 0),
+        )
+    return tuple(f"p{i}" for i in range(int(count)))
 
 
 def _refuse_repeated(what: str, names: Iterable[str]) -> None:
@@ -150,14 +182,12 @@ def _parameter_layout(
     parameters: int | Sequence[str] | PETSc.Vec, comm: PETSc.Comm
 ) -> tuple[PETSc.Vec, tuple[str, ...]]:
     if isinstance(parameters, PETSc.Vec):
-        return parameters.duplicate(), ()
+        return created(parameters, "parameters", "a Vec with a layout").duplicate(), ()
     names: tuple[str, ...] | None = None
-    if isinstance(parameters, (int, np.integer)) and parameters > MOST:
-        raise InputError(f"parameters = {parameters}", expected=f"at most {MOST} parameters")
-    if isinstance(parameters, (int, np.integer)) and parameters >= 0:
-        names = tuple(f"p{i}" for i in range(int(parameters)))
+    if is_whole(parameters):
+        names = numbered_parameters(parameters)
     # of a mapping the values, or shapes, would be lost
-    elif isinstance(parameters, Iterable) and not isinstance(parameters, (str, Mapping)):
+    elif is_iterable(parameters) and not isinstance(parameters, (str, Mapping)):
         names = tuple(parameters)
     if names is None or not all(isinstance(name, str) and name for name in names):
         raise InputError(

@@ -108,6 +108,7 @@ def add_events(problem: Problem, events: Iterable[EventLike]) -> Problem:
     >>> len(add_events(decay, [Event(0.5, lambda t, u, p: u + 1.0)]).events)
     1
     """
+    require(problem, Problem, "problem", "ODE(f, size, parameters)")
     more = admit_known_events(events, problem.modes)
     return replace(problem, events=(*problem.events, *more))
 

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.errors import InputError, nearest, suggestion, together
+from daeosens.errors import InputError, is_iterable, is_whole, nearest, suggestion, together
 from daeosens.petsc._kernels import Stencil, vec_to_fill
 from daeosens.petsc.c_function import Native
-from daeosens.petsc.vectors import Array, finite_array, is_finite, scatter, write
+from daeosens.petsc.vectors import Array, created, finite_array, is_finite, scatter, write
 from daeosens.problem.batched.protocol import Batch
 from daeosens.problem.branches import Decisions
 from daeosens.problem.breakpoints import inside_of_step
@@ -208,7 +208,9 @@ class Problem:
         >>> tanks.state_indices("lower"), tanks.state_indices(["lower", 0])
         ([1], [1, 0])
         """
-        listed: list[Any] = [states] if np.ndim(states) == 0 else list(cast("Any", states))
+        given: Any = states
+        several = is_iterable(given) and not isinstance(given, str)
+        listed: list[Any] = list(given) if several else [given]
         return [self._state_index(state) for state in listed]
 
     def _state_index(self, state: Any) -> int:
@@ -216,8 +218,7 @@ class Problem:
         if isinstance(state, str) and state in names:
             return names.index(state)
         number: Any = state
-        whole = isinstance(state, (int, np.integer)) and not isinstance(state, bool)
-        if whole and 0 <= number < self.size:
+        if is_whole(state) and 0 <= number < self.size:
             return int(number)
         if not isinstance(state, str):
             raise InputError(
@@ -565,7 +566,7 @@ def _check_kind(
             raise InputError(
                 f"{name} is {type(values).__name__}", expected="a distributed Vec on several ranks"
             )
-    elif values.getSizes() != template.getSizes():
+    elif created(values, name).getSizes() != template.getSizes():
         raise InputError(
             f"{name} has (local, global) sizes {values.getSizes()}",
             expected=f"{template.getSizes()}",

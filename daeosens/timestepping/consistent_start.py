@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
@@ -79,10 +81,12 @@ def consistent_state(
     State([-3.,  1.])
     """
     require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
-    agree(problem.comm, "consistent_state", t=t, options=options or {})
-    validate_names(options or {}, "options")
+    options = {} if options is None else options
+    require(options, Mapping, "options", 'options={"snes_rtol": 1e-10}')
+    agree(problem.comm, "consistent_state", t=t, options=options)
+    validate_names(options, "options")
     finite_array(t, "t", ())
-    if any(type(as_array(values)) is DerivativeArray for values in (u0, p) if _is_listed(values)):
+    if any(map(_carries_derivatives, (u0, p))):
         raise InputError(
             "consistent_state is called with numbers that carry derivatives, in an initial_state",
             expected="plain numbers",
@@ -105,5 +109,10 @@ def _printing(vec: PETSc.Vec) -> State:
     return state
 
 
-def _is_listed(value: object) -> bool:
-    return isinstance(value, (list, tuple, np.ndarray, DerivativeArray))
+def _carries_derivatives(values: object) -> bool:
+    if not isinstance(values, (list, tuple, np.ndarray, DerivativeArray)):
+        return False
+    try:
+        return type(as_array(values)) is DerivativeArray
+    except (ValueError, OverflowError):  # no numbers: told by those who admit them
+        return False

@@ -9,11 +9,13 @@ from typing import Any
 
 from petsc4py import PETSc
 
+from daeosens.methods.linear_solver import linear_solver
 from daeosens.petsc._kernels import DENSE, take_remainder
 from daeosens.petsc.vectors import Array
+from daeosens.problem.implicit_matrix import SystemMatrix
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.c_rhs import compiled_fault, raise_fault
-from daeosens.timestepping.first_step import judged, starting
+from daeosens.timestepping.first_step import judged, shortened
 from daeosens.timestepping.preflight import refuse_unsound_steps
 from daeosens.timestepping.run_failures import RunFailures
 from daeosens.timestepping.step_log import StepLog, Watch
@@ -95,7 +97,9 @@ def integrate(
     if ready is None:
         with prepared_ts(problem, state, p, stepping, record, keep=True) as ready:
             runner = Runner(problem, stepping, record, ready)
-            return runner.run(state, stepping.t_span, pinned.tolist(), stay=stay)
+            run = runner.run(state, stepping.t_span, pinned.tolist(), stay=stay)
+            refuse_undetermined(problem, stepping, run, p)
+            return run
     try:
         runner = Runner(problem, stepping, record, ready)
         run = runner.run(state, stepping.t_span, pinned.tolist(), stay=stay)
@@ -103,7 +107,33 @@ def integrate(
         ready.ts.destroy()
         raise
     release_ts(problem, ready)
+    refuse_undetermined(problem, stepping, run, p)
     return run
+
+
+def refuse_undetermined(problem: Problem, stepping: Stepping, run: Run, p: Any) -> None:
+    """Refuse a run at rest whose steps have a singular matrix, as those of 0 u' = 0.  Collective.
+
+    Where u' = 0 solves the equations to the last digit Newton's method makes no iteration, and
+    nobody has looked at the matrix.
+
+    Raises
+    ------
+    SingularMatrixError
+        No unique solution.
+    """
+    if (
+        problem.form == "rhs"
+        or problem.coloring
+        or run.effort.newton_iterations
+        or not run.sizes.size
+    ):
+        return
+    t, u, rest = float(run.times[0]), run.states[0], problem.create_state()
+    t = problem.inside(t, t, float(run.sizes[0]))
+    system = SystemMatrix(problem.residual_u, problem.residual_udot, t, u, rest, p)
+    matrix = system.fill(t, u, rest, p, 1.0 / float(run.sizes[0]))
+    linear_solver(matrix, stepping.options, dm=problem.dm).destroy()
 
 
 def take_again(
@@ -242,7 +272,7 @@ class Runner:
         ts.setMaxTime(min(span[1], self._ready.max_time))
         left = self._ready.max_steps - taken
         ts.setMaxSteps(left if most is None else min(left, most))
-        size = self._first_step(first, start, stops[0]) if first_step is None else first_step
+        size = self._first_step(first, start) if first_step is None else first_step
         # Theta methods estimate errors from three states: nothing judges the first step but two
         # halves of it.
         if self._trusting and size > self._stepping.least_first_step:
@@ -269,14 +299,15 @@ class Runner:
         ts, explicit = self._ts, self._stepping.resolved_method.explicit
         return 0.0 if explicit or ts.getType() == DENSE else take_remainder(ts.getSNES())
 
-    def _first_step(self, t: float, u: PETSc.Vec, end: float) -> float:
-        """Return the size of the first step to try from ``u`` [n] at ``t``; steps hit ``end``."""
+    def _first_step(self, t: float, u: PETSc.Vec) -> float:
+        """Return the size of the first step to try from ``u`` [n] at ``t``."""
         if not self._choosing or self._problem.form != "rhs":
             return self.first_step
-        stepping, least = self._stepping, self.first_step
-        bounds = least, max(least, min(stepping.longest_first_step, end - t))
+        stepping = self._stepping
         order = stepping.resolved_method.order
-        return starting(self._problem, (t, u, self.p), bounds, order, *stepping.tolerances)
+        return shortened(
+            self._problem, (t, u, self.p), self.first_step, order, *stepping.tolerances
+        )
 
     def _judged(self, t: float, u: PETSc.Vec, size: float) -> float:
         """Return the first step, or a shorter one whose error is within the tolerances."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.errors import InputError, OptionError, together
+from daeosens.errors import InputError, OptionError, is_one_of, together
 from daeosens.methods.method import Method
 from daeosens.methods.registry import find_method
 from daeosens.petsc.option_names import RESERVED
@@ -25,9 +25,8 @@ ROUNDING = 4.0 * sys.float_info.epsilon
 STEP_ROUNDING = 1e-9
 """Times that differ by less than this part of the steps around them are the same."""
 
-FIRST_STEP, LONGEST_FIRST_STEP, SHORT_STEP = 1e-6, 1e-2, 1e-3
-"""Parts of the span: of first adaptive steps, where nothing is known of the equations and at most,
-and of a step over which little happens."""
+FIRST_STEP, SHORT_STEP = 1e-6, 1e-3
+"""Parts of the span: of the first adaptive step, and of a step over which little happens."""
 
 OUTSIDE = 1e-10
 """Times that lie outside the span by so small a part of it are sums of steps: its end is meant."""
@@ -68,9 +67,8 @@ class Stepping:
         equations are stiff or have a mass ("cn" for F(t, u, u', p) = 0); runs say which and why.
         By default "auto" for adaptive steps, "cn" for fixed ones.
     dt : float
-        Step size, or the first one if steps are adaptive (by default then what the rates at the
-        start allow, at most a hundredth of the span; a millionth by theta methods and with a
-        mass).
+        Step size, or the first one if steps are adaptive (by default then a
+        millionth of the span, or less where the first rates are large).
     rtol, atol : float, optional
         Either makes the steps adaptive.  ``rtol`` is 1e-6 unless given, ``atol`` a thousandth of
         it, but at most 1e-9: components that pass through zero gain from a smaller ``rtol`` too.
@@ -134,9 +132,10 @@ class Stepping:
         if self.t_eval is None:  # pyright: ignore[reportUnnecessaryComparison]
             object.__setattr__(self, "t_eval", ())
         span: Any = self.t_span
-        if np.shape(span) == (2,) and not isinstance(span, tuple):
-            object.__setattr__(self, "t_span", tuple(np.asarray(span).tolist()))
-        if self.method == "":
+        listed = isinstance(span, list) or (isinstance(span, np.ndarray) and span.ndim == 1)
+        if listed and len(span) == 2:
+            object.__setattr__(self, "t_span", tuple(span))
+        if isinstance(self.method, str) and not self.method:
             object.__setattr__(self, "method", "auto" if self.adaptive else "cn")
         try:
             method = find_method(self.method)
@@ -147,7 +146,7 @@ class Stepping:
                 )
         except InputError as error:
             complaints.append(_one_line(error))
-        if self.method == "auto" and not self.adaptive:
+        if is_one_of(self.method, "auto") and not self.adaptive:
             complaints.append('method = "auto" with fixed steps; expected: rtol or atol')
         complaints += _span_complaints(self)
         for name in ("rtol", "atol", "max_step"):
@@ -208,7 +207,7 @@ class Stepping:
 
     @property
     def first_step(self) -> float:
-        """Size of the first step that is tried where nothing is known of the equations."""
+        """Size of the first step that is tried."""
         # derivatives at the start may change faster than the state, whose errors alone are known
         return self._at_most(FIRST_STEP) if self.dt is None else self._limited(self.dt)
 
@@ -216,11 +215,6 @@ class Stepping:
     def least_first_step(self) -> float:
         """A first step that needs no judge."""
         return self._at_most(FIRST_STEP)
-
-    @property
-    def longest_first_step(self) -> float:
-        """The largest first step that rates at the start may ask for."""
-        return self._at_most(LONGEST_FIRST_STEP)
 
     @property
     def short_step(self) -> float:
@@ -399,7 +393,7 @@ def _control_complaints(stepping: Stepping) -> list[str]:
     control: Any = stepping.control
     expected = 'expected: "states", "sensitivities", or a list of parameters and numbers of states'
     if isinstance(control, str):
-        known = control in ("states", "sensitivities")
+        known = is_one_of(control, "states", "sensitivities")
     else:
         entries: list[Any] = list(control) if isinstance(control, (list, tuple)) else []
         known = bool(entries) and all(

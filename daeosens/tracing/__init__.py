@@ -360,7 +360,7 @@ def DAEO(  # noqa: N802 (a noun, like ODE)
         running,
         breakpoints,
         extension,
-        effort or SearchEffort(),
+        SearchEffort() if effort is None else effort,
         comm,
     )
     return model

@@ -26,7 +26,7 @@ from daeosens.problem.delay_equations import (
 )
 from daeosens.problem.equations import DAE, ODE
 from daeosens.problem.event import Event, EventLike, admit_events
-from daeosens.problem.layout import admit_size
+from daeosens.problem.layout import MOST_NAMED, admit_size
 from daeosens.problem.problem import AUTONOMOUS, Problem
 from daeosens.tracing import derivative_set as parts
 from daeosens.tracing.batched_model import FactoredBatch
@@ -48,7 +48,7 @@ def build(
     comm: MPI.Comm,
 ) -> Model:
     """Return the model of ``daeosens.trace``, whose arguments these are."""
-    count, state_names = admit_size(size)
+    count, state_names = admit_size(size, MOST_NAMED)
     tracer = Tracer(count, admit_shapes(parameters), comm)
     named = _named(events)
     # all functions of a model are compiled together, in one library: one call of the compiler
@@ -90,7 +90,7 @@ def build_residual(
     comm: MPI.Comm,
 ) -> Model:
     """Return the model of ``daeosens.tracing.trace_residual``, whose arguments these are."""
-    count, state_names = admit_size(size)
+    count, state_names = admit_size(size, MOST_NAMED)
     tracer = Tracer(count, admit_shapes(parameters), comm)
     named = _named(events)
     of_residual = tracer.graph(residual, "residual", (tracer.size,), of_rate=True)
@@ -124,7 +124,7 @@ def build_delayed(
     comm: MPI.Comm,
 ) -> Model:
     """Return the model of ``daeosens.trace`` with delays."""
-    n, state_names = admit_size(size)
+    n, state_names = admit_size(size, MOST_NAMED)
     refuse_signature(rhs)
     tracer = Tracer(n, admit_shapes(parameters), comm)
     specifications = admit_delays(delays, tracer.shapes.names)

@@ -211,7 +211,7 @@ class LinearDAEOModel(Model):
         InputError
             Of another model.
         """
-        if run.problem.modes is not self.modes:
+        if getattr(getattr(run, "problem", None), "modes", None) is not self.modes:
             raise InputError(
                 "the run is one of another model", remedy="model.flows(solve(model, ...))"
             )

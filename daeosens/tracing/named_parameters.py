@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from daeosens.errors import InputError, nearest, together
+from daeosens.errors import InputError, is_iterable, is_whole, nearest, together
 from daeosens.petsc.vectors import Array, finite_array
+from daeosens.problem.layout import numbered_parameters
 
 Place: TypeAlias = tuple[int, int, tuple[int, ...]]
 """Number of the first entry, number of entries, and shape."""
@@ -150,12 +151,12 @@ def admit_shapes(parameters: int | Sequence[str] | Mapping[str, Any]) -> Shapes:
     >>> admit_shapes(2).names, admit_shapes(["a", "b"]).names
     (('p0', 'p1'), ('a', 'b'))
     """
-    if isinstance(parameters, (int, np.integer)) and not isinstance(parameters, bool):
-        return Shapes({f"p{k}": () for k in range(int(parameters))})
+    if is_whole(parameters):
+        return Shapes(dict.fromkeys(numbered_parameters(parameters), ()))
     if isinstance(parameters, Mapping):
         return Shapes({str(name): _shape(name, shape) for name, shape in parameters.items()})
     names_or_count: Any = parameters
-    several = isinstance(names_or_count, Iterable) and not isinstance(names_or_count, str)
+    several = is_iterable(names_or_count) and not isinstance(names_or_count, str)
     names: list[Any] = list(names_or_count) if several else [names_or_count]
     if not several or not all(isinstance(name, str) for name in names):
         raise InputError(
@@ -169,7 +170,7 @@ def admit_shapes(parameters: int | Sequence[str] | Mapping[str, Any]) -> Shapes:
 
 
 def _shape(name: Any, size: Any) -> tuple[int, ...]:
-    shape: Any = (size,) if isinstance(size, (int, np.integer)) else size
+    shape: Any = (size,) if is_whole(size) else size
     try:
         sizes = tuple(operator.index(length) for length in shape)
     except TypeError:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.errors import InputError, nearest
+from daeosens.errors import InputError, name_list, nearest
 from daeosens.petsc.vectors import Array
 from daeosens.tracing.casadi import casadi
 from daeosens.tracing.derivatives import Graph, expand
@@ -137,6 +137,7 @@ class SeparableRhs:
         place = {name: k for k, name in enumerate(self.names)}
         coupled = self.coupling
         if declared is not None:
+            declared = name_list(declared, "linear")
             for name in declared:
                 if name not in free:
                     raise InputError(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.costs.objective import Objective
-from daeosens.errors import require
+from daeosens.errors import real_number, require, whole_number
 from daeosens.functional.parameters import Control, Parameters
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, gather, scatter
@@ -96,6 +96,9 @@ def check(
     ('jacobian_p',)
     """
     require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
+    t = real_number(t, "t")
+    seed = whole_number(seed, "seed")
+    tolerance = real_number(tolerance, "tolerance", least=0.0, inside=True)
     agree(
         problem.comm,
         "check",

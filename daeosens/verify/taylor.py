@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.costs.objective import Objective
+from daeosens.costs.objective import Objective, require_objective
 from daeosens.derivatives.adjoint import adjoint
 from daeosens.derivatives.tangent import tangent
-from daeosens.errors import InputError
+from daeosens.errors import InputError, require, whole_number
 from daeosens.functional.functional import Functional, HasRepeated, require_functional
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import dot, finite_array, scatter
@@ -98,6 +98,8 @@ def taylor(
     (True, True)
     """
     require_functional(functional)
+    seed = whole_number(seed, "seed")
+    require(hessian, bool, "hessian", "hessian=True")
     agree(functional.comm, "taylor", epsilons=epsilons, seed=seed, hessian=hessian)
     default = HESSIAN_EPSILONS if hessian else EPSILONS
     steps = finite_array(default if epsilons is None else epsilons, "epsilons")
@@ -178,7 +180,9 @@ def duality(trajectory: Trajectory, objective: Objective, seed: int = 0) -> floa
     """
     check_trajectory(trajectory)
     problem = trajectory.problem
+    seed = whole_number(seed, "seed")
     agree(problem.comm, "duality", seed=seed)
+    require_objective(objective)
     gradient = adjoint(trajectory, objective)
     du0 = random_direction(trajectory.stored[0], seed)
     # (lam_0, du0) + (mu, dp) = dJ, in which a factor, a sign or a missing term would show.

@@ -219,7 +219,9 @@ def killed(folder: Path, target: str, number: int, ranks: int, seed: int) -> Non
     summary = run / "summary.json"
     if summary.exists():
         json.loads(summary.read_text())
-        status = read_status(run)
+        limit = time.monotonic() + ENDS
+        while (status := read_status(run)) == "running" and time.monotonic() < limit:
+            time.sleep(0.02)  # it has lost its memory, but not yet its number
         finished = ("converged", "interrupted", "not converged")
         assert status in finished, (status, printed)
         assert status != "converged" or code == 0 or "converged" in printed, printed

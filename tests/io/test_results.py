@@ -396,6 +396,10 @@ def test_status_of_a_run_that_is_no_more_is_interrupted(tmp_path):
         here = socket.gethostname()
         summarize(tmp_path, process={"host": here, "pid": other.pid})
         assert read_status(tmp_path) == "running"
+        # the same number, but another process
+        summarize(tmp_path, process={"host": here, "pid": other.pid, "began": 1})
+        assert read_status(tmp_path) == "interrupted"
+        summarize(tmp_path, process={"host": here, "pid": other.pid})
         told = f"process {other.pid} of this machine writes its results there"
         with pytest.raises(InputError, match=told):
             open_results(tmp_path, MPI.COMM_SELF)

@@ -303,5 +303,5 @@ def test_bad_arguments_are_reported_all_at_once():
 
 
 def test_rates_that_are_not_finite_are_refused():
-    with pytest.raises(InputError, match="'kappa': nan"):
+    with pytest.raises(InputError, match="kappa = nan"):
         gray_scott(grid_of(8, comm=SELF), kappa=np.nan)

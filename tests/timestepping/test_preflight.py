@@ -8,7 +8,7 @@ from forms import COSTS, FORMS, P0, U0
 from petsc4py import PETSc
 
 from daeosens import DAE, ODE, Stepping, UnsupportedError, adjoint, solve
-from daeosens.errors import OptionError
+from daeosens.errors import OptionError, SingularMatrixError
 
 SPAN = (0.0, 1.0)
 SINGULAR = np.diag([1.0, 0.0])
@@ -131,3 +131,17 @@ def test_options_that_do_not_are_obeyed(options, engine):
     assert run.n_steps == (20 if "ts_time_step" in options else 10)
     plain = solve(problem, U0, P0, Stepping(SPAN, "rk4", dt=SPAN[1] / run.n_steps))
     np.testing.assert_allclose(ours.p, adjoint(plain, cost).p, rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["cn", "beuler", "midpoint", "theta:0.6", "esdirk4"])
+def test_a_run_at_rest_that_nothing_determines_is_refused(method):
+    """Of 0 u' = 0 Newton's method has nothing to solve, and so never sees the matrix."""
+    nothing = ODE(lambda t, u, p: 0.0 * u, 1, 0, mass=[[0.0]])
+    with pytest.raises(SingularMatrixError, match="the matrix of a step has no factors"):
+        solve(nothing, [1.0], [], Stepping(SPAN, method, dt=0.25))
+    same = ODE(lambda t, u, p: np.array([u[0] - u[1], u[0] - u[1]]), 2, 0, mass=np.zeros((2, 2)))
+    with pytest.raises(SingularMatrixError, match="the matrix is singular"):
+        solve(same, [1.0, 1.0], [], Stepping(SPAN, method, dt=0.25))
+    # an equilibrium of sound equations is no error
+    sound = ODE(f, 2, 1, mass=SINGULAR)
+    assert (solve(sound, [0.0, 0.0], [1.0], Stepping(SPAN, method, dt=0.25)).u == 0.0).all()

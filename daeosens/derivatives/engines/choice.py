@@ -11,7 +11,7 @@ from daeosens.derivatives.engines.limits import (
     POINT_BY_POINT,
     SPARSE_SOLVES,
 )
-from daeosens.errors import InputError, UnsupportedError
+from daeosens.errors import InputError, UnsupportedError, is_one_of
 from daeosens.methods.method import Method
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.dense_ts import directed_steps
@@ -31,7 +31,7 @@ def check_engine(engine: str) -> None:
     InputError
         Names the known ones.
     """
-    if engine not in ("auto", "vectors", "arrays", "compiled", "tsadjoint"):
+    if not is_one_of(engine, "auto", "vectors", "arrays", "compiled", "tsadjoint"):
         expected = '"auto", "vectors", "arrays", "compiled" or "tsadjoint"'
         raise InputError(f"engine = {engine!r}", expected=expected)
 
@@ -44,7 +44,7 @@ def check_sweep(engine: str) -> None:
     InputError
         Names the known ones.
     """
-    if engine not in ("auto", "vectors", "arrays", "compiled"):
+    if not is_one_of(engine, "auto", "vectors", "arrays", "compiled"):
         expected = '"auto", "vectors", "arrays" or "compiled"'
         raise InputError(f"engine = {engine!r}", expected=expected)
 

@@ -11,16 +11,18 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from daeosens.costs.observation import paired_unknowns
-from daeosens.errors import InputError, UnsupportedError
+from daeosens.errors import InputError, UnsupportedError, name_list, real_number, whole_number
 from daeosens.functional.parameter import Parameter
 from daeosens.functional.parameters import Parameters
 from daeosens.inverse.bilevel.functional import BilevelFunctional, ExperimentRows, spread_starts
-from daeosens.inverse.bilevel.inner import Row, combination, linear_constraints
+from daeosens.inverse.bilevel.inner import Row, admit_rows, combination, linear_constraints
 from daeosens.inverse.bilevel.interpolants import Kind
 from daeosens.inverse.bilevel.samples import samples_of
 from daeosens.inverse.likelihood.experiments import Experiment, controls, tables
 from daeosens.inverse.search.multistart import Multistart, multistart
-from daeosens.petsc.vectors import Array, gather
+from daeosens.inverse.search.start_points import MOST_STARTS
+from daeosens.petsc.ranks import admit_comm
+from daeosens.petsc.vectors import Array, finite_array, gather
 from daeosens.problem.problem import Problem
 from daeosens.tracing import separate
 
@@ -37,6 +39,14 @@ class Formulation:
     ridge: float = 0.0
     equalities: Sequence[Row] = ()
     inequalities: Sequence[Row] = ()
+
+    def __post_init__(self) -> None:
+        set_field = object.__setattr__
+        set_field(self, "ridge", real_number(self.ridge, "ridge", least=0.0))
+        if self.linear is not None:
+            set_field(self, "linear", name_list(self.linear, "linear"))
+        for kind in ("equalities", "inequalities"):
+            set_field(self, kind, admit_rows(getattr(self, kind), kind))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -199,6 +209,12 @@ def bilevel(
     """
     if not isinstance(parameters, Parameters):
         parameters = Parameters(parameters, None)
+    if comm is not None:
+        admit_comm(comm)
+    starts = whole_number(starts, "starts", least=1, most=MOST_STARTS)
+    seed = whole_number(seed, "seed")
+    decades = real_number(decades, "decades", least=0.0)
+    tolerance = real_number(gradient_tolerance, "gradient_tolerance", least=0.0)
     formulation = Formulation(
         linear, interpolant, nodes, block, sigma, ridge, equalities, inequalities
     )
@@ -212,7 +228,7 @@ def bilevel(
             lambda _comm: functional,
             spread_starts(functional, starts, decades, seed),
             comm=MPI.COMM_SELF if comm is None else comm,
-            **_settings(functional, gradient_tolerance, max_iterations),
+            **_settings(functional, tolerance, max_iterations),
         )
         x = _best_determined(functional, attempts)
     return _result(functional, x, parameters, unused, attempts)
@@ -291,7 +307,13 @@ def bilevel_functional(
                 others[entry] = whole.entries[entry]
     places = [{entry: k for k, entry in enumerate(entries)} for entries in (linear_entries, others)]
     sigma = formulation.sigma
-    sigma = None if sigma is None else np.broadcast_to(np.asarray(sigma), (len(table.names),))
+    if sigma is not None:
+        levels = finite_array(sigma, "sigma")
+        if levels.shape not in ((), (len(table.names),)):
+            raise InputError(
+                f"sigma has shape {levels.shape}", expected=f"a number, or [{len(table.names)}]"
+            )
+        sigma = np.broadcast_to(levels, (len(table.names),))
     rows: list[ExperimentRows] = []
     for k, (part, here, measurements, experiment) in enumerate(
         zip(parts, free_here, measured, experiments, strict=True)

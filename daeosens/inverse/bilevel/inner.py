@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy.linalg import qr, solve_triangular
 from scipy.optimize import linprog, nnls
 
-from daeosens.errors import InputError, SolveError, nearest
+from daeosens.errors import InputError, SolveError, is_iterable, name_list, nearest, real_number
 from daeosens.petsc.vectors import Array
 
 RANK = 1e-10
@@ -231,6 +231,35 @@ def combination(direction: Array, names: Sequence[str]) -> str:
 
 
 Row = tuple[Mapping[str, float], float]
+
+
+def admit_rows(rows: object, kind: str) -> tuple[Row, ...]:
+    """Return rows ``({name: weight}, value)`` of linear constraints, checked.
+
+    Raises
+    ------
+    InputError
+        Something else.
+
+    Examples
+    --------
+    >>> admit_rows([({"a": 1.0, "b": -1.0}, 0.0)], "equalities")
+    (({'a': 1.0, 'b': -1.0}, 0.0),)
+    """
+    checked: list[Row] = []
+    for k, row in enumerate(rows) if is_iterable(rows) else [(0, rows)]:
+        pair: Any = row
+        sound = isinstance(row, (tuple, list)) and len(pair) == 2 and isinstance(pair[0], Mapping)
+        if not sound or isinstance(rows, (str, Mapping)):
+            raise InputError(
+                f"{kind} = {rows!r}",
+                expected="rows (weights by name, value)",
+                remedy=f'{kind}=[({{"a": 1.0, "b": -1.0}}, 0.0)]',
+            )
+        names = name_list(pair[0], f"{kind}[{k}]")
+        weights = {name: real_number(pair[0][name], f'{kind}[{k}]["{name}"]') for name in names}
+        checked.append((weights, real_number(pair[1], f"the value of {kind}[{k}]")))
+    return tuple(checked)
 
 
 def linear_constraints(

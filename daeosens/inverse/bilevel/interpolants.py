@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from scipy import interpolate
 
-from daeosens.errors import InputError
+from daeosens.errors import InputError, is_one_of
 from daeosens.petsc.vectors import Array
 
 Kind: TypeAlias = Literal["cubic", "hermite", "pchip", "akima", "smooth"]
@@ -113,7 +113,7 @@ def interpolant(times: Array, values: Array, kind: Kind = "cubic", name: str = "
     >>> float(interpolant(t, np.sin(t))(0.55, 1).round(4)), float(np.cos(0.55).round(4))
     (0.8525, 0.8525)
     """
-    if kind not in FEWEST:
+    if not is_one_of(kind, *FEWEST):
         raise InputError(
             f"interpolant = {kind!r}", expected=", ".join(f'"{word}"' for word in FEWEST)
         )

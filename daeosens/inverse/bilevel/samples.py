@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.errors import InputError
+from daeosens.errors import InputError, is_whole
 from daeosens.inverse.bilevel.interpolants import (
     FLOOR,
     Interpolant,
@@ -20,7 +20,7 @@ from daeosens.inverse.bilevel.interpolants import (
     noise_level,
 )
 from daeosens.inverse.likelihood.measurements import Measurements
-from daeosens.petsc.vectors import Array
+from daeosens.petsc.vectors import MOST, Array, finite_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,9 +214,9 @@ def samples_of(
             expected="one column for each unknown: the right-hand side is evaluated at the data",
             remedy="fit(...), or fit(..., windows=...), which integrate what was not measured",
         )
-    if isinstance(block, bool) or not (block == 0 or block >= 3):
+    if not (is_whole(block) and (block == 0 or 3 <= block <= MOST)):
         raise InputError(f"block = {block!r}", expected="3 or more times, or 0 for all of them")
-    if nodes not in range(1, 9):
+    if not (is_whole(nodes) and 1 <= nodes <= 8):
         raise InputError(f"nodes = {nodes!r}", expected="1 to 8 Gauss points in an interval")
     column = np.argsort(unknowns)
     seen = data.observed[:, column]
@@ -242,8 +242,10 @@ def samples_of(
         size = np.array([np.abs(values[seen[:, i], i]).max() for i in range(n)])
         levels = np.where(spread > 1e-12 * size, spread, np.where(size > 0.0, size, 1.0))
     else:
-        column_levels: Any = np.asarray(sigma, dtype=float)
-        levels = np.broadcast_to(column_levels, (n,))[column]
+        given = finite_array(sigma, "sigma")
+        if given.shape not in ((), (n,)) or (given <= 0.0).any():
+            raise InputError(f"sigma = {sigma!r}", expected=f"a number > 0, or {n} of them")
+        levels = np.broadcast_to(given, (n,))[column]
     points, weights = np.polynomial.legendre.leggauss(nodes)
     lengths = np.diff(breaks)
     at = breaks[:-1, None] + 0.5 * lengths[:, None] * (points + 1.0)

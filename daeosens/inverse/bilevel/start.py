@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from daeosens.costs.least_squares import LeastSquares
 from daeosens.costs.observation import paired_unknowns
-from daeosens.errors import InputError, SolveError
+from daeosens.errors import InputError, SolveError, is_one_of
 from daeosens.functional.parameters import Parameters
 from daeosens.functional.reduced import Reduced
 from daeosens.inverse.bilevel.estimate import Bilevel, bilevel
@@ -89,7 +89,7 @@ def prepared(
     SolveError
         Windows that cannot be integrated from any of the estimates.
     """
-    if start not in ("given", "bilevel"):
+    if not is_one_of(start, "given", "bilevel"):
         raise InputError(f"start = {start!r}", expected='"given" or "bilevel"')
     whole = likelihood.parameters
     runs = likelihood.functional.experiments

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.errors import InputError, UnsupportedError, require, suggestion, together
+from daeosens.errors import InputError, UnsupportedError, is_one_of, require, suggestion, together
 from daeosens.functional.parameter import Parameter
 from daeosens.functional.parameters import Parameters
 from daeosens.inverse.likelihood.measurements import Measurements, measurements
@@ -123,7 +123,7 @@ def observed_side(
     side: Any, experiments: Sequence[Experiment]
 ) -> Literal["before", "after"] | None:
     """Return the side of events on which data were taken: that given, "before" beside doses."""
-    if side not in (None, "before", "after"):
+    if side is not None and not is_one_of(side, "before", "after"):
         raise InputError(f"side = {side!r}", expected='"before" or "after"')
     dosed = any(experiment.doses is not None for experiment in experiments)
     return "before" if side is None and dosed else side

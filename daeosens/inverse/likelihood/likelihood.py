@@ -12,7 +12,7 @@ from daeosens.costs.least_squares import LeastSquares
 from daeosens.costs.missing_data import refuse_no_logarithm
 from daeosens.costs.objective import Objective, Sum
 from daeosens.costs.prior import Prior
-from daeosens.errors import InputError, UnsupportedError, nearest, require
+from daeosens.errors import InputError, UnsupportedError, is_iterable, nearest, require
 from daeosens.functional.joint import Joint
 from daeosens.functional.parameters import Parameters
 from daeosens.functional.reduced import Reduced
@@ -198,7 +198,7 @@ def _split(sigma: Any, measured: Sequence[Measurements]) -> list[Any]:
 
 def listed_priors(priors: Prior | Sequence[Prior]) -> list[Prior]:
     """Return the priors, one or several, as a list; ``InputError`` for what is none."""
-    listed: list[Any] = [priors] if isinstance(priors, Prior) else list(priors)
+    listed: list[Any] = list(priors) if is_iterable(priors) else [priors]
     for k, entry in enumerate(listed):
         if not isinstance(entry, Prior):
             raise InputError(

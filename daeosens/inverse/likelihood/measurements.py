@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from daeosens.costs.missing_data import measured_array, refuse_unobserved
-from daeosens.errors import InputError, suggestion, together
+from daeosens.errors import InputError, name_list, suggestion, together
 from daeosens.io.tables import columns_by_name, read_table
 from daeosens.petsc.vectors import Array, finite_array
 
@@ -150,7 +150,7 @@ def _clock(table: dict[str, Any], columns: Sequence[str] | None) -> str:
         one is among the data.
     """
     first = next(iter(table))
-    data = () if columns is None else tuple(columns)
+    data = () if columns is None else name_list(columns, "columns")
     # A table whose times are not first would be fitted against a measurement without a word, so
     # doubt is an error.
     others = [name for name in table if name not in (first, *data) and _is_time(name)]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from daeosens.costs.missing_data import REMEDY
 from daeosens.costs.observation import paired_unknowns
-from daeosens.errors import InputError
+from daeosens.errors import InputError, require
 from daeosens.inverse.identifiability import Scale
 from daeosens.inverse.likelihood.measurements import Measurements
 from daeosens.petsc.vectors import finite_array, keep_unshared, real_array
@@ -100,6 +100,7 @@ def is_estimated(noise: Noise) -> bool:
 
 
 def _check(noise: Noise) -> None:
+    require(noise.each_column, bool, "each_column", "each_column=True")
     if isinstance(noise.sigma, str):
         if noise.sigma != ESTIMATED:
             raise InputError(
@@ -136,6 +137,7 @@ def in_order(noise: Noise, data: Measurements) -> Noise:
     InputError
         Levels [K, q] of another shape than the data.
     """
+    require(noise, Noise, "noise", "inverse.Normal(0.1), or inverse.LogNormal()")
     if np.ndim(noise.sigma) < 2:
         return noise
     levels = np.asarray(noise.sigma, dtype=float)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,10 +13,11 @@ from typing import Any, cast
 import numpy.typing as npt
 from mpi4py import MPI
 
-from daeosens.errors import InputError, SolveError
-from daeosens.functional.functional import Functional
+from daeosens.errors import InputError, SolveError, real_number, require, whole_number
+from daeosens.functional.functional import Functional, require_functional
 from daeosens.inverse.search.start_records import Attempt, finished, write_attempt
 from daeosens.inverse.uncertainty.hessian_at_estimate import HessianKind
+from daeosens.io.files import admit_path
 from daeosens.optimize import Result, minimize
 from daeosens.optimize.interruption import INTERRUPTED, keep_what_is_there
 from daeosens.petsc.agreement import on_every_rank, on_first_rank
@@ -77,6 +78,7 @@ class Multistart:
 
     def n_at_best(self, tolerance: float = 1e-2) -> int:
         """Return how many attempts came within ``tolerance`` of the best value."""
+        tolerance = real_number(tolerance, "tolerance", least=0.0)
         return sum(attempt.value <= self.best.value + tolerance for attempt in self.attempts)
 
     def __repr__(self) -> str:
@@ -161,6 +163,8 @@ def multistart(
     ([0.5108], 3)
     """
     comm = MPI.COMM_WORLD if comm is None else comm
+    if options is not None:
+        require(options, Mapping, "options", 'options={"tao_max_funcs": 100}')
     settings: dict[str, Any] = {
         "method": method,
         "hessian": hessian,
@@ -187,12 +191,12 @@ def multistart(
     points = finite_array(starts, "starts")
     if points.ndim != 2 or not points.size:
         raise InputError(f"starts have shape {points.shape}", expected="shape (count, n)")
-    if ranks_per_start < 1 or comm.size % ranks_per_start:
+    if whole_number(ranks_per_start, "ranks_per_start", least=1) and comm.size % ranks_per_start:
         raise InputError(
             f"ranks_per_start = {ranks_per_start} on {comm.size} ranks",
             expected="a divisor of the number of ranks",
         )
-    place = None if folder is None else Path(folder)
+    place = None if folder is None else admit_path(folder, "folder")
     # Read by one rank, so that all of them know the same attempts.
     done = on_first_rank(comm, lambda: finished(place, points, settings))
     # Neighbouring ranks form a group, in the same order.
@@ -265,6 +269,7 @@ def _check_same(functional: Functional, done: Iterable[Attempt], folder: Path | 
 
 def _attempt(index: int, functional: Functional, start: Array, settings: dict[str, Any]) -> Attempt:
     begin = time.perf_counter()
+    require_functional(functional)
     x0 = functional.start()
     if x0.getSize() != start.size:
         raise InputError(f"starts have {start.size} components", expected=str(x0.getSize()))

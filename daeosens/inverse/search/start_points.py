@@ -4,18 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import scipy
 from scipy.special import ndtr, ndtri
 
-from daeosens.errors import InputError, name_list, together
+from daeosens.errors import InputError, is_one_of, is_whole, name_list, together, whole_number
 from daeosens.functional.functional import Functional
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import Array, gather
+from daeosens.petsc.vectors import Array, finite_array, gather
 
 Sampling: TypeAlias = Literal["sobol", "latin_hypercube"]
+
+
+MOST_STARTS = 1_000_000
+"""More starts than this are a mistake."""
+
+
+def _normal_laws(normal: object, size: int) -> dict[int, tuple[float, float]]:
+    """Return the means and standard deviations of variables by their numbers, checked."""
+    laws: dict[int, tuple[float, float]] = {}
+    given: Any = normal
+    pairs: list[Any] = [*given.items()] if isinstance(normal, Mapping) else [(None, None)]
+    for i, law in pairs:
+        pair = finite_array(law, f"normal[{i!r}]") if is_whole(i) and 0 <= i < size else None
+        if pair is None or pair.shape != (2,) or pair[1] <= 0.0:
+            raise InputError(
+                f"normal = {normal!r}",
+                expected="{number of a variable: (mean, standard deviation > 0)}",
+            )
+        laws[int(i)] = (float(pair[0]), float(pair[1]))
+    return laws
 
 
 def starting_points(
@@ -61,12 +81,14 @@ def starting_points(
     >>> starting_points(functional, 3).round(3).tolist()
     [[0.5], [0.879], [1.532]]
     """
-    if not hasattr(functional, "start") or not hasattr(functional, "bounds"):
+    if not (callable(getattr(functional, "start", None)) and hasattr(functional, "bounds")):
         raise InputError(
             f"functional is {type(functional).__name__}",
             expected="a functional",
             remedy="Reduced(problem, objective, stepping, control)",
         )
+    count = whole_number(count, "number of starts", least=1, most=MOST_STARTS)
+    seed = whole_number(seed, "seed")
     agree(
         functional.comm,
         "starting_points",
@@ -75,17 +97,17 @@ def starting_points(
         sampling=sampling,
         seed=seed,
     )
-    if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
-        raise InputError(f"number of starts = {count!r}", expected="an integer >= 1")
-    if sampling not in ("sobol", "latin_hypercube"):
+    if not is_one_of(sampling, "sobol", "latin_hypercube"):
         raise InputError(f"sampling = {sampling!r}", expected='"sobol" or "latin_hypercube"')
     start = gather(functional.start())
     size = len(start)
     bounds = functional.bounds()
     lower = np.full(size, -math.inf) if bounds is None else gather(bounds[0])
     upper = np.full(size, math.inf) if bounds is None else gather(bounds[1])
-    laws: Mapping[int, tuple[float, float]] = {} if normal is None else normal
+    laws = {} if normal is None else _normal_laws(normal, size)
     labels = name_list(names, "names") or tuple(f"x[{i}]" for i in range(size))
+    if len(labels) != size:
+        raise InputError(f"names = {names!r}", expected=f"{size} names, one for each variable")
     complaints = [
         f'"{labels[i]}" lies in [{lower[i]:g}, {upper[i]:g}] in the optimiser\'s scale; expected: '
         "two finite bounds (positive ones on a log scale), or a prior"

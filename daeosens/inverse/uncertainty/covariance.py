@@ -16,7 +16,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 from scipy.special import ndtri, stdtrit
 
-from daeosens.errors import InputError, nearest
+from daeosens.errors import InputError, is_one_of, is_real, nearest, real_number
 from daeosens.functional.functional import Functional, require_functional
 from daeosens.inverse.identifiability import (
     TOLERANCE,
@@ -34,7 +34,7 @@ from daeosens.inverse.uncertainty.hessian_at_estimate import (
 )
 from daeosens.optimize.start import vector_like
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import Array, finite_array, gather
+from daeosens.petsc.vectors import Array, as_float, finite_array, gather
 
 _FAR = 0.1
 """Standard errors between the estimate and the minimum above which a summary mentions them."""
@@ -159,8 +159,9 @@ class Covariance:
 
     def quantile(self, level: float = 0.95) -> float:
         """Return how many standard errors an interval of this probability reaches to each side."""
-        if not 0.0 < level < 1.0:
-            raise InputError(f"level = {level:g}", expected="a probability between 0 and 1")
+        if not (is_real(level) and 0.0 < level < 1.0):
+            raise InputError(f"level = {level!r}", expected="a probability between 0 and 1")
+        level = float(level)
         half = 0.5 * (1.0 + level)
         degrees = self.degrees_of_freedom
         # An estimated level makes errors larger by chance as well: Student's t, whose quantiles
@@ -270,8 +271,7 @@ def covariance(
         degrees_of_freedom=degrees_of_freedom,
         tolerance=tolerance,
     )
-    if not (variance > 0 and math.isfinite(variance)):
-        raise InputError(f"variance = {variance:g}", expected="a positive number")
+    variance = real_number(variance, "variance", least=0.0, inside=True)
     point = vector_like(x, functional.start(), "x")
     names, scales = labels(functional, point.getSize())
     # J with sigma = 1 is variance times the negative log-likelihood, and so are its derivatives.
@@ -318,9 +318,9 @@ def covariance_from_hessian(
     point = finite_array(x, "x", (size,))
     whole = symmetric(finite_array(matrix, "the Hessian", (size, size)))
     kinds: tuple[Scale, ...] = ("linear",) * size if scales is None else tuple(scales)
-    if not degrees_of_freedom > 0:
+    if not (is_real(degrees_of_freedom) and as_float(degrees_of_freedom) > 0):
         raise InputError(
-            f"degrees_of_freedom = {degrees_of_freedom:g}",
+            f"degrees_of_freedom = {degrees_of_freedom!r}",
             expected="more observations than parameters",
         )
     # The conditional covariance: rows and columns of parameters on a bound are left out before
@@ -349,14 +349,14 @@ def covariance_from_hessian(
         scaled,
         tuple(held),
         hessian,
-        float(degrees_of_freedom),
+        as_float(degrees_of_freedom),
         distance,
         report,
     )
 
 
 def _position(name: str, names: Sequence[str]) -> int:
-    if name not in names:
+    if not is_one_of(name, *names):
         raise InputError(
             f'no parameter "{name}" was estimated',
             expected=f"one of {', '.join(names)}",

@@ -10,20 +10,24 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from numbers import Real
 from typing import Any
 
 import numpy as np
 from petsc4py import PETSc
 from scipy.special import ndtri
 
-from daeosens.errors import InputError, SolveError, require
+from daeosens.errors import InputError, SolveError, real_number, require, whole_number
 from daeosens.methods.linear_solver import linear_solver
+from daeosens.optimize.start import vector_like
+from daeosens.petsc.options import validate_names
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import dot, keep_unshared, read, write
+from daeosens.petsc.vectors import created, dot, keep_unshared, read, refuse_not_finite, write
 from daeosens.problem.grids.stencil_matrix import Entry, fill_stencil_matrix, stencil_matrix
 from daeosens.problem.grids.structured import NEIGHBOURS, Grid, laplacian_weights
 from daeosens.verify.extrapolated_differences import random_numbers, unit
+
+MOST_SAMPLES = 1_000_000
+"""Relative errors of estimated variances are a thousandth then."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +66,16 @@ class GaussianPrior:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
-        require(self.mean, PETSc.Vec, "prior mean", "functional.start(), or grid.create_vec()")
-        if not (self.weight > 0 and math.isfinite(self.weight)):
-            raise InputError(
-                f"prior weight = {self.weight:g}",
-                expected="a positive number",
-                remedy="1 / sigma^2",
-            )
+        created(self.mean, "prior mean", "functional.start(), or grid.create_vec()")
+        refuse_not_finite(self.mean, "prior mean")
+        weight = real_number(
+            self.weight, "prior weight", least=0.0, inside=True, remedy="1 / sigma^2"
+        )
+        object.__setattr__(self, "weight", weight)
+        if self.operator is not None:
+            require(self.operator, PETSc.Mat, "prior operator", "a symmetric Mat")
+        require(self.options, Mapping, "options", 'options={"ksp_type": "cg"}')
+        validate_names(self.options, "options")
         if self.operator is not None and self.operator.getSize() != (self.mean.size,) * 2:
             raise InputError(
                 f"prior operator has size {self.operator.getSize()}",
@@ -101,8 +108,9 @@ class GaussianPrior:
         SolveError
             The linear solver did not converge.
         """
-        out = v.copy()
+        out = self._point(v, "v").copy()
         if self.operator is not None:
+            v = self._point(v, "v")
             self._solver.solve(v, out)
             reason: Any = self._solver.getConvergedReason()
             if reason < 0:
@@ -144,6 +152,9 @@ class GaussianPrior:
         seed : int
             Of the samples.
         """
+        if samples is not None:
+            samples = whole_number(samples, "samples", least=1, most=MOST_SAMPLES)
+        seed = whole_number(seed, "seed")
         agree(self.mean.comm, "variance", samples=samples, seed=seed)
         out = self.mean.duplicate()
         if self.operator is None:
@@ -161,8 +172,6 @@ class GaussianPrior:
                     total[j - start] = square
                 column.destroy()
         else:
-            if samples < 1:
-                raise InputError(f"samples = {samples}", expected="at least 1")
             for j in range(samples):
                 noise = self.root_solve(white_noise(self.mean, seed + j))
                 total += read(noise) ** 2 / samples
@@ -175,12 +184,17 @@ class GaussianPrior:
         total: Any = self.variance().sum()
         return float(total)
 
+    def _point(self, values: PETSc.Vec, name: str) -> PETSc.Vec:
+        """Return a vector laid out as the mean, checked."""
+        return refuse_not_finite(vector_like(values, self.mean, name), name)
+
     def _from_mean(self, x: PETSc.Vec) -> PETSc.Vec:
-        difference = x.copy()
+        difference = self._point(x, "x").copy()
         difference.axpy(-1.0, self.mean)
         return difference
 
     def _product(self, v: PETSc.Vec, factor: float | None = None) -> PETSc.Vec:
+        v = self._point(v, "v")
         out = v.copy()
         if self.operator is not None:
             self.operator.mult(v, out)
@@ -223,10 +237,11 @@ def matern(grid: Grid, mean: PETSc.Vec, sigma: float, length: float) -> Gaussian
     >>> sample.size
     64
     """
+    require(grid, Grid, "grid", "Grid(((0.0, 1.0), (0.0, 1.0)), (64, 64))")
     agree(grid.comm, "matern", sigma=sigma, length=length)
-    for name, value in (("sigma", sigma), ("length", length)):
-        if not (isinstance(value, Real) and value > 0 and math.isfinite(value)):
-            raise InputError(f"prior {name} = {value!r}", expected="a positive number")
+    sigma = real_number(sigma, "prior sigma", least=0.0, inside=True)
+    length = real_number(length, "prior length", least=0.0, inside=True)
+    vector_like(mean, grid.create_vec(), "mean")
     hx, hy = grid.spacing
     # A is a matrix of diagonal blocks, one for each unknown of a point: kappa^2 + 2 (wx + wy) in
     # the middle, -wx and -wy beside it.
@@ -255,7 +270,7 @@ def white_noise(like: PETSc.Vec, seed: int) -> PETSc.Vec:
 
     The same numbers on any number of ranks.  Collective.
     """
-    out = random_numbers(like, seed)
+    out = random_numbers(like, whole_number(seed, "seed"))
     # Uniform in (-1, 1) to uniform in (0, 1), without the ends, at which the normal quantile is
     # infinite.
     share = np.clip(0.5 * (read(out) + 1.0), 2.0**-54, 1.0 - 2.0**-53)

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.errors import InputError, UnsupportedError
+from daeosens.errors import InputError, UnsupportedError, is_one_of
 from daeosens.functional.functional import Functional, normal_matrix
 from daeosens.functional.parameters import Parameters
 from daeosens.inverse.identifiability import Scale, symmetric
@@ -38,7 +38,7 @@ def curvature(functional: Functional, x: PETSc.Vec, hessian: HessianKind = "exac
     UnsupportedError
         The functional has no such Hessian.
     """
-    if hessian not in ("exact", "gauss_newton"):
+    if not is_one_of(hessian, "exact", "gauss_newton"):
         raise InputError(f"hessian = {hessian!r}", expected='"exact" or "gauss_newton"')
     able: Any = functional
     # Whole matrices where there are any: their columns share sweeps. Products come last.

@@ -17,13 +17,20 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.errors import InputError, UnsupportedError, require
+from daeosens.errors import (
+    InputError,
+    UnsupportedError,
+    is_one_of,
+    real_number,
+    require,
+    whole_number,
+)
 from daeosens.functional.functional import Functional, require_functional
 from daeosens.inverse.uncertainty.gaussian_prior import GaussianPrior, white_noise
 from daeosens.inverse.uncertainty.hessian_at_estimate import HessianKind
 from daeosens.optimize.start import vector_like
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import Array, dot, read, write
+from daeosens.petsc.vectors import MOST, Array, dot, read, refuse_not_finite, write
 
 CUTOFF = 0.1
 """Directions in which the data reduce the variance by less than a tenth are left out by default."""
@@ -72,6 +79,7 @@ class Posterior:
         """Return the posterior covariance times v as a new vector.  Collective."""
         # (R^-1 - U D U^T) v.
         out = self.prior.solve(v)
+        v = vector_like(v, self.x, "v")
         for share, mode in zip(self.shrinkage, self.modes, strict=True):
             out.axpy(-float(share) * dot(mode, v), mode)
         return out
@@ -84,6 +92,9 @@ class Posterior:
         prior_variance : Vec [n], optional
             ``prior.variance(...)``; computed exactly by default, which takes n solves.
         """
+        if prior_variance is not None:
+            prior_variance = vector_like(prior_variance, self.x, "prior_variance")
+            refuse_not_finite(prior_variance, "prior_variance")
         out = self.prior.variance() if prior_variance is None else prior_variance.copy()
         local = read(out).copy()
         for share, mode in zip(self.shrinkage, self.modes, strict=True):
@@ -94,6 +105,8 @@ class Posterior:
 
     def trace(self, prior_trace: float | None = None) -> float:
         """Return the sum of the pointwise variances.  Collective."""
+        if prior_trace is not None:
+            prior_trace = real_number(prior_trace, "prior_trace", least=0.0)
         total = self.prior.trace() if prior_trace is None else prior_trace
         return total - sum(
             float(share) * dot(mode, mode)
@@ -214,12 +227,11 @@ def laplace(
         seed=seed,
     )
     require(prior, GaussianPrior, "prior", "GaussianPrior(mean, ...), or matern(grid, ...)")
-    if rank is not None and rank < 1:
-        raise InputError(f"rank = {rank}", expected="at least 1")
-    if not cutoff > 0:
-        raise InputError(f"cutoff = {cutoff:g}", expected="a positive number")
-    if oversampling < 0:
-        raise InputError(f"oversampling = {oversampling}", expected="at least 0")
+    if rank is not None:
+        rank = whole_number(rank, "rank", least=1, most=MOST)
+    cutoff = real_number(cutoff, "cutoff", least=0.0, inside=True)
+    oversampling = whole_number(oversampling, "oversampling", most=MOST)
+    seed = whole_number(seed, "seed")
     point = vector_like(x, misfit.start(), "x")
     search = _Search(_product(misfit, hessian), point, prior, seed)
     size = point.getSize()
@@ -250,7 +262,7 @@ def laplace(
 
 def _product(misfit: Functional, hessian: HessianKind) -> Any:
     names = {"exact": "hessian_product", "gauss_newton": "gauss_newton_product"}
-    if hessian not in names:
+    if not is_one_of(hessian, *names):
         raise InputError(f"hessian = {hessian!r}", expected='"exact" or "gauss_newton"')
     if not hasattr(misfit, names[hessian]):
         raise UnsupportedError(

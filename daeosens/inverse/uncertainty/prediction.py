@@ -18,7 +18,7 @@ from petsc4py import PETSc
 from daeosens.costs.observation import observed_indices
 from daeosens.derivatives.solve import solve
 from daeosens.derivatives.tangent import tangent
-from daeosens.errors import InputError, UnsupportedError, require
+from daeosens.errors import InputError, UnsupportedError, is_one_of, require
 from daeosens.functional.parameters import Control
 from daeosens.inverse.identifiability import Scale
 from daeosens.inverse.uncertainty.covariance import Covariance
@@ -198,7 +198,7 @@ def predict(
         side=side,
     )
     require(estimate, Covariance, "estimate", "covariance(functional, x)")
-    if scale not in ("linear", "log"):
+    if not is_one_of(scale, "linear", "log"):
         raise InputError(f"scale = {scale!r}", expected='"linear" or "log"')
     quantile = estimate.quantile(level)
     points = finite_array(times, "times")

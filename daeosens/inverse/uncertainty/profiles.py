@@ -14,14 +14,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daeosens.errors import InputError, name_list, nearest, require, suggestion, together
+from daeosens.errors import (
+    InputError,
+    is_one_of,
+    is_real,
+    is_whole,
+    name_list,
+    nearest,
+    require,
+    suggestion,
+    together,
+)
 from daeosens.functional.functional import Functional, require_functional
 from daeosens.inverse.identifiability import Scale
 from daeosens.inverse.uncertainty.conditional_functional import ConditionalFunctional
 from daeosens.inverse.uncertainty.covariance import Covariance
 from daeosens.inverse.uncertainty.profile_trace import End, ProfileTracer
+from daeosens.optimize.methods import METHODS, listed
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import Array, gather, scatter
+from daeosens.petsc.vectors import MOST, Array, as_float, gather, scatter
 
 POOR = 0.1
 """The quadratic approximation is poor if it misses an end by more than this part of its reach."""
@@ -285,19 +296,23 @@ def profile(
         for name in chosen
         if name not in estimate.names
     ]
-    if points < 1:
-        complaints.append(f"points = {points}; expected: at least 1")
-    if not reach > 1:
-        complaints.append(f"reach = {reach:g}; expected: more than 1")
-    if not 0 < tolerance < 1:
-        complaints.append(f"tolerance = {tolerance:g}; expected: between 0 and 1")
-    if threshold is not None and not threshold > 0:
-        complaints.append(f"threshold = {threshold:g}; expected: a positive number")
+    if not (is_whole(points) and 1 <= points <= MOST):
+        complaints.append(f"points = {points!r}; expected: at least 1")
+    if not (is_real(reach) and 1.0 < as_float(reach) < math.inf):
+        complaints.append(f"reach = {reach!r}; expected: more than 1")
+    if not (is_real(tolerance) and 0 < tolerance < 1):
+        complaints.append(f"tolerance = {tolerance!r}; expected: between 0 and 1")
+    if threshold is not None and not (is_real(threshold) and 0 < as_float(threshold) < math.inf):
+        complaints.append(f"threshold = {threshold!r}; expected: a positive number")
+    if not (is_whole(max_iterations) and 0 <= max_iterations <= MOST):
+        complaints.append(f"max_iterations = {max_iterations!r}; expected: an integer >= 0")
+    if method is not None and not is_one_of(method, *METHODS):
+        complaints.append(f"unknown method {method!r}; expected: {listed(METHODS)}")
     if complaints:
         raise together(complaints, heading="profile")
     quantile = estimate.quantile(level)
     # J is a negative log-likelihood, so 2 (J - min J) is chi-square: half the squared quantile.
-    height = 0.5 * quantile**2 if threshold is None else threshold
+    height = 0.5 * quantile**2 if threshold is None else float(threshold)
     bounds = functional.bounds()
     kind = method or ("lmvm" if bounds is None else "bqnls")
     start = scatter(estimate.x, functional.start())

@@ -26,7 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, TypeGuard
 
+from daeosens.errors import InputError, is_real, is_whole
 from daeosens.io.files import file_hint
+from daeosens.petsc.vectors import as_float
 
 
 def _no_remedy(_: Any) -> str:
@@ -67,6 +69,10 @@ def positive() -> Constraint:
 
 def between(least: float = -math.inf, most: float = math.inf) -> Constraint:
     """Ask for ``least <= value <= most``; an end that is left out does not bound."""
+    for name, end in (("least", least), ("most", most)):
+        if not is_real(end) or math.isnan(end):
+            raise InputError(f"{name} = {end!r}", expected="a number")
+    least, most = as_float(least), as_float(most)
     words = f"in [{least:g}, {most:g}]"
     if most == math.inf:
         words = f">= {least:g}"
@@ -90,6 +96,9 @@ def increasing() -> Constraint:
 
 def length(least: int, most: float = math.inf) -> Constraint:
     """Ask for an array (or string) of at least ``least`` and at most ``most`` entries."""
+    for name, end in (("least", least), ("most", most)):
+        if not (is_whole(end) or (is_real(end) and end == math.inf)):
+            raise InputError(f"{name} = {end!r}", expected="an integer")
     words = f"of length {least}" + (f" to {most}" if most != least else "")
     if most == math.inf:
         words = f"of length >= {least}"
@@ -215,7 +224,10 @@ def _bare_noun(bare: Any) -> tuple[str, ...]:
 
 def toml_text(value: Any) -> str:
     """Write a value as TOML does, cut after 60 characters."""
-    text = _toml_text(value)
+    try:
+        text = _toml_text(value)
+    except RecursionError:  # a list that holds itself
+        text = str(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

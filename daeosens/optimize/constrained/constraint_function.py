@@ -13,7 +13,7 @@ from daeosens.errors import InputError, SolveError
 from daeosens.functional.functional import Functional
 from daeosens.functional.parameters import Parameters
 from daeosens.optimize.constrained.constraints import Constraint, unknown_parameter
-from daeosens.petsc.vectors import Array
+from daeosens.petsc.vectors import Array, real_array
 from daeosens.problem.automatic_derivatives import AutomaticJacobian
 from daeosens.problem.callback_guard import guarded
 
@@ -27,8 +27,10 @@ class ConstraintFunction:
     def __init__(self, item: Constraint, functional: Functional, start: Array) -> None:
         self._name = item.name
         self._call = guarded(item.what, item.name, functional.comm)
-        self._given_jacobian = item.jacobian
-        self._given_hessian = item.hessian
+        self._given_jacobian, self._given_hessian = (
+            None if callback is None else guarded(callback, f"{item.name} {word}", functional.comm)
+            for word, callback in (("jacobian", item.jacobian), ("hessian", item.hessian))
+        )
         self._chain = None
         if item.parameters is not None:
             self._chain = chain(item, functional)
@@ -79,7 +81,7 @@ class ConstraintFunction:
         """Return the Jacobian in the function's own argument p [n], as [q, n]."""
         if self._given_jacobian is None:
             return AutomaticJacobian(self._call, 0, self._name, "jacobian=")(p)
-        rows = np.asarray(self._given_jacobian(p), dtype=float)
+        rows = real_array(self._given_jacobian(p), f'the jacobian of constraint "{self._name}"')
         if rows.ndim == 1 and self.size == 1:
             rows = rows[None]
         if rows.shape != (self.size, len(p)):
@@ -94,7 +96,9 @@ class ConstraintFunction:
         if self._given_hessian is None:
             return self._differences(x, multipliers)
         p = x.copy() if self._chain is None else self._chain.values(x)
-        matrix = np.asarray(self._given_hessian(p, multipliers.copy()), dtype=float)
+        matrix = real_array(
+            self._given_hessian(p, multipliers.copy()), f'the hessian of constraint "{self._name}"'
+        )
         if matrix.shape != (len(p), len(p)):
             raise InputError(
                 f'the hessian of constraint "{self._name}" has shape {matrix.shape}',

@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.errors import InputError, nearest
-from daeosens.petsc.vectors import Array
+from daeosens.errors import InputError, name_list, nearest, require
+from daeosens.petsc.vectors import Array, real_array
 
 Kind: TypeAlias = Literal["function", "outputs", "functional"]
 
@@ -72,6 +72,7 @@ class Constraint:
     kind: Kind = field(init=False)
 
     def __post_init__(self) -> None:
+        require(self.name, str, "the name of a constraint", 'name="area"')
         where = f'constraint "{self.name}"' if self.name else "a constraint"
         set_field = object.__setattr__
         set_field(self, "kind", _kind(self.what, where))
@@ -95,13 +96,17 @@ class Constraint:
             set_field(self, "scale", scale)
         if self.parameters is not None:
             value: Any = self.parameters
-            names = (value,) if isinstance(value, str) else tuple(cast("Sequence[str]", value))
-            set_field(self, "parameters", names)
+            names = (value,) if isinstance(value, str) else value
+            set_field(self, "parameters", name_list(names, f"{where}: parameters"))
         only_functions = {
             "jacobian": self.jacobian,
             "hessian": self.hessian,
             "parameters": self.parameters,
         }
+        for word in ("jacobian", "hessian"):
+            value = getattr(self, word)
+            if value is not None and not callable(value):
+                raise InputError(f"{where}: {word} = {value!r}", expected="a callable")
         for word, value in only_functions.items():
             if value is not None and self.kind != "function":
                 raise InputError(
@@ -203,10 +208,7 @@ def _kind(what: Any, where: str) -> Kind:
 
 
 def _side(values: npt.ArrayLike, where: str, word: str) -> Array:
-    try:
-        array = np.array(values, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{where}: {word} = {values!r}", expected="numbers") from error
+    array = real_array(values, f"{where}: {word}")
     if array.ndim > 1 or np.isnan(array).any():
         raise InputError(f"{where}: {word} = {values!r}", expected="a number, or an array [q]")
     return array

@@ -8,7 +8,7 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens.errors import InputError, UnsupportedError, suggestion
+from daeosens.errors import InputError, UnsupportedError, is_one_of, suggestion
 from daeosens.functional.functional import Functional
 from daeosens.optimize.constrained.augmented_lagrangian import DEFAULTS, AugmentedLagrangian
 from daeosens.optimize.constrained.ipopt import Ipopt, check_casadi
@@ -35,11 +35,11 @@ def check_constrained_method(
 
     ``others`` are the methods that take none.
     """
-    if constraints is None and method in CONSTRAINED_METHODS:
+    if constraints is None and is_one_of(method, *CONSTRAINED_METHODS):
         return [f'method "{method}" needs constraints=; without: "lmvm", or "blmvm" with bounds']
-    if constraints is not None and method not in CONSTRAINED_METHODS:
+    if constraints is not None and not is_one_of(method, *CONSTRAINED_METHODS):
         able = ", ".join(f'"{name}"' for name in CONSTRAINED_METHODS)
-        if method in others:
+        if is_one_of(method, *others):
             return [f'method "{method}" takes no constraints; try: {able}']
         near = suggestion(str(method), CONSTRAINED_METHODS)
         return [f"unknown method {method!r}; with constraints: {able}{near}"]

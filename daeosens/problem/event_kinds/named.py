@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, cast
 
-from daeosens.errors import InputError, require, suggestion, together
+from daeosens.errors import InputError, is_iterable, name_list, require, suggestion, together
 from daeosens.io.config.schema import Constraint, hints
 from daeosens.io.config.values import Reading, read_table
 from daeosens.problem.event import Event, admit_event
@@ -41,6 +41,11 @@ class NamedEvent:
 
     kind: str
     options: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        require(self.kind, str, "kind", 'NamedEvent("impulse", {"at": 0.5, "add": {"v": 1.0}})')
+        require(self.options, Mapping, "options", '{"at": 0.5, "add": {"v": 1.0}}')
+        name_list(self.options, "names of options")
 
     @classmethod
     def read_table(cls, reading: Reading, key: str, table: dict[str, Any]) -> NamedEvent | None:
@@ -174,7 +179,7 @@ def _built(
     entries: Iterable[NamedEvent | Mapping[str, Any]], system: System
 ) -> tuple[tuple[Event, ...], list[Callable[[Problem], Problem]]]:
     """Return events, and what adds modes with theirs to a problem."""
-    if not isinstance(entries, Iterable):
+    if not is_iterable(entries):
         raise InputError(f"events is {type(entries).__name__}", expected="a sequence of tables")
     listed: list[Any] = [entries] if isinstance(entries, (str, Mapping)) else list(entries)
     for entry in listed:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from daeosens.errors import InputError, nearest
+from daeosens.errors import InputError, nearest, require
 from daeosens.io.config.schema import noun
 from daeosens.problem.event_kinds.fault import fault
 from daeosens.problem.event_kinds.hysteresis import hysteresis
@@ -84,6 +84,7 @@ def find_kind(name: str) -> Kind:
     >>> find_kind("impact").source
     'daeosens'
     """
+    require(name, str, "kind of event", "impulse")
     points = [point for point in _foreign() if point.name == name]
     sources = [*(["daeosens"] if name in BUILT_IN else []), *map(describe, points)]
     if not sources:

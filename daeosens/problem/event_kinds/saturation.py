@@ -59,12 +59,13 @@ def saturation(
     >>> sorted(limit(ODE(lambda t, u, p: 1.0 + 0 * u, 1, ["rim"])).modes)
     ['free', 'level at upper']
     """
+    require(system, System, "system", 'System(["height", "speed"], ["gravity"])')
     index = system.index(component)
     bounds = {"lower": lower, "upper": upper}
     limits = {side: system.quantity(bound) for side, bound in bounds.items() if bound is not None}
     if not limits:
         raise InputError("lower and upper are missing", expected="at least one of them")
-    if lower == upper:
+    if limits.get("lower") == limits.get("upper"):
         raise InputError(f"lower and upper are both {lower!r}", expected="two limits")
     if all(isinstance(bound, (int, float)) for bound in (lower, upper)) and lower > upper:  # type: ignore[operator]
         raise InputError(f"lower = {lower:g} is above upper = {upper:g}")

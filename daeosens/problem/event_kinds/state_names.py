@@ -7,7 +7,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from daeosens.errors import InputError, nearest
+from daeosens.errors import (
+    InputError,
+    is_iterable,
+    is_one_of,
+    is_real,
+    is_whole,
+    nearest,
+    require,
+    whole_number,
+)
+from daeosens.petsc.vectors import as_float
 from daeosens.problem.problem import Problem, Style
 
 
@@ -73,7 +83,7 @@ class System:
             if len(set(names)) < len(names) or (name == "unknowns" and not names):
                 raise InputError(f"{name} = {values!r}", expected="names that differ, at least one")
             object.__setattr__(self, name, names)
-        if self.style not in ("numpy", "petsc"):
+        if not is_one_of(self.style, "numpy", "petsc"):
             raise InputError(f"style = {self.style!r}", expected='"numpy" or "petsc"')
 
     @property
@@ -95,9 +105,8 @@ class System:
         number: Any = unknown
         if isinstance(unknown, str) and not names and unknown.isdecimal():
             number = int(unknown)  # the key of a table
-        known = isinstance(number, int) and not isinstance(number, bool)
-        if known and 0 <= number < self.size:
-            return number
+        if is_whole(number) and 0 <= number < self.size:
+            return int(number)
         expected = f"a number from 0 to {self.size - 1}"
         if names and isinstance(unknown, str):
             expected = _listed(names)
@@ -109,6 +118,7 @@ class System:
 
     def name(self, index: int) -> str:
         """Return what the unknown of that number is called."""
+        index = whole_number(index, "index", most=self.size - 1)
         return f"unknown {index}" if isinstance(self.unknowns, int) else self.unknowns[index]
 
     def quantity(self, value: float | str) -> Quantity:
@@ -128,7 +138,9 @@ class System:
                 expected=names if self.parameters else "a number: there are no parameters by name",
                 remedy=nearest(value, self.parameters),
             )
-        if not math.isfinite(value):
+        if not is_real(value):
+            raise InputError(f"{value!r} is given as a number", expected="a number, or a name")
+        if not math.isfinite(as_float(value)):
             raise InputError(f"{value} is given as a number", expected="a finite one")
         return Quantity(float(value))
 
@@ -140,6 +152,7 @@ class System:
         InputError
             There is none of that name.
         """
+        require(mode, str, "mode", '"on"')
         if self.modes and mode not in self.modes:
             raise InputError(
                 f"there is no mode {_shown(mode)}",
@@ -173,7 +186,7 @@ def system_of(problem: Problem, unknowns: Sequence[str] | None = None) -> System
 
 def _several(values: object) -> tuple[object, ...] | None:
     """Return what is in a sequence that is no word."""
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+    if isinstance(values, (str, bytes)) or not is_iterable(values):
         return None
     return tuple(cast("Iterable[object]", values))
 

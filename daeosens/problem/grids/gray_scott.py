@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.errors import InputError, suggestion, together
+from daeosens.errors import InputError, is_one_of, name_list, real_number, suggestion, together
 from daeosens.petsc.vectors import Array
 from daeosens.problem.equations import ODE
 from daeosens.problem.grids.stencil_matrix import Entry, fill_stencil_matrix, stencil_matrix
@@ -22,6 +22,7 @@ from daeosens.problem.grids.structured import (
     FivePoint,
     Grid,
     laplacian_weights,
+    require_grid,
 )
 from daeosens.problem.matrices import Products
 from daeosens.problem.problem import AUTONOMOUS, Problem
@@ -81,6 +82,8 @@ def gray_scott(
     >>> gray_scott(grid, parameters=["gamma", "kappa"]).parameter_names
     ('gamma', 'kappa')
     """
+    require_grid(grid)
+    parameters = name_list(parameters, "parameters")
     complaints = [
         f'unknown parameter "{name}"; expected: {", ".join(RATES)}{suggestion(name, RATES)}'
         for name in parameters
@@ -88,13 +91,14 @@ def gray_scott(
     ]
     if grid.dof != 2:
         complaints.append(f"a grid with dof = {grid.dof}; expected: dof = 2, for u and v")
-    if jacobian not in ("assembled", "products"):
+    if not is_one_of(jacobian, "assembled", "products"):
         complaints.append(f'jacobian = {jacobian!r}; expected: "assembled" or "products"')
     if complaints:
         raise together(complaints, heading="gray_scott")
-    rates = dict(zip(RATES, (D1, D2, gamma, kappa), strict=True))
-    if not np.isfinite(list(rates.values())).all():
-        raise InputError(f"rates {rates}", expected="finite numbers")
+    rates = {
+        name: real_number(value, name)
+        for name, value in zip(RATES, (D1, D2, gamma, kappa), strict=True)
+    }
     terms = _Terms(grid, rates, tuple(parameters))
     assembled = jacobian == "assembled"
     return ODE(
@@ -121,6 +125,10 @@ def spots(grid: Grid, waves: float = 4.0) -> PETSc.Vec:
     waves : float
         4: the four spots of PETSc's tutorial; 2: one broad spot in their place.
     """
+    require_grid(grid)
+    if grid.dof != 2 or len(grid.shape) != 2:
+        raise InputError(f"{grid}", expected="a rectangle with dof = 2, for u and v")
+    waves = real_number(waves, "waves", least=-1e6, most=1e6)
     x, y = grid.coordinates()
     v = 0.25 * np.sin(waves * np.pi * x) ** 2 * np.sin(waves * np.pi * y) ** 2
     v[(x < 1.0) | (x > 1.5) | (y < 1.0) | (y > 1.5)] = 0.0

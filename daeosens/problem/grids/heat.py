@@ -7,11 +7,17 @@ from typing import Any, Literal
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.errors import InputError
+from daeosens.errors import InputError, is_one_of
 from daeosens.petsc.vectors import Array
 from daeosens.problem.equations import ODE
 from daeosens.problem.grids.stencil_matrix import fill_stencil_matrix, stencil_matrix
-from daeosens.problem.grids.structured import NEIGHBOURS, FivePoint, Grid, laplacian_weights
+from daeosens.problem.grids.structured import (
+    NEIGHBOURS,
+    FivePoint,
+    Grid,
+    laplacian_weights,
+    require_grid,
+)
 from daeosens.problem.matrices import Products
 from daeosens.problem.problem import AUTONOMOUS, Problem
 
@@ -49,11 +55,12 @@ def heat(
     >>> heat(grid).parameter_names
     ('alpha',)
     """
+    require_grid(grid)
     if grid.dof != 1:
         raise InputError(f"a grid with dof = {grid.dof}", expected="dof = 1 for the heat equation")
-    if diffusivity not in ("number", "field"):
+    if not is_one_of(diffusivity, "number", "field"):
         raise InputError(f"diffusivity = {diffusivity!r}", expected='"number" or "field"')
-    if jacobian not in ("assembled", "products"):
+    if not is_one_of(jacobian, "assembled", "products"):
         raise InputError(f"jacobian = {jacobian!r}", expected='"assembled" or "products"')
     terms = _Field(grid) if diffusivity == "field" else _Number(grid)
     assembled = jacobian == "assembled"
@@ -75,6 +82,9 @@ def first_mode(grid: Grid) -> PETSc.Vec:
     For the zero boundary an eigenvector of L to the value
     -(4/hx^2) sin^2(pi hx'/2) - (4/hy^2) sin^2(pi hy'/2).
     """
+    require_grid(grid)
+    if len(grid.box) != 2:
+        raise InputError(f"{grid}", expected="a rectangle")
     (west, east), (south, north) = grid.box
     x, y = grid.coordinates()
     shape = np.sin(np.pi * (x - west) / (east - west))

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.errors import InputError
+from daeosens.errors import InputError, is_iterable, is_whole, require
 from daeosens.petsc.vectors import Array
-from daeosens.problem.grids.structured import Grid
+from daeosens.problem.grids.structured import Grid, require_grid
 
 Entry: TypeAlias = tuple[int, int, tuple[int, ...]]
 """A matrix entry at each point: component of the row, of the column, offset to the column."""
@@ -42,6 +42,9 @@ def stencil_matrix(grid: Grid, entries: Sequence[Entry], *, by_points: bool = Fa
     InputError
         A rank has fewer points along one dimension than an entry reaches.
     """
+    require_grid(grid)
+    require(by_points, bool, "by_points", "by_points=True")
+    entries = _admitted(entries, grid)
     width = max(abs(distance) for _, _, offset in entries for distance in offset)
     # global numbers of unknowns on the rank's box with a margin: an entry's column is the same box
     # shifted by its offset
@@ -69,6 +72,24 @@ def stencil_matrix(grid: Grid, entries: Sequence[Entry], *, by_points: bool = Fa
         *(np.stack(plane_of, order).ravel().astype(PETSc.IntType) for plane_of in (rows, columns))
     )
     return matrix
+
+
+def _admitted(entries: object, grid: Grid) -> list[Entry]:
+    """Return entries, checked."""
+    listed: list[Any] = list(entries) if is_iterable(entries) else []
+    for entry in listed:
+        parts: list[Any] = list(entry) if is_iterable(entry) else []
+        sound = len(parts) == 3 and is_iterable(parts[2])
+        offset: list[Any] = list(parts[2]) if sound else []
+        sound = sound and len(offset) == len(grid.shape) and all(map(is_whole, offset))
+        if not sound or not all(is_whole(k) and 0 <= k < grid.dof for k in parts[:2]):
+            raise InputError(
+                f"entries holds {entry!r}",
+                expected="(row component, column component, (offset x, ...))",
+            )
+    if not listed:
+        raise InputError(f"entries = {entries!r}", expected="one entry at least")
+    return listed
 
 
 def fill_stencil_matrix(values: Array, out: PETSc.Mat) -> None:

@@ -7,14 +7,24 @@ on how many ranks share the grid, to the last bit.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.errors import InputError, suggestion, together
-from daeosens.petsc.vectors import Array, read
+from daeosens.errors import (
+    InputError,
+    is_iterable,
+    is_one_of,
+    is_whole,
+    require,
+    suggestion,
+    together,
+)
+from daeosens.petsc.ranks import admit_comm
+from daeosens.petsc.vectors import MOST, Array, read
 
 Boundary = Literal["periodic", "zero", "neumann"]
 Interval: TypeAlias = tuple[float, float]
@@ -78,6 +88,7 @@ class Grid:
 
     def __post_init__(self) -> None:
         complaints = _complaints(self.box, self.shape, self.boundary, self.dof)
+        admit_comm(self.comm)
         if complaints:
             raise together(complaints, heading="Grid")
         # neighbours along the axes are enough here; wider stencils have a DM of their own
@@ -220,6 +231,17 @@ class FivePoint:
         self.apply(ghosted, along_x, along_y, -2.0 * (along_x + along_y), out)
 
 
+def require_grid(grid: object) -> None:
+    """Refuse what is no grid.
+
+    Raises
+    ------
+    InputError
+        Names its type.
+    """
+    require(grid, Grid, "grid", "Grid(((0.0, 1.0), (0.0, 1.0)), (64, 64))")
+
+
 def laplacian_weights(grid: Grid) -> tuple[float, float]:
     """Return 1/hx^2 and 1/hy^2."""
     _refuse_slopes(grid)
@@ -228,6 +250,7 @@ def laplacian_weights(grid: Grid) -> tuple[float, float]:
 
 
 def _refuse_slopes(grid: Grid) -> None:
+    require_grid(grid)
     if grid.boundary == "neumann":
         raise InputError(
             'boundary = "neumann" without trace_stencil',
@@ -240,20 +263,23 @@ def _complaints(box: Any, shape: Any, boundary: Any, dof: Any) -> list[str]:
     complaints: list[str] = []
     try:
         ends = np.array(box, dtype=float)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         ends = np.empty((0, 2))
     several = ends.ndim == 2 and ends.shape[1] == 2 and 1 <= len(ends) <= 3
     if not several or not np.isfinite(ends).all() or not (ends[:, 0] < ends[:, 1]).all():
         complaints.append(f"box = {box!r}; expected: ((x first, x last), (y first, y last), ...)")
-    points = np.asarray(shape)
-    count = len(ends) if several else points.size
-    if points.shape != (count,) or points.dtype.kind != "i" or (points < 3).any():
+    points = list(shape) if is_iterable(shape) else []
+    count = len(ends) if several else len(points)
+    whole = all(is_whole(number) and 3 <= number <= MOST for number in points)
+    if not points or len(points) != count or not whole:
         complaints.append(f"shape = {shape!r}; expected: {count} integers of at least 3")
-    if boundary not in _DM_BOUNDARY:
-        near = suggestion(str(boundary), _DM_BOUNDARY)
+    if not is_one_of(boundary, *_DM_BOUNDARY):
+        near = suggestion(boundary, _DM_BOUNDARY)
         complaints.append(
             f'boundary = {boundary!r}; expected: "periodic", "zero" or "neumann"{near}'
         )
-    if not isinstance(dof, (int, np.integer)) or dof < 1:
+    if not (is_whole(dof) and 1 <= dof <= MOST):
         complaints.append(f"dof = {dof!r}; expected: an integer of at least 1")
+    if not complaints and math.prod(map(int, points)) * int(dof) > MOST:
+        complaints.append(f"shape = {shape!r}; expected: at most {MOST} unknowns")
     return complaints

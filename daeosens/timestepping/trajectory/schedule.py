@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.errors import InputError
+from daeosens.errors import InputError, is_whole
+from daeosens.petsc.vectors import MOST
 
 DROPPED: Any = None
 """Stands in a list of states where one was that is not kept."""
@@ -52,7 +53,7 @@ class Checkpoints:
     def __post_init__(self) -> None:
         """Refuse numbers that leave no state."""
         number: object = self.memory
-        if not isinstance(number, (int, np.integer)) or isinstance(number, bool) or number < 1:
+        if not (is_whole(number) and 1 <= number <= MOST):
             raise InputError(f"memory = {number!r}", expected="a number of states >= 1")
 
 

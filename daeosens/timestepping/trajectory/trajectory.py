@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import compress
-from numbers import Real
 from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
@@ -15,7 +14,15 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.costs.cost import At, Instant, Point, Start, When
-from daeosens.errors import InputError, SolveError, UnsupportedError, require
+from daeosens.errors import (
+    InputError,
+    SolveError,
+    UnsupportedError,
+    is_one_of,
+    is_real,
+    is_whole,
+    require,
+)
 from daeosens.methods.events.event_step import HybridStep, StepRecord
 from daeosens.methods.step import Step, StepMap
 from daeosens.petsc.ranks import agree
@@ -245,12 +252,20 @@ class Trajectory:
 
     def point_at(self, n: int) -> Point:
         """Return (t, u, p) at state number n."""
+        n = self._counted(n, len(self.times))
         return float(self.times[n]), self.stored[n], self.parameters(n)
 
     def step(self, n: int) -> Step:
         """Return step number n as sweeps take it: the one from the n-th state to the next."""
+        n = self._counted(n, self.n_steps)
         t, h = float(self.times[n]), float(self.step_sizes[n])
         return Step(t, h, self.stored[n], self.stored[n + 1], self.p, n)
+
+    def _counted(self, n: int, count: int) -> int:
+        """Return the number of one of so many, negative ones counted from the end."""
+        if not (is_whole(n) and -count <= n < count):
+            raise InputError(f"n = {n!r}", expected=f"a number from 0 to {count - 1}")
+        return int(n) % count
 
     def index(self, t: When, side: Side | None = None) -> int:
         """Return the number of the step time that equals ``t``, or of the state at an event.
@@ -268,7 +283,7 @@ class Trajectory:
             The event did not happen so often.  One happens just at ``t``, but moves with the
             parameters, and no side is given, or none that steps ended at.
         """
-        if not self.crossings and t == self.times.item(-1):
+        if not self.crossings and isinstance(t, float) and t == self.times.item(-1):
             return self.n_steps
         if isinstance(t, Start):
             return 0
@@ -283,8 +298,10 @@ class Trajectory:
                     remedy="a longer run, or another start",
                 )
             return steps[t.number] + t.after
-        if not isinstance(t, Real) or not math.isfinite(as_float(t)):
+        if not is_real(t) or not math.isfinite(as_float(t)):
             raise InputError(f"t = {t!r}", expected="a time")
+        if side is not None and not is_one_of(side, "before", "after"):
+            raise InputError(f"side = {side!r}", expected='"before" or "after"')
         t = as_float(t)
         if not self.crossings:
             # without events times increase strictly, so that a binary search finds the only
@@ -401,7 +418,7 @@ class Trajectory:
         >>> run([0.0, 0.3, 1.9]).round(4).ravel()
         array([1.    , 0.8607, 0.3868])
         """
-        if side not in ("before", "after"):
+        if not is_one_of(side, "before", "after"):
             raise InputError(f"side = {side!r}", expected='"before" or "after"')
         times = finite_array(t, "t")
         agree(self.problem.comm, "run(t)", t=times, side=side)
@@ -445,6 +462,7 @@ class Trajectory:
 
     def parameters(self, n: int) -> Any:
         """Return the parameters [m] at the n-th state: events may have changed them."""
+        n = self._counted(n, len(self.times))
         # each event notes the parameters that hold after it: the last one before state n counts
         changed = [crossing.p for crossing in self.crossings if crossing.step < n]
         return changed[-1] if changed else self.p

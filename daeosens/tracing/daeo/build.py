@@ -12,10 +12,10 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from daeosens.costs.objective import Terminal
-from daeosens.errors import InputError, UnsupportedError
-from daeosens.petsc.vectors import Array
+from daeosens.errors import InputError, UnsupportedError, require
+from daeosens.petsc.vectors import Array, real_array
 from daeosens.problem.event import Event, EventLike
-from daeosens.problem.layout import admit_size
+from daeosens.problem.layout import MOST_NAMED, admit_size
 from daeosens.tracing import derivative_set as parts
 from daeosens.tracing.daeo import inner as graphs
 from daeosens.tracing.daeo.active_set import STATE
@@ -48,6 +48,9 @@ def build_daeo(
 ) -> DAEOModel:
     """Return the model of ``daeosens.DAEO``, whose arguments these are."""
     n_x, n_y, names = _admit_sizes(size)
+    require(effort, SearchEffort, "effort", "tracing.SearchEffort(boxes=100000)")
+    if extension is not None and not callable(extension):
+        raise InputError(f"extension = {extension!r}", expected="a function of boxes")
     bounds = _admit_box(box, n_y)
     if constraints is not None and extension is not None:
         raise UnsupportedError(
@@ -154,7 +157,7 @@ def _admit_sizes(size: Any) -> tuple[int, int, tuple[str, ...]]:
             expected="numbers of x and of y, or their names",
             remedy='size=(1, 2), or size=(["x"], ["y", "z"])',
         )
-    (n_x, of_x), (n_y, of_y) = admit_size(size[0]), admit_size(size[1])
+    (n_x, of_x), (n_y, of_y) = admit_size(size[0], MOST_NAMED), admit_size(size[1], MOST_NAMED)
     if not (of_x or of_y):
         return n_x, n_y, ()
     of_x, of_y = (
@@ -166,10 +169,7 @@ def _admit_sizes(size: Any) -> tuple[int, int, tuple[str, ...]]:
 
 def _admit_box(box: npt.ArrayLike, n_y: int) -> Array:
     """Return the box [n_y, 2]."""
-    try:
-        bounds = np.asarray(box, dtype=float)
-    except (TypeError, ValueError):
-        bounds = np.empty(0)
+    bounds = real_array(box, "box")
     example = ", ".join(["(-1.0, 1.0)"] * n_y)
     if bounds.shape == (2,) and n_y == 1:
         bounds = bounds.reshape(1, 2)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf, isnan
 
-from daeosens.errors import InputError
+from daeosens.errors import InputError, is_real, is_whole
+from daeosens.petsc.vectors import MOST, as_float
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,13 @@ class SearchEffort:
             value: object = getattr(self, name)
             if value is None and name == "boxes":
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < low:
+            if not (is_whole(value) and low <= value <= MOST):
                 raise InputError(
                     f"SearchEffort(..., {name}={value!r})",
                     expected=f"a whole number from {low}",
                     remedy=f"{name}=30000",
                 )
+            object.__setattr__(self, name, int(value))
         if not _is_number(self.interval) or self.interval < 0.0:
             raise InputError(
                 f"SearchEffort(..., interval={self.interval!r})",
@@ -83,4 +85,4 @@ class SearchEffort:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and not isnan(value)
+    return is_real(value) and not isnan(as_float(value))

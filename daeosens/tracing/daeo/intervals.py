@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.errors import InputError
-from daeosens.petsc.vectors import Array
+from daeosens.errors import InputError, is_iterable
+from daeosens.petsc.vectors import Array, real_array
 from daeosens.tracing.casadi import casadi
 from daeosens.tracing.daeo.tape import BROKEN, EMPTY, UNDEFINED, Tape, make_tape
 from daeosens.tracing.named_parameters import Shapes, admit_shapes
@@ -167,12 +167,13 @@ class IntervalFunction:
         assert self.extension is not None
         n_x, n = self.n_x, self.n_y
         y_to = 1 + n_x + n
-        result = self.extension(
+        result: Any = self.extension(
             boxes[:, 0], boxes[:, 1 : 1 + n_x], boxes[:, 1 + n_x : y_to], boxes[:, y_to:]
         )
         count = len(boxes)
         expected = ((count, 2), (count, n, 2), (count, n, n, 2))
-        arrays = [np.asarray(array, dtype=float) for array in result]
+        parts: list[Any] = list(result) if is_iterable(result) else [result]
+        arrays = [real_array(part, "a part of what extension returned") for part in parts]
         if [array.shape for array in arrays] != [*expected]:
             raise InputError(
                 f"extension returned the shapes {[array.shape for array in arrays]}",

@@ -56,6 +56,7 @@ class Kkt:
         # ones on the diagonal where a row is zero keep the system regular, with the answer 0
         idle = casadi.diag(1.0 - active)
         multipliers = solve_symmetric(rows @ rows.T + idle, -rows @ gradient)[0]
+        multipliers = casadi.densify(multipliers)  # where no constraint depends on y
         lagrangian = value + casadi.dot(symbols, limits)
         curvature = casadi.substitute(
             casadi.jacobian(casadi.gradient(lagrangian, y), y), symbols, multipliers

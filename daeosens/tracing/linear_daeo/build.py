@@ -12,13 +12,13 @@ from mpi4py import MPI
 from scipy import sparse
 
 from daeosens.costs.objective import Terminal
-from daeosens.errors import InputError, nearest
+from daeosens.errors import InputError, is_iterable, nearest
 from daeosens.petsc.c_function import Native
-from daeosens.petsc.vectors import Array
+from daeosens.petsc.vectors import Array, real_array
 from daeosens.problem.branches import Branches
 from daeosens.problem.equations import ODE
 from daeosens.problem.event import Event, EventLike, admit_events
-from daeosens.problem.layout import admit_size
+from daeosens.problem.layout import MOST_NAMED, admit_size
 from daeosens.problem.problem import AUTONOMOUS, Problem
 from daeosens.tracing import derivative_set as parts
 from daeosens.tracing.casadi import casadi
@@ -279,8 +279,8 @@ def _admit_sizes(size: Any) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
             expected="numbers of states and of flows, or their names",
             remedy='size=(2, 95), or size=(["biomass", "glucose"], names)',
         )
-    n_x, states = admit_size(size[0])
-    n_v, flows = admit_size(size[1])
+    n_x, states = admit_size(size[0], MOST_NAMED)
+    n_v, flows = admit_size(size[1], MOST_NAMED)
     return n_x, tuple(states), tuple(flows) or tuple(f"v{k}" for k in range(n_v))
 
 
@@ -297,7 +297,7 @@ def _admit_matrix(a: Any, n: int) -> Any:
 
 
 def _admit_vector(values: npt.ArrayLike, name: str, n: int) -> Array:
-    array = np.asarray(values, dtype=float)
+    array = real_array(values, name)
     if array.shape not in ((), (n,)):
         raise InputError(f"{name} has the shape {array.shape}", expected=f"a number, or ({n},)")
     if np.isnan(array).any() or (name == "b" and np.isinf(array).any()):
@@ -307,7 +307,7 @@ def _admit_vector(values: npt.ArrayLike, name: str, n: int) -> Array:
 
 def _admit_objectives(objectives: Any, flows: Sequence[str]) -> Array:
     """Return the objectives [k, n], each to be maximised."""
-    single = isinstance(objectives, (str, Mapping)) or not isinstance(objectives, Iterable)
+    single = isinstance(objectives, (str, Mapping)) or not is_iterable(objectives)
     every: list[Any] = [objectives] if single else list(objectives)
     rows: list[Array] = []
     for objective in every:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.errors import InputError
+from daeosens.errors import InputError, is_one_of
 from daeosens.petsc._kernels import Stencil, create_matrix, linearise_matrix, pool_memory
 from daeosens.petsc.vectors import Array, gather, read, scatter, write
 from daeosens.problem.branches import Decisions
@@ -43,7 +43,7 @@ def build_stencil(
     slope: Callable[..., Any] | None = None,
 ) -> Parametrized:
     """Return the problem of ``daeosens.trace_stencil``, whose arguments these are."""
-    if jacobian not in ("auto", "assembled", "products"):
+    if not is_one_of(jacobian, "auto", "assembled", "products"):
         raise InputError(f"jacobian = {jacobian!r}", expected='"auto", "assembled" or "products"')
     if slope is not None and grid.boundary != "neumann":
         raise InputError(
