@@ -41,11 +41,12 @@ from daeosens import (
     Parameters,
     UnsupportedError,
     adjoint,
+    hessian_product,
     solve,
     tangent,
 )
 from daeosens.derivatives import evaluate
-from daeosens.derivatives.hessian import hessian_sweep
+from daeosens.petsc import read
 from daeosens.tracing import trace_residual
 
 # the running costs are part of what is proved, whatever the steps for the states make of them
@@ -149,8 +150,9 @@ def second_derivatives(form, run, case, directions, oracle_product):
     dx = x.duplicate()
     dx.setArray(DIRECTION)
     pushed = FOLLOWING.push_forward(form.analytic, x, dx)
-    unit = [(direction[:3], direction[3:]) for direction in directions]
-    *products, along = hessian_sweep(run, case.objective, [*unit, pushed], engine="vectors")
+    rows = np.array([*directions, np.concatenate([read(part) for part in pushed])])
+    du0, dp = rows[:, :3], rows[:, 3:]
+    *products, along = hessian_product(run, case.objective, du0, dp, engine="vectors")
     rows = np.array([np.concatenate([product.u0, product.p]) for product in products])
     if error(rows[0], oracle_product) > 1e-10:
         return None

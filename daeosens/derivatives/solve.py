@@ -108,6 +108,7 @@ def solve(
     problem.faults.clear()
     if not no_options():
         refuse_reserved(PETSc.Options().getAll(), "command line")
+    # copies: the run's log must not change with the user's arrays
     state = problem.admit_state(u0)
     parameters = problem.admit_parameters(p)
     if not (stepping.cut or (problem.smooth and problem.delays is None)):

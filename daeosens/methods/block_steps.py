@@ -155,6 +155,7 @@ class BlockSteps(Protocol):
 def linearised(steps: BlockSteps, block: Block, batch: Batch) -> LinearBlock:
     """Return a block of steps with its Jacobians evaluated and, for implicit ones, factorised."""
     points = steps.points(block)
+    # callbacks see these arrays: one that writes to them would spoil the linearisation in silence
     points.u.flags.writeable = False
     jacobians = batch.jacobian(points.t, points.u, block.p)
     return LinearBlock(block, points, jacobians, steps.factors(block, jacobians))

@@ -76,6 +76,7 @@ def linear_defaults(
         return {"ksp_type": "gmres", "pc_type": "none", "ksp_rtol": 1e-12}
     usual = _preconditioner(matrix, dm)
     chosen = PETSc.Options(prefix).getString("pc_type", options.get("pc_type", usual))
+    # one factorisation solves to rounding: no iterations around it
     if (matrix.comm.size == 1 and chosen in DIRECT) or chosen == usual == "redundant":
         # who has other solvers in mind for larger grids can keep the options
         iterates = isinstance(dm, PETSc.DMDA) and any(key.startswith("ksp_") for key in options)
@@ -101,6 +102,7 @@ def _preconditioner(matrix: PETSc.Mat, dm: PETSc.DM | None) -> str:
         return "bjacobi" if several else "lu"
     if dm.getDim() == 1 or matrix.getSize()[0] <= DIRECT_LIMIT:
         return "redundant" if several else "lu"
+    # geometric coarsening where ranks have enough points on each level
     return "mg" if depth(dm) > 1 else "gamg"
 
 

@@ -43,6 +43,7 @@ def remainders() -> Generator[Remainders]:
 
 def add_remainder(amount: float) -> None:
     """Add the relative error of a solution, for those who ask."""
+    # blocks may be nested: a gradient inside of a fit counts for both
     for left in _open:
         left.total += amount
 

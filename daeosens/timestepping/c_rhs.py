@@ -33,6 +33,7 @@ class Held:
     @p.setter
     def p(self, values: Any) -> None:
         self._p = values
+        # C functions have a copy of the numbers: events that change p have to reach it
         for functions in self._registered:
             functions.hold(values)
 
@@ -53,6 +54,7 @@ class Held:
     def keep(self, ts: PETSc.TS, registered: Registered | RegisteredStencil | DenseSteps) -> None:
         """Let the C functions of a TS see these parameters from now on, and live as long as it."""
         self._registered.append(registered)
+        # PETSc has their addresses only: Python must not free them before the TS
         ts.setAttr(_REGISTERED, registered)
 
 

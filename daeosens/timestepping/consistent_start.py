@@ -95,6 +95,7 @@ def consistent_state(
         )
     state, parameters = problem.admit_state(u0), problem.admit_parameters(p)
     agree(problem.comm, "consistent_state", p=parameters)
+    # None: every unknown has its rate, and there is nothing to solve
     maps = consistent_map(problem, t, state, parameters, options or {})
     if maps is None:
         return _printing(state)

@@ -52,6 +52,7 @@ def run_chosen(
     if stepping.method != AUTO:
         return take(stepping)
     first, last = stepping.t_span
+    # stability needs h times the decay below REACH: the span in such steps is what it would take
     decay = fastest_decay(problem, first, state, p)
     if decay * (last - first) > REACH * STEPS:
         why = f"stiff at the start, where something decays in {1.0 / decay:.2g}"
@@ -60,6 +61,7 @@ def run_chosen(
     explicit = _with(stepping, NONSTIFF, "not stiff" if known else f"fewer than {STEPS} steps")
     second = explicit if known else _with(stepping, STIFF, f"more than {STEPS} explicit steps")
     try:
+        # tried for as many steps as an implicit run would cost
         return take(replaced(explicit, max_steps=min(STEPS, stepping.max_steps)))
     except StiffError as error:
         second = _with(stepping, STIFF, f"stiff after t = {error.time:.3g}")

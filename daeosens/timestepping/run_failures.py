@@ -112,6 +112,7 @@ class RunFailures:
         h, out = log.last_size, log.states[-1].duplicate()
         remedy = 'consistent starting values; options={"snes_monitor": None} shows the residual; '
         remedy += f"steps down to {h * SHORTER[-1]:.3g} fail too"
+        # the failed step is tried with shorter ones, so that the message can say a dt which works
         for part in SHORTER:
             try:
                 self.single_steps.step(log.last_time, part * h, log.states[-1], out)
@@ -135,6 +136,8 @@ class RunFailures:
             return "", False
         h = float(sizes[-1])
         decay = fastest_decay(self.problem, log.last_time, log.states[-1], p)
+        # stability allows explicit steps of about REACH times of decay: this one was shorter by
+        # itself
         if h * decay < REACH:
             return f"; the last step was {h:.3g}", False
         told = f"steps of {h:.3g} beside a time of decay of {1.0 / decay:.3g}"

@@ -56,6 +56,8 @@ class FactoredBatch:
         self._of_u = of_u[of_u[:, 0] != 0] if parts.only_u else of_u
         entries = [factor.rows * factor.columns for factor in parts.factors]
         self._small, self.largest = sum(entries) <= SMALL, max(entries)
+        # as many rows as one product of that size takes without packing, in multiples of vector
+        # registers
         few = UNPACKED // self.largest // 8 * 8
         self.rows_at_once = few if few >= 16 else PACKED
         self.rhs_in_c = self._whole.where if self._small else None
@@ -123,9 +125,12 @@ class FactoredBatch:
         y = np.zeros((len(t), self._parts.sizes[1]))
         first, start = 0, 0
         for factor, inner in zip(self._parts.factors, self._inner, strict=True):
+            # v of a factor may depend on y of those before it: in the order of the graph
             values = np.empty((len(t), factor.columns))
             call_points(*inner.where, t, (u, p, y), (values,))
             matrix = factor.matrix(p)
+            # all points at once: one product of matrices [K, columns] [columns, rows] in the place
+            # of K with vectors
             y[:, first : first + factor.rows] = values @ (matrix if factor.transposed else matrix.T)
             v[:, start : start + factor.columns] = values
             first, start = first + factor.rows, start + factor.columns
@@ -147,6 +152,7 @@ class FactoredBatch:
 def _fill(
     function: Native, name: str, t: Array, inputs: tuple[Array, ...], outputs: tuple[Array, ...]
 ) -> None:
+    # true where all is finite: only otherwise is it looked for
     if call_points(*function.where, t, inputs, outputs):
         return
     for out in outputs:

@@ -21,6 +21,7 @@ def source(functions: Sequence[Generated]) -> str:
     generator = casadi.CodeGenerator("model.c", {"with_header": False, "verbose": False})
     for function in functions:
         generator.add(function.function)
+    # Newton iterations, of a DAEO's optimisers, are found once before derivatives are taken of them
     iterations = {part.held.name: part.held for part in functions if part.held is not None}
     for held in iterations.values():
         for function in (held.start, held.step, held.values):
@@ -56,6 +57,7 @@ def _wrapper(generated: Generated) -> str:
     arguments += [f"double *{name}" for name in filled]
     arguments += [f"const double *{DATA}"] if DATA in inputs else []
     sizes = [function.sz_arg(), function.sz_res(), function.sz_iw(), function.sz_w()]
+    # large work space is not for the stack, of which threads have little
     storage = "static _Thread_local " if sum(sizes) > STACK else ""
     rows, columns = (generated.shape * 2)[:2] if generated.by_rows else (0, 0)
     lines = [

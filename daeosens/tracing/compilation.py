@@ -75,6 +75,7 @@ def load(source: str, comm: MPI.Comm) -> ctypes.CDLL:
     if comm.size > 1:
         if comm.rank == 0:
             _attempt(source)
+        # others read what the first rank has compiled: one compilation for each node's file system
         comm.barrier()
     return ctypes.CDLL(str(_library(source)))
 
@@ -94,10 +95,12 @@ def cache_folder() -> Path:
 def _library(source: str) -> Path:
     compiler = _compiler(os.environ.get("CC", ""), os.environ.get("PATH", ""))
     text = "\n".join([source, " ".join(FLAGS), _identity(compiler)])
+    # all that decides the machine code is in the name: another processor, another file
     name = hashlib.sha256(text.encode()).hexdigest()[:32]
     library = _writable_folder() / f"{name}.so"
     if _is_whole(library):
         return library
+    # of processes that start together one compiles, the others wait and load
     with filelock.FileLock(library.with_suffix(".lock"), mode=0o600):
         if not _is_whole(library):
             _compile(source, compiler, library)

@@ -36,6 +36,8 @@ def executable(functions: Sequence[Generated], comm: MPI.Comm) -> Mapping[str, A
         return {function.name: _interpreted(function) for function in functions}
     loaded: Callable[[], ctypes.CDLL] = lambda: library  # noqa: E731
     ready = {function.name: _native(function, loaded) for function in at_once}
+    # addresses of what is compiled already are numbers; those of later libraries are found when
+    # asked for
     ready = {name: replace(native, address=int(native.address)) for name, native in ready.items()}
     for group in later:
         loaded = _loaded(group)
@@ -53,6 +55,7 @@ def _libraries(functions: Sequence[Generated]) -> list[list[Generated]]:
         if order == 0 or sum(size for size, _ in sized) <= LONG:
             at_once += [part for _, part in sized]
             continue
+        # short ones in one library, each long one by itself: who needs one does not wait for others
         together = [part for size, part in sized if size <= LONG // 2]
         later += [together] if together else []
         later += [[part] for size, part in sized if size > LONG // 2]
@@ -139,6 +142,7 @@ def _interpreted(generated: Generated) -> Callable[..., Any]:
         inputs = [np.asarray(argument) for argument in arguments]
         if generated.held is not None:
             inputs.append(generated.held.constants(*(inputs[k] for k in of_held)))
+        # CasADi's own evaluation: the same graph, operation by operation
         outputs = function.call(inputs)
         arrays = [np.array(output, dtype=float) for output in outputs]
         results: list[Any] = [array[:, 0] for array in arrays]

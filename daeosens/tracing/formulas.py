@@ -58,6 +58,7 @@ def _interp(
     result = where(np.isnan(x), x, where(x > knots[-1], last, values[-1]))
     for k in reversed(range(len(knots) - 1)):
         slope = (values[k + 1] - values[k]) / (knots[k + 1] - knots[k])
+        # from the last piece to the first, so that the leftmost condition that holds decides
         result = where(x < knots[k + 1], values[k] + slope * (x - knots[k]), result)
     return where(x < knots[0], first, result)
 

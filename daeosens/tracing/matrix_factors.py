@@ -163,6 +163,7 @@ def factored(graph: Graph) -> Factored | None:
     if not products:
         return None
     factors = [factor for _, factor, _ in products]
+    # every product A v in the graph is replaced by a symbol: what is left is cheap and sparse
     y = casadi.MX.sym("y", sum(factor.rows for factor in factors))
     parts = casadi.vertsplit(y, np.cumsum([0, *(factor.rows for factor in factors)]).tolist())
     values = casadi.graph_substitute(
@@ -183,10 +184,12 @@ def _between(graph: Graph, factors: list[Factor], y: Any, values: list[Any]) -> 
         return None
     values = [casadi.densify(value) for value in whole.call(symbols)]
     stacked = casadi.vertcat(*values)
+    # if what is between the products is dense itself, nothing is gained by taking it apart
     limit = FILL * (stacked.numel() + graph.u.numel())
     if whole.n_instructions() > limit:
         return None
     _, u, p, y = symbols
+    # parameters outside of the matrices, such as biases and rates: few, and differentiated as usual
     used = np.array(casadi.DM(casadi.which_depends(stacked, p, 1, False)), dtype=bool).ravel()
     jacobians = [casadi.jacobian(stacked, x) for x in (u, y, p[np.flatnonzero(used).tolist()])]
     if sum(jacobian.nnz() for jacobian in jacobians) > limit:
@@ -199,6 +202,7 @@ def _between(graph: Graph, factors: list[Factor], y: Any, values: list[Any]) -> 
         rows, columns = (
             np.array(numbers, dtype=int) for numbers in jacobian.sparsity().get_triplet()
         )
+        # entries along diagonals next to each other, so that loops over them have no index
         order, run = diagonal_runs(rows, columns, inner, starts)
         runs.append(run)
         slopes.append(casadi.SX(casadi.vertcat(*(jacobian.nz[int(k)] for k in order))))
@@ -223,6 +227,7 @@ def _function(name: str, symbols: list[Any], outputs: dict[str, Any]) -> Generat
 def _product(node: Any, p: Any) -> tuple[Any, Factor, Any] | None:
     """Return a product of a matrix and a vector as (node, matrix, vector)."""
     if node.op() == casadi.OP_DOT:
+        # a dot product is a matrix of one row times a vector, either way round
         pairs = [(node.dep(0).T, node.dep(1)), (node.dep(1).T, node.dep(0))]
     elif node.op() == casadi.OP_MTIMES and node.dep(0).is_zero():
         left, right = node.dep(1), node.dep(2)

@@ -45,6 +45,7 @@ class Named(NDArrayOperatorsMixin):
         self.__parts: dict[str, Any] = {}
 
     def __getattribute__(self, name: str) -> Any:
+        # every other attribute is a parameter, "shape" and "T" included
         if name.startswith(("__", "_Named__")):
             return object.__getattribute__(self, name)
         return self.__part(name)
@@ -61,6 +62,7 @@ class Named(NDArrayOperatorsMixin):
                 raise _unknown_error(name, self.__places)
             start, size, shape = self.__places[name]
             flat = self.__flat
+            # taken out once: a second look is the same symbol, and the graph stays small
             part = flat[start : start + size].reshape(shape) if shape else flat[start]
             self.__parts[name] = part
         return self.__parts[name]

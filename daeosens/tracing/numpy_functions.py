@@ -151,6 +151,7 @@ def _folded(function: Callable[[Any, Any], Any], neutral: float) -> Callable[...
         if len(moved) == 0:
             return as_symbol(np.full(moved.shape[1:], neutral))
         while len(moved) > 1:
+            # by halves: a graph as deep as the logarithm of the number of entries
             half = len(moved) // 2
             result: Any = elementwise(function, moved[:half], moved[half : 2 * half])
             moved = result if len(moved) % 2 == 0 else np.concatenate([result, moved[-1:]])

@@ -13,7 +13,6 @@ from mpi4py import MPI
 
 from daeosens.cli.main import mpi_environment, mpiexec
 from daeosens.io import open_results
-from daeosens.io.config.arguments import parse_arguments
 
 STUDY = """
 import sys, time
@@ -107,10 +106,3 @@ def test_files_to_go_on_from_are_kept_by_restart_alone(tmp_path):
     assert not kept.progressed
     open_results(tmp_path / "out", MPI.COMM_SELF)
     assert not saved.exists()
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "soon", "nan"])
-def test_time_limits_that_are_none_are_named(text, tmp_path, capfd):
-    words = [str(tmp_path / "fit.toml"), "--time-limit", text]
-    assert parse_arguments("Fit.", Nothing, "fit.py", words) == 2
-    assert f"{text}: expected a number of seconds, above 0" in capfd.readouterr().err

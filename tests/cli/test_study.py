@@ -18,7 +18,6 @@ import daeosens.cli.study as module
 from daeosens.cli.study import drive
 from daeosens.errors import InputError, SolveError
 from daeosens.io import Results, open_results, positive
-from daeosens.io.config.arguments import Arguments, parse_arguments, split_petsc
 
 ROOT = Path(__file__).parents[2]
 WORLD = MPI.COMM_WORLD
@@ -247,23 +246,6 @@ def test_check_of_a_driver_without_one_says_so(execute):
     code, printed, _ = execute("", "--check", check=None)
     assert code == 0
     assert ("the driver has no check" in printed) == (WORLD.rank == 0)
-
-
-# ---- arguments -----------------------------------------------------------------------------------
-
-
-def test_petsc_options_are_parted_as_petsc_does():
-    words = ["a.toml", "-x", "-1", "--output", "b", "-y", "--check", "-z", "-inf", "-n", "3", "-v"]
-    ours, petsc = split_petsc(words, {"-n": 1})
-    assert ours == ["a.toml", "--output", "b", "--check", "-n", "3"]
-    assert petsc == {"x": "-1", "y": None, "z": "-inf", "v": None}
-
-
-def test_results_folder_is_named_after_the_configuration():
-    arguments = parse_arguments("", Config, "tiny.py", ["configs/tiny.toml"])
-    assert arguments == Arguments(
-        Path("configs/tiny.toml"), Path("results/tiny"), False, False, None, {}
-    )
 
 
 # ---- whole jobs ----------------------------------------------------------------------------------

@@ -29,7 +29,6 @@ from daeosens.derivatives.hessian import Memory, hessian_sweep
 from daeosens.derivatives.tangent import tangent_sweep
 from daeosens.functional import InitialState
 from daeosens.methods import find_method
-from daeosens.methods.esdirk.tableau import TABLEAUX
 from daeosens.timestepping.dense_ts import LARGEST, directed_steps
 
 RNG = np.random.default_rng(7)
@@ -139,14 +138,14 @@ def compare(case, stepping, checkpoint="states"):
 
 
 @pytest.mark.parametrize("checkpoint", ["states", "stages"])
-@pytest.mark.parametrize("method", TABLEAUX)
+@pytest.mark.parametrize("method", forms.DIAGONAL)
 def test_same_numbers_as_in_python(stiff, method, checkpoint):
     *_, (start, end) = stiff
     stepping = Stepping((start, end), method, dt=0.07 * end)  # the last step is cut short
     compare(stiff, stepping, checkpoint)
 
 
-@pytest.mark.parametrize("method", TABLEAUX)
+@pytest.mark.parametrize("method", forms.DIAGONAL)
 def test_stages_found_again_are_those_of_the_run_to_the_bit(stiff, method):
     model, u0, p, (start, end) = stiff
     stepping = Stepping((start, end), method, dt=0.07 * end)
@@ -205,7 +204,7 @@ def test_later_products_use_what_the_first_one_found(monkeypatch):
     np.testing.assert_allclose(kept.mu, gradient.array, rtol=1e-12)
 
 
-@pytest.mark.parametrize("method", [*TABLEAUX, "rk4", "rk5dp"])
+@pytest.mark.parametrize("method", [*forms.DIAGONAL, "rk4", "rk5dp"])
 def test_the_hessian_is_symmetric(method):
     model, u0, p, span = chain(12, -20.0)
     run = solve(model, u0, p, Stepping(span, method, dt=0.03))
@@ -215,7 +214,7 @@ def test_the_hessian_is_symmetric(method):
     assert forth == pytest.approx(back, rel=1e-12)
 
 
-@pytest.mark.parametrize("method", [*TABLEAUX, "rk4", "rk5dp"])
+@pytest.mark.parametrize("method", [*forms.DIAGONAL, "rk4", "rk5dp"])
 def test_tangent_and_adjoint_agree(method):
     model, u0, p, span = chain(12, -20.0)
     run = solve(model, u0, p, Stepping(span, method, dt=0.03))
@@ -226,7 +225,7 @@ def test_tangent_and_adjoint_agree(method):
     assert gradient.u0 @ du + gradient.p @ dp == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("method", [*TABLEAUX, "rk4", "rk5dp"])
+@pytest.mark.parametrize("method", [*forms.DIAGONAL, "rk4", "rk5dp"])
 def test_remainders_are_of_third_order(method):
     model, u0, p, span = van_der_pol(10.0)
     cost = model.terminal(lambda t, u, p: u @ u + p.mu * u[0])
@@ -239,7 +238,7 @@ def test_remainders_are_of_third_order(method):
         assert taylor(reduced, x, hessian=True).hessian_order > 2.9
 
 
-@pytest.mark.parametrize("method", [*TABLEAUX, *forms.EXPLICIT])
+@pytest.mark.parametrize("method", [*forms.DIAGONAL, *forms.EXPLICIT])
 def test_products_are_differences_of_an_independent_program(method):
     """Non-autonomous, with observations on the way, and a last step that is cut."""
     model, case = trace(forms.rhs, 3, list(forms.NAMES)), forms.COSTS["observations"]
@@ -265,7 +264,7 @@ def test_products_are_differences_of_an_independent_program(method):
     np.testing.assert_allclose(values, expected, rtol=0.0, atol=1e-10 * abs(expected).max())
 
 
-@pytest.mark.parametrize("method", [*TABLEAUX, "rk4", "rk5dp"])
+@pytest.mark.parametrize("method", [*forms.DIAGONAL, "rk4", "rk5dp"])
 def test_remainders_are_of_third_order_where_the_start_follows_the_parameters(method):
     """With residuals that are not zero."""
     model = trace(forms.rhs, 3, list(forms.NAMES))

@@ -26,7 +26,7 @@ from daeosens import (
 from daeosens.derivatives import derivative_error, evaluate
 from daeosens.derivatives.hessian import hessian_sweep
 from daeosens.functional import FieldParameter, InitialState
-from daeosens.methods.esdirk.tableau import TABLEAUX
+from daeosens.methods import find_method
 from daeosens.petsc import gather, read
 from daeosens.problem import INDEPENDENT, Products
 
@@ -467,7 +467,7 @@ def test_breakpoints_of_distributed_equations(method):
         """Return the factor of one step for the equation u' = z u / dt."""
         series = {"rk4": 1 + z + z**2 / 2 + z**3 / 6 + z**4 / 24, "beuler": 1 / (1 - z)}
         series["rk5dp"] = series["rk4"] + z**5 / 120 + z**6 / 600  # Dormand and Prince
-        a = TABLEAUX["esdirk4"].a
+        a = find_method("esdirk4").tableau.a
         rates = np.linalg.solve(np.eye(len(a)) - z * a, np.ones(len(a)))
         series["esdirk4"] = 1 + z * a[-1] @ rates
         return series.get(method, (1 + z / 2) / (1 - z / 2))

@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from forms import DIAGONAL
 from native_model import (
     U0,
     P,
@@ -41,7 +42,6 @@ from daeosens import (
     tangent,
 )
 from daeosens.derivatives.sweeps import backward
-from daeosens.methods.esdirk.tableau import TABLEAUX
 from daeosens.petsc._kernels import call_points
 from daeosens.petsc.c_function import admit_native
 from daeosens.problem import Native
@@ -90,7 +90,7 @@ def test_compiled_callbacks_give_the_numbers_of_numpy_ones(c, stepping, pattern,
     np.testing.assert_allclose(computed, expected, rtol=1e-14, atol=1e-14)
 
 
-@pytest.mark.parametrize("method", TABLEAUX)
+@pytest.mark.parametrize("method", DIAGONAL)
 def test_esdirk_steps_in_c_give_the_numbers_of_numpy_ones(c, method):
     """PETSc ends Newton's method at 1e-11 of the first residual, unless told otherwise."""
     span, dt = (0.4, 1.4), 0.2

@@ -5,7 +5,6 @@ import pytest
 
 import daeosens as ds
 from daeosens import SolveError
-from daeosens.derivatives.hessian import hessian_sweep
 from daeosens.methods.block_steps import Block
 from daeosens.methods.rk.block import BlockRungeKutta
 from daeosens.methods.rk.tableau import tableau
@@ -137,11 +136,11 @@ def test_second_order_in_blocks_is_that_by_steps(traced, values, rng):
     _, u, p = values
     n, m = traced.size, traced.n_parameters
     cost = traced.terminal(lambda t, u, p: u @ u)
-    pairs = list(zip(rng.normal(size=(M, n)), rng.normal(size=(M, m)), strict=True))
+    rows = rng.normal(size=(M, n)), rng.normal(size=(M, m))
     for method in ("rk5dp", "cn"):
         run = ds.solve(traced, u[0], p, ds.Stepping((0.0, 0.2), method, dt=0.05))
         block, steps = (
-            hessian_sweep(run, cost, pairs, engine=engine) for engine in ("arrays", "vectors")
+            ds.hessian_product(run, cost, *rows, engine=engine) for engine in ("arrays", "vectors")
         )
         for ours, theirs in zip(block, steps, strict=True):
             assert (ours.engine, theirs.engine) == ("arrays", "vectors")

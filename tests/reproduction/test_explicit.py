@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from daeosens.methods.rk.tableau import tableau
+from daeosens.methods import find_method
 from reproduction.explicit_methods import CASES, ERRORS, STAGES, TIGHTEST, Case, ratios
 
 # the loosest tolerances have errors that warnings tell
@@ -57,6 +57,7 @@ def test_the_reference_is_that_of_another_method(case):
 
 def test_new_stages_of_each_step():
     for method, count in STAGES.items():
-        a, b = tableau(method[2:]).a, tableau(method[2:]).b
+        scheme = find_method(method).tableau
+        a, b = scheme.a, scheme.b
         first_same_as_last = b[-1] == 0 and (a[-1] == b).all()
         assert count == len(b) - first_same_as_last

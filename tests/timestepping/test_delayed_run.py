@@ -7,9 +7,9 @@ import pytest
 
 from daeosens import DDE, InputError, Stepping, solve
 from daeosens.errors import NotFiniteError, SolveError
-from daeosens.methods.rk.method import EXPLICIT
+from daeosens.methods import METHODS
 
-ORDERS = {method.name: method.order for method in EXPLICIT}
+ORDERS = {name: method.order for name, method in METHODS.items() if method.explicit}
 
 
 def delayed_decay(t, u, z, p):

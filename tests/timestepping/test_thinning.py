@@ -18,11 +18,11 @@ from daeosens import (
     Stepping,
     Terminal,
     adjoint,
+    hessian_product,
     sensitivities,
     solve,
+    tangent,
 )
-from daeosens.derivatives.hessian import hessian_sweep
-from daeosens.derivatives.tangent import tangent_sweep
 from daeosens.timestepping import Checkpoints
 from daeosens.timestepping.thinning import thinned
 
@@ -50,14 +50,15 @@ def compare(run, few, costs, *, second=True):
     rng = np.random.default_rng(3)
     n, m = run.problem.size, run.problem.n_parameters
     pairs = [(rng.standard_normal(n), rng.standard_normal(m)) for _ in range(2)]
+    rows = [np.array(part) for part in zip(*pairs, strict=True)]
     for ours, reference in zip(
-        tangent_sweep(few, pairs, "vectors"), tangent_sweep(run, pairs, "vectors"), strict=True
+        tangent(few, *rows, "vectors"), tangent(run, *rows, "vectors"), strict=True
     ):
         same(ours.u, reference.u)
         same(ours.times, reference.times)
     if not second:
         return
-    products = (hessian_sweep(value, costs[0], pairs, engine="vectors") for value in (few, run))
+    products = (hessian_product(value, costs[0], *rows, engine="vectors") for value in (few, run))
     for ours, reference in zip(*products, strict=True):
         same(ours.u0, reference.u0)
         same(ours.p, reference.p)
@@ -167,6 +168,6 @@ def compare_distributed(run, few, cost, case):
     same(ours.u0_vec.array, reference.u0_vec.array)
     same(ours.p_vec.array, reference.p_vec.array)
     product, expected = (
-        hessian_sweep(value, cost, [(case.u0, None)], engine="vectors")[0] for value in (few, run)
+        hessian_product(value, cost, case.u0, engine="vectors") for value in (few, run)
     )
     same(product.u0_vec.array, expected.u0_vec.array)

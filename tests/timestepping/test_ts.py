@@ -9,7 +9,6 @@ from petsc4py import PETSc
 
 from daeosens import ODE, InputError, Stepping, UnsupportedError, solve
 from daeosens.methods import find_method
-from daeosens.petsc._kernels import DENSE, EXPLICIT
 from daeosens.problem import COLORING
 from daeosens.timestepping.c_rhs import Held
 from daeosens.timestepping.ts import make_ts
@@ -30,9 +29,9 @@ def made(problem, method, u0, p, **keywords):
 @pytest.mark.parametrize(
     ("method", "plain", "kind"),
     [
-        ("rk4", True, EXPLICIT),
+        ("rk4", True, "daeosens-explicit"),
         ("rk4", False, "rk"),
-        ("esdirk4", True, DENSE),
+        ("esdirk4", True, "dense"),
         ("esdirk4", False, "esdirk"),
         ("cn", True, "cn"),
         ("beuler", True, "beuler"),

@@ -9,7 +9,6 @@ from scipy.optimize import root
 
 import daeosens as ds
 from daeosens.costs import EventTime
-from daeosens.derivatives.hessian import hessian_sweep
 from daeosens.errors import ComplementarityError
 from daeosens.verify import duality
 
@@ -122,7 +121,7 @@ def test_bounds_given_as_constraints_are_the_same():
         for cost in (model.terminal(lambda t, x, y, p: x[0] * y[1]), EventTime("active set", 1)):
             gradient = ds.adjoint(run, cost)
             along = [1.0, 0.0, 0.0, 0.0], [0.5]
-            product = hessian_sweep(run, cost, [along])[0]
+            product = ds.hessian_product(run, cost, *along)
             answers[-1] += [gradient.u0[:1], gradient.p, product.u0[:1], product.p]
     for item, other in zip(*answers, strict=True):
         np.testing.assert_allclose(item, other, rtol=0, atol=1e-13)

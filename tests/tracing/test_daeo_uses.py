@@ -7,7 +7,6 @@ from scipy.optimize import minimize as scipy_minimize
 
 import daeosens as ds
 from daeosens.costs import EventTime
-from daeosens.derivatives.hessian import hessian_sweep
 from daeosens.timestepping.thinning import thinned
 from daeosens.tracing import SearchEffort
 
@@ -49,7 +48,7 @@ def test_thinned_runs_have_the_same_derivatives(model, method):
             np.testing.assert_allclose(values.p, other.p, rtol=error, atol=error)
             np.testing.assert_allclose(values.u0, other.u0, rtol=error, atol=error)
             first, second = (
-                hessian_sweep(value, cost, [direction], engine=engine)[0] for value in (run, few)
+                ds.hessian_product(value, cost, *direction, engine=engine) for value in (run, few)
             )
             np.testing.assert_allclose(first.p, second.p, rtol=error, atol=error)
             np.testing.assert_allclose(first.u0, second.u0, rtol=error, atol=error)

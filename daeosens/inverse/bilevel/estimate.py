@@ -282,6 +282,8 @@ def bilevel_functional(
     whole, parts = controls(model, parameters, experiments)
     names: tuple[str, ...] = model.parameter_names
     rhs = separate(model)
+    # each experiment has parameters of its own names; which are free is asked of the entry that
+    # stands for each
     free_here = [
         [name for name in names if whole.entries[part.entry_of(name)].free]
         if all(part.entry_of(name) in whole.entries for name in names)
@@ -291,6 +293,7 @@ def bilevel_functional(
     free = [name for name in names if any(name in here for here in free_here)]
     if not free:
         raise InputError("no parameter is free", expected="at least one Parameter(free=True)")
+    # a largest set in which f is linear, read from the traced graph
     solved = rhs.linear(free, formulation.linear)
     used = {name for name, read in zip(names, rhs.used, strict=True) if read}
     linear_entries: dict[str, Parameter] = {}
@@ -336,6 +339,7 @@ def bilevel_functional(
             for i, name in enumerate(names)
             if name in here and name in used and name not in solved
         ]
+        # from the experiment's own parameters to those of all experiments
         at = [
             [place[part.entry_of(names[i])] for i in chosen]
             for place, chosen in zip(places, (of_linear, of_others), strict=True)
@@ -351,6 +355,7 @@ def bilevel_functional(
             )
         )
     states = sum(experiment.samples.constants.shape[1] for experiment in rows)
+    # each unknown initial state takes one measurement away
     count = sum(experiment.samples.target.size for experiment in rows) - states
     unknown = len(linear_entries) + len(others)
     needed = unknown - len(formulation.equalities)
@@ -364,6 +369,7 @@ def bilevel_functional(
     others |= {
         name: _told_by(rows, others[name]) for name in _named_delays(model) if name in others
     }
+    # what has logarithms is not negative: the inner problem knows linear bounds only
     lower = [max(e.lower, 0.0) if e.scale == "log" else e.lower for e in linear_entries.values()]
     constraints = linear_constraints(
         list(linear_entries),
@@ -429,6 +435,7 @@ def _missing(names: Sequence[str], part: Parameters, whole: Parameters) -> list[
 
 def _best_determined(functional: BilevelFunctional, attempts: Multistart) -> Array:
     """Return the best x whose inner problem has a unique solution, or else the best."""
+    # an estimate with a parameter that the data do not determine is no better for its value
     for attempt in attempts.ranked:
         finite = np.isfinite(attempt.value)
         if finite and not functional.at(attempt.x).inner.unidentified.size:

@@ -203,12 +203,15 @@ class BilevelFunctional:
         parts: list[tuple[Array, Any]] = []
         for experiment in self.experiments:
             p = experiment.p.copy()
+            # f is a + B p in the linear parameters: with zeros a is left, and B comes as its
+            # derivative
             p[list(experiment.values.linear)] = 0.0
             p[list(experiment.values.others)] = phi[experiment.others]
             points = experiment.points(p)
             value, entries = experiment.values.theta(points, p)
             pattern, samples = experiment.values.pattern_linear, experiment.samples
             rows = samples.matrix_of(entries, pattern, experiment.linear, m)
+            # the unknown initial state is projected out of matrix and data alike
             whole = experiment.projected(np.column_stack([rows, samples.rows_of(value)]))
             matrices.append(whole[:, :m])
             rests.append(experiment.target - whole[:, m])
@@ -218,12 +221,14 @@ class BilevelFunctional:
         by_others = np.zeros((len(rest), len(phi)))
         row = 0
         for experiment, (p, points) in zip(self.experiments, parts, strict=True):
+            # r_phi at the inner solution; by the envelope theorem dJ/dphi = r_phi^T r
             p[list(experiment.values.linear)] = inner.p[experiment.linear]
             count = len(experiment.target)
             if len(phi):
                 entries = experiment.values.by_others(points, p)[1]
                 pattern, samples = experiment.values.pattern_others, experiment.samples
                 rows = samples.matrix_of(entries, pattern, experiment.others, len(phi))
+                # of logarithms the derivative is phi times that in phi
                 by_others[row : row + count] = experiment.projected(rows) * slopes
             row += count
         if not np.isfinite(by_others).all():
@@ -253,6 +258,7 @@ class BilevelFunctional:
     def kaufman(self, x: PETSc.Vec) -> Array:
         """Return Kaufman's Jacobian of the residual [R, k]."""
         at = self.at(x)
+        # (I - A (A^T A)^-1 A^T) r_phi, within the directions that active constraints leave free
         return at.by_others - at.matrix @ at.inner.newton(at.matrix.T @ at.by_others)
 
     def gauss_newton_matrix(self, x: PETSc.Vec) -> Array:
@@ -294,6 +300,7 @@ class BilevelFunctional:
             row += count
         by_others = slopes[:, None] * by_others * slopes
         slope = at.by_others.T @ at.residual
+        # d^2/dx^2 of a function of exp(x): its own curvature, and its slope once more
         by_others += np.diag(np.where(self._logs, slope, 0.0))
         by_both = by_both * slopes + at.matrix.T @ at.by_others
         return by_both, by_others + at.by_others.T @ at.by_others
@@ -301,6 +308,7 @@ class BilevelFunctional:
     def hessian(self, x: PETSc.Vec) -> Array:
         """Return the exact Hessian of J [k, k], for the active set at x."""
         by_both, by_others = self._mixed(x)
+        # Schur complement: p follows phi so that L_p stays zero along the free directions
         return by_others - by_both.T @ self.at(x).inner.newton(by_both)
 
     def hessian_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:

@@ -90,6 +90,7 @@ class InnerSolution:
         """Return Z (Z^T H Z)^-1 Z^T times columns [m, c]."""
         if not self.free.shape[1]:
             return np.zeros_like(slope)
+        # Z^T H Z = R^T R, so that the inverse is two triangular solves
         inner = solve_triangular(self.triangle, self.free.T @ slope, trans="T")
         return self.free @ solve_triangular(self.triangle, inner)
 
@@ -131,12 +132,14 @@ def solve_inner(
     a: Any = matrix * scale
     b: Any = np.asarray(data, dtype=float)
     if ridge > 0.0:
+        # a penalty is rows of its own, in scaled parameters
         a = np.vstack([a, np.sqrt(ridge) * np.eye(m)])
         b = np.concatenate([b, np.zeros(m)])
     if len(a) > m:  # one factorisation: all that follows is of size m
         reduced = qr(np.column_stack([a, b]), mode="r", overwrite_a=True)[0][: m + 1]
         a, b = reduced[:, :m], reduced[:, m]
     active, multipliers = _active(a, b, constraints, scale)
+    # inequalities that hold as equalities are solved as such
     equal = np.vstack([constraints.equal, constraints.above[list(active)]]) * scale
     target = np.concatenate([constraints.equal_to, constraints.least[list(active)]])
     point, basis = _null_space(equal, target, m)
@@ -146,8 +149,10 @@ def solve_inner(
     rank = int(np.sum(sizes > RANK * max(sizes.max(initial=0.0), RANK)))
     k = basis.shape[1]
     step = np.zeros(k)
+    # pivoted QR: columns that depend on others come last, and their parameters stay where they are
     step[order[:rank]] = solve_triangular(r[:rank, :rank], q[:, :rank].T @ (b - a @ point))
     lost = np.zeros((k, k - rank))
+    # directions that the data do not see: what the others do where a dependent one moves
     lost[order[:rank]] = -solve_triangular(r[:rank, :rank], r[:rank, rank:])
     lost[order[rank:]] = np.eye(k - rank)
     directions = basis @ lost
@@ -178,6 +183,8 @@ def _active(
         if lower is not None:
             shifted = b - a @ (lower / scale)
             above = nnls(a, shifted)[0]
+            # multipliers of p >= lower are the gradient's entries, positive where a bound holds p
+            # back
             slope = a.T @ (a @ above - shifted)
             rows = np.flatnonzero(above <= 0.0)
             return tuple(rows.tolist()), slope[rows].tolist()
@@ -190,12 +197,14 @@ def _active(
         turned = q.T @ np.concatenate([rest, np.zeros(k)])
         above = constraints.above * scale
         rows = solve_triangular(r, (above @ basis).T, trans="T").T
+        # with z = R (p - unconstrained minimum) what is left is the least |z| with rows z >= least
         least = constraints.least - above @ point - rows @ turned
         lengths = np.maximum(np.linalg.norm(rows, axis=1), 1e-300)
         size = max(float(np.abs(least / lengths).max()), 1e-300)
         dual = np.vstack([(rows / lengths[:, None]).T, least / lengths / size])
         target = np.zeros(k + 1)
         target[k] = 1.0
+        # Lawson and Hanson, chapter 23.4: its residual is zero only if no z satisfies all rows
         weights, gap = nnls(dual, target)
         if gap < 1e-12:
             raise SolveError("the constraints of the linear parameters contradict each other")
@@ -214,6 +223,7 @@ def _null_space(rows: Array, target: Array, m: int) -> tuple[Array, Array]:
     q, r, order = factors
     sizes = np.abs(np.diag(r))
     rank = int(np.sum(sizes > RANK * sizes.max(initial=0.0)))
+    # the shortest point that satisfies the rows, and what is orthogonal to them
     inside = solve_triangular(np.asarray(r[:rank, :rank]), target[order[:rank]], trans="T")
     return np.matmul(q[:, :rank], inside), q[:, rank:]
 

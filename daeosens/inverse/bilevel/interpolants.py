@@ -46,8 +46,10 @@ def noise_level(times: Array, values: Array) -> float:
         return 0.0
     means = np.bincount(inverse, values) / counts
     left, right = np.diff(knots)[:-1], np.diff(knots)[1:]
+    # weights of the line through both neighbours at the time between
     before, after = right / (left + right), left / (left + right)
     gaps = before * means[:-2] + after * means[2:] - means[1:-1]
+    # the variance of a difference is that of its three independent terms
     gaps /= np.sqrt(1.0 + before**2 + after**2)
     return 1.4826 * float(np.median(np.abs(gaps)))  # of a normal distribution's quartile
 

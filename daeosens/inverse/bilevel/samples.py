@@ -100,6 +100,7 @@ class Samples:
     def cumulated(self, values: Array) -> Array:
         """Return integrals [..., K] from the first time to each, of values [..., Q] at nodes."""
         count = len(self.breaks) - 1
+        # Gauss points of each interval are in a row; integrals up to a time are sums over intervals
         inside = (values * self.node_weights).reshape(*values.shape[:-1], count, -1).sum(axis=-1)
         result = np.zeros((*values.shape[:-1], count + 1))
         np.cumsum(inside, axis=-1, out=result[..., 1:])
@@ -129,6 +130,7 @@ class Samples:
         starts = np.cumsum([0, *(len(places) for places in self.places)])
         result = np.zeros((starts[-1], size))
         for values, i, j in zip(integrals, *pattern, strict=True):
+            # entry (i, j) of f_p, integrated, is what parameter j does to the rows of unknown i
             result[starts[i] : starts[i + 1], columns[j]] += values[self.places[i]]
         return result * self.row_weights[:, None]
 
@@ -140,6 +142,7 @@ class Samples:
             (self.row_states, np.concatenate(self.places)),
             rows * self.row_weights,
         )
+        # the transpose of a running sum is one from the end: a node counts in all rows after it
         later = np.cumsum(at_breaks[:, ::-1], axis=1)[:, ::-1][:, 1:]
         per_interval = len(self.nodes) // (len(self.breaks) - 1)
         return np.repeat(later, per_interval, axis=1) * self.node_weights
@@ -151,6 +154,7 @@ class Samples:
         """
         times = self.nodes - delay
         before = times < self.first
+        # what is history is evaluated by its own function; a number is put there that does no harm
         inside = np.maximum(times, self.first)
         return np.array([[psi(inside, nu) for psi in self.psi] for nu in range(3)]), before
 
@@ -162,6 +166,7 @@ def curve(times: Array, values: Array, kind: Kind, name: str = "") -> Interpolan
     """
     psi = interpolant(times, values, kind, name)
     spread = float(np.std(values))
+    # concentrations and counts: a right-hand side with a root or a pole at 0 is not evaluated below
     if spread > 0.0 and never_negative(values, noise_level(times, values)):
         smallest = float(values[values > 0.0].min(initial=np.inf))
         return above_zero(psi, min(FLOOR * spread, smallest))
@@ -223,6 +228,7 @@ def samples_of(
     values = data.values[:, column]
     order: list[int] = column.tolist()
     names = tuple(data.names[j] for j in order)
+    # all unknowns have to lie within their measurements: curves are not continued
     first = max(float(data.times[seen[:, i]].min()) for i in range(n))
     last = min(float(data.times[seen[:, i]].max()) for i in range(n))
     within = (data.times >= first) & (data.times <= last)
@@ -240,6 +246,7 @@ def samples_of(
     if sigma is None:
         spread = np.array([np.std(values[seen[:, i], i]) for i in range(n)])
         size = np.array([np.abs(values[seen[:, i], i]).max() for i in range(n)])
+        # without a noise level each column counts in units of its own spread
         levels = np.where(spread > 1e-12 * size, spread, np.where(size > 0.0, size, 1.0))
     else:
         given = finite_array(sigma, "sigma")
@@ -248,6 +255,8 @@ def samples_of(
         levels = np.broadcast_to(given, (n,))[column]
     points, weights = np.polynomial.legendre.leggauss(nodes)
     lengths = np.diff(breaks)
+    # Gauss points of [-1, 1], moved to each interval between neighbouring times: curves have kinks
+    # of higher derivatives at measurements alone
     at = breaks[:-1, None] + 0.5 * lengths[:, None] * (points + 1.0)
     return Samples(
         names,

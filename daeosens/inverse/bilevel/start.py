@@ -94,11 +94,14 @@ def prepared(
     whole = likelihood.parameters
     runs = likelihood.functional.experiments
     first: Array = gather(runs[0].start())
+    # where a fit would begin without all this
     ends, first_estimate = [first], None
     if start == "bilevel":
         first_estimate, ends = _bilevel(
             problem, experiments, whole, observation, starts, seed, columns, comm
         )
+        # f does not tell parameters that only u0 depends on: they are fitted to the curves at the
+        # first time
         ends = [_with_starts(runs, first_estimate, end) for end in ends]
     if windows is None:
         return Preparation(first_estimate, (), ends[0])
@@ -112,6 +115,8 @@ def prepared(
         ]
         try:
             only = len(ends) == 1
+            # of several candidates only the shortest windows: the best of these goes on to the
+            # whole run
             stages = refined_by_windows(shots, end, windows, guess, single=not only)
         except SolveError as error:
             failure = error
@@ -158,6 +163,7 @@ def _bilevel(
     points = [first_estimate.x]
     if first_estimate.starts is not None:
         for attempt in first_estimate.starts.ranked:
+            # starts that came to the same minimum are one candidate
             far = all(np.abs(attempt.x - point).max() > 1e-2 for point in points)
             if np.isfinite(attempt.value) and far and len(points) < CANDIDATES:
                 points.append(attempt.x)
@@ -179,6 +185,7 @@ def _scaled(whole: Parameters, name: str, value: float) -> float:
     """Return an estimate within its bounds, as the optimiser sees it."""
     entry = whole.entries[name]
     if entry.scale == "log":
+        # the logarithm of zero is no start
         value = max(value, SMALL * entry.value)
     return entry.scaled(min(max(value, entry.lower), entry.upper))
 
@@ -208,6 +215,8 @@ def _with_starts(
                 du0 = run.control.push_forward(run.problem, vec, unit)[0]
                 columns.append(weights * (np.zeros(len(weights)) if du0 is None else gather(du0)))
             rows.append(np.array(columns).T)
+        # Newton's method for u0(x) = the curves at the start; five steps do for what is nearly
+        # linear
         step = np.linalg.lstsq(np.vstack(rows), np.concatenate(rests))[0]
         x = x.copy()
         x[own] += step
@@ -235,6 +244,8 @@ def _shots(
         levels = np.broadcast_to(np.asarray(level, dtype=float), data.values.shape[-1:])
         u0 = run.problem.admit_state(run.control.unpack(run.problem, run.start())[0])
         sizes = np.maximum(np.abs(gather(u0)), 1e-3 * float(spread.max()))
+        # an unknown that was not measured may jump between windows as the noisiest column does,
+        # relatively
         own_levels = sizes * float(np.max(levels / spread))
         psi: list[Callable[..., Any] | None] = [None] * n
         if not callable(observation.observe) and misfit.scale == "linear":

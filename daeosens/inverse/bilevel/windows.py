@@ -100,6 +100,7 @@ def cut(shot: Shot, samples: int) -> Array:
     """Return the times between windows of so many samples, with the ends of the run [w + 1]."""
     first = shot.run.stepping.t_span[0]
     times = np.unique(np.asarray(shot.misfit.times, dtype=float))
+    # windows end at measurements, so that none lies in two of them
     inner = times[(times > first) & (times < times[-1])][samples - 1 :: samples]
     return np.array([first, *inner, times[-1]])
 
@@ -216,6 +217,8 @@ def _minimized(
     k, damping, iteration = len(x), 1e-3, 0
     while iteration < max_iterations:
         iteration += 1
+        # sparse: each window's residuals depend on x, on its own start, and its jump on the next
+        # one's
         matrix: Any = rows.jacobian.T @ rows.jacobian
         slope: Array = np.asarray(rows.jacobian.T @ rows.residual, dtype=float)
         diagonal: Array = np.asarray(matrix.diagonal(), dtype=float)
@@ -225,6 +228,7 @@ def _minimized(
         penalty[:k][held] += 1e12 * diagonal.max()
         damped: Any = matrix + sparse.diags_array(penalty)
         step: Array = -np.asarray(splu(damped.tocsc()).solve(slope), dtype=float)
+        # longer steps lead to parameters with which no window can be integrated
         dx = np.clip(step[:k], -LONGEST_STEP * typical, LONGEST_STEP * typical)
         trial = np.clip(x + dx, lower, upper)
         moved: list[Array] = []
@@ -330,6 +334,8 @@ def _shoot(
         if not final:
             end = gather(trajectory.stored[-1])
             change = np.array([gather(tangent.final) for tangent in along]).T
+            # continuity as a residual: where the next window begins need not be where this one
+            # ends, until it pays
             residuals.append((end - states[w]) / shot.level)
             jump = np.hstack([change, -np.diag(shot.scale)]) / shot.level[:, None]
             blocks.append((jump, [*places, *range(column + n * w, column + n * (w + 1))]))

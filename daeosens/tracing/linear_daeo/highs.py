@@ -61,6 +61,7 @@ class Solver:
         lp.num_col_, lp.num_row_ = n, m
         lp.col_cost_ = np.zeros(n)
         lp.col_lower_, lp.col_upper_ = np.zeros(n), np.zeros(n)
+        # A v = b as rows with two equal bounds
         lp.row_lower_ = lp.row_upper_ = programme.low[n:, 0].copy()
         lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
         lp.a_matrix_.start_ = columns.indptr
@@ -123,11 +124,15 @@ class Solver:
                 raise self._failure(rank, status, place)
             solution = highs.getSolution()
             values, duals = np.array(solution.col_value), np.array(solution.col_dual)
+            # lexicographic: a flow with a reduced cost cannot move without loss, so it is fixed for
+            # the next objective; the others are free to serve that
             held = np.abs(duals) > ROUNDING * max(1.0, float(np.abs(costs).max()))
             left[held] = right[held] = values[held]
         self.values = values
         basis = highs.getBasis()
         sides = np.full(len(programme.low), LOWER, dtype=np.int8)
+        # the run follows the basis, not the values: which variables are basic, and at which bound
+        # others are
         sides[:n][np.abs(values - high) < np.abs(values - low)] = UPPER
         sides[:n][np.isinf(low) & np.isinf(high)] = FREE
         every = [*basis.col_status, *basis.row_status]

@@ -56,6 +56,7 @@ def carrier(trajectory: Trajectory, problem: Problem, p: Any, rows: int) -> Carr
         dense = dense_steps(problem, method, p)
         if dense is None or not dense.transposes:
             return None
+        # stages of small dense systems: all rows of a step share its factors
         return partial(dense.carry_back, *trajectory.arrays)
     if problem.stencil is not None:
         passes = problem is trajectory.problem and not problem.breakpoints
@@ -78,6 +79,7 @@ def _few_rows(problem: Problem, method: Method) -> Callable[..., bool] | None:
     # the parameters of a run are filled in at each sweep (``hold``)
     mass, p = dense_mass(problem), np.zeros(problem.n_parameters)
     if batch is not None:
+        # products by factors: only f itself is called as a whole
         functions = {"rhs": problem.native["rhs"].where}
     arguments = problem.size, coefficients, method.order, functions, None, breakpoints, p, mass
     if batch is not None:

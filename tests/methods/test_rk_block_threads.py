@@ -5,11 +5,10 @@ import os
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from daeosens import Stepping, sensitivities, solve, trace
-from daeosens.derivatives.engines.arrays import adjoint as block_adjoint
 from daeosens.methods.rk import block as block_rk
-from daeosens.petsc._kernels import carry_together
 
 N = 60
 MATRIX = np.random.default_rng(3).normal(0.0, 0.5 / N**0.5, (N, N)) - np.eye(N)
@@ -25,48 +24,48 @@ def run():
 @pytest.fixture
 def came(monkeypatch):
     """How many threads came to each of the sweeps."""
-    values = []
+    values, carry = [], block_rk.carry_together
 
     def noted(*value):
-        values.append(carry_together(*value))
+        values.append(carry(*value))
         return values[-1]
 
     monkeypatch.setattr(block_rk, "carry_together", noted)
     return values
 
 
-def matrix(run, threads, monkeypatch):
-    monkeypatch.setattr(block_adjoint, "thread_count", lambda: threads)
-    return sensitivities(run, engine="arrays").p
+def matrix(run, threads):
+    with threadpool_limits(threads, user_api="blas"):
+        return sensitivities(run, engine="arrays").p
 
 
 @pytest.mark.parametrize("threads", [2, 3, 7])
-def test_rows_are_carried_whoever_comes(threads, run, came, monkeypatch):
-    alone = matrix(run, 1, monkeypatch)
+def test_rows_are_carried_whoever_comes(threads, run, came):
+    alone = matrix(run, 1)
     for _ in range(50):
         # another number of rows at once is another order of sums in BLAS
-        assert abs(matrix(run, threads, monkeypatch) - alone).max() < 1e-13 * abs(alone).max()
+        assert abs(matrix(run, threads) - alone).max() < 1e-13 * abs(alone).max()
     assert came[0] == 1
     assert set(came[1:]) <= set(range(1, threads + 1))
 
 
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core")
-def test_threads_come(run, came, monkeypatch):
+def test_threads_come(run, came):
     for _ in range(1000):
-        matrix(run, 2, monkeypatch)
+        matrix(run, 2)
         if 2 in came:
             return
     pytest.fail("no thread was awake in time")
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system tells no cores")
-def test_the_cores_of_the_caller_stay_what_they_were(run, monkeypatch):
+def test_the_cores_of_the_caller_stay_what_they_were(run):
     before = os.sched_getaffinity(0)
-    matrix(run, 2, monkeypatch)
+    matrix(run, 2)
     assert os.sched_getaffinity(0) == before
     os.sched_setaffinity(0, {min(before)})  # the only core: threads keep to theirs, or share it
     try:
-        matrix(run, 2, monkeypatch)
+        matrix(run, 2)
         assert os.sched_getaffinity(0) == {min(before)}
     finally:
         os.sched_setaffinity(0, before)
@@ -75,8 +74,8 @@ def test_the_cores_of_the_caller_stay_what_they_were(run, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # from Python 3.12 on
-def test_a_fork_has_threads_of_its_own(run, monkeypatch):
-    expected = matrix(run, 2, monkeypatch)
+def test_a_fork_has_threads_of_its_own(run):
+    expected = matrix(run, 2)
     context = multiprocessing.get_context("fork")
     out = context.SimpleQueue()
     child = context.Process(target=lambda: out.put(sensitivities(run, engine="arrays").p))

@@ -5,10 +5,12 @@ import pytest
 
 import daeosens as ds
 from daeosens import SolveError, Stepping
-from daeosens.petsc._kernels import EXPLICIT
 from daeosens.timestepping import ts as petsc_ts
 from daeosens.timestepping.ts import FEW
 from daeosens.timestepping.ts_cache import IDLE_TS
+
+EXPLICIT = "daeosens-explicit"
+"""The type of TS that small models have."""
 
 SPAN = (0.0, 6.0)
 STEPPINGS = [

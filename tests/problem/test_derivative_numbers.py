@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from daeosens.petsc._kernels import DerivativeNumber
 from daeosens.problem.derivative_arrays import DerivativeArray, evaluate
+from daeosens.problem.derivative_arrays.arrays import DerivativeNumber
 
 RNG = np.random.default_rng(2)
 ONE = [
