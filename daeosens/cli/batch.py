@@ -149,6 +149,7 @@ class Job:
     @property
     def time_limit(self) -> int:
         """Seconds after which the driver ends by itself."""
+        # the last evaluation under way has to end before the scheduler does
         grace = min(max(round(GRACE * self.time), SHORTEST_GRACE), LONGEST_GRACE)
         return self.time - grace
 
@@ -220,6 +221,7 @@ def job_script(
     }
     if scheduler == "lsf" and job.nodes is None:
         values["per_chunk"] = None  # wherever there is room
+    # what was not asked for has no line: the cluster's default holds
     absent = [name for name, value in values.items() if value in (None, "")]
     directives = [
         f"{kind.directive} {line.format_map(values)}"

@@ -135,6 +135,7 @@ class Fit:
         if isinstance(self.uncertainty, DaeosensError):
             return ()
         errors = np.sqrt(np.diag(self.uncertainty.scaled))
+        # a parameter that may as well be zero, or twice as large, is not known
         wide = errors > sizes(self.functional, self.result.x)
         return tuple(np.array(self.uncertainty.names)[wide].tolist())
 

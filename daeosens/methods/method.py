@@ -152,6 +152,7 @@ class Method(ABC):
 
     def type_of(self, ts: PETSc.TS) -> str:
         """Return the name of the method that a TS has, perhaps by options."""
+        # options of the command line may have made another method of it than was asked for
         kind = ts.getType()
         if kind == PETSc.TS.Type.RK:
             return f"{kind}{ts.getRKType()}"

@@ -55,6 +55,7 @@ class Adjoint:
     def keep(self, step: Step, weight: PETSc.Vec, part: str = "") -> None:
         """Keep the adjoint of one more stage of a step, or of a part of a jump."""
         if self.weights is not None:
+            # products with one Hessian along several directions share the adjoints of all stages
             self.weights.setdefault((step.number, part), []).append(weight.copy())
 
     def kept(self, step: Step, part: str = "") -> list[PETSc.Vec] | None:

@@ -344,6 +344,7 @@ def _rows(table: Any) -> tuple[Dose, ...]:
         for name in columns
         if name not in COLUMNS
     ]
+    # a table by columns may have columns of its own lengths
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
         complaints.append(f"columns of different lengths: {lengths}")
@@ -353,6 +354,7 @@ def _rows(table: Any) -> tuple[Dose, ...]:
     if not count:
         raise InputError("doses: no rows", expected="at least one dose")
     filled = {name: columns.get(name, [None] * count) for name in COLUMNS}
+    # all rows are read before any is complained of
     parsed = [_row(k, *values) for k, values in enumerate(zip(*filled.values(), strict=True))]
     wrong = [row for row in parsed if isinstance(row, str)]
     if wrong:

@@ -128,6 +128,7 @@ class Event:
     late: Literal["refuse", "ignore"] = "refuse"
 
     def __post_init__(self) -> None:
+        # the first argument that is not sound is named, before anything is made of it
         for name, sound, expected in self._expectations():
             if not sound:
                 raise InputError(

@@ -175,6 +175,7 @@ class Problem:
     def differences(self) -> str:
         """Which derivatives of the equations are differences, in words; empty if none is."""
         every = (self, *self.modes.values())
+        # modes have equations of their own
         names = {
             name
             for problem in every
@@ -262,6 +263,7 @@ class Problem:
         if self.residual_function is not None:
             self.residual_function(t, u, udot, p, out)
             return
+        # F = M u' - f
         self.rhs(t, u, p, out)
         out.scale(-1.0)
         self.add_udot_product(1.0, t, u, udot, p, udot, out)
@@ -338,6 +340,7 @@ class Problem:
         if self.residual_udot is None:
             out.axpy(factor, v)
             return
+        # one matrix and one vector for all calls: this is called at every stage
         matrix, work = self._udot_work
         self.residual_udot.fill(t, u, udot, p, matrix)
         (matrix.multTranspose if transpose else matrix.mult)(v, work)
@@ -509,6 +512,7 @@ def numbers_by_name(
     places = {name: [k] for k, name in enumerate(names)}
     for k, name in enumerate(names):
         if name.endswith("]"):
+            # "A[0,1]" is an entry of the block "A", which may be given as a whole
             places.setdefault(name.partition("[")[0], []).append(k)
     array = np.full(len(names), math.nan if others is None else others)
     complaints: list[str] = []
@@ -520,6 +524,7 @@ def numbers_by_name(
             continue
         missing.difference_update(where)
         last = names[where[-1]]
+        # the last entry's index tells the shape: "A[2,3]" is the last of 3 rows and 4 columns
         index = last[len(name) + 1 : -1] if last != name else ""
         shape = tuple(int(index_text) + 1 for index_text in index.split(",")) if index else ()
         try:

@@ -216,6 +216,7 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, **kept: Any) -> Any:  # noq
     vectors = symbol.ndim == 1 or isinstance(axis, int)
     if ord is None or ord == (2 if vectors else "fro"):
         whole = axis is None and not kept
+        # ``root``: the derivative at 0 is 0 there, not 0/0
         entries = np.ravel(symbol)
         return elementwise(
             root, _dot(entries, entries) if whole else np.sum(symbol * symbol, axis, **kept)

@@ -64,6 +64,7 @@ class Symbol(Unknown, NDArrayOperatorsMixin):
             source, positions = self._source
             graph = source.graph
             if source._version != self._seen:
+                # written to since it was last looked at: the view is picked out of the source again
                 self._graph = pick(graph, positions)
                 self._seen = source._version
                 self._version += 1
@@ -108,6 +109,7 @@ class Symbol(Unknown, NDArrayOperatorsMixin):
             part is None or part is Ellipsis or isinstance(part, (int, np.integer, slice))
             for part in parts
         )
+        # as in NumPy: integers and slices give views, arrays of indices and single entries copies
         return self.view(chosen) if basic and chosen.ndim else self.rearranged(chosen)
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -119,6 +121,7 @@ class Symbol(Unknown, NDArrayOperatorsMixin):
         new = broadcast(as_symbol(value), chosen.shape)
         if self._source is not None:
             source, positions = self._source
+            # a write to a view goes to whose memory it is, at the places that the view shows
             source._write(positions.ravel()[chosen - 1], new)
             return
         self._write(chosen, new)
@@ -129,6 +132,8 @@ class Symbol(Unknown, NDArrayOperatorsMixin):
             source._write(mine.ravel()[positions - 1], value)
             return
         graph = casadi.MX(flat(self._graph))
+        # a graph does not change: the written array is another graph, and the version tells views
+        # of it
         graph[(positions.ravel() - 1).tolist()] = flat(value)
         self._graph = casadi.reshape(graph, *stored(self.shape))
         self._version += 1
@@ -235,6 +240,7 @@ def as_symbol(value: Any) -> Symbol:
         raise untraceable(f"{value!r} is no array of real numbers", remedy)
     if array.dtype != object:
         values = np.atleast_1d(array.astype(float))
+        # CasADi stores by columns, NumPy by rows: arrays are stored transposed
         graph = casadi.MX(casadi.DM(values.T if array.ndim > 1 else values))
         graph = casadi.reshape(graph, *stored(array.shape))
         return Symbol(graph, array.shape, logical=array.dtype == bool)

@@ -121,6 +121,7 @@ def traced_value(function: Callable[..., Any], name: str, *point: Any) -> Symbol
     with systems_of_entries():
         try:
             return traced_call(called, name, *point)
+        # an array of floats was to be filled with symbols: once more, with arrays that can be
         except SymbolLostError as lost:
             with fillable_arrays():
                 try:
@@ -131,6 +132,7 @@ def traced_value(function: Callable[..., Any], name: str, *point: Any) -> Symbol
 
 def constant_matrix(graph: Graph) -> Any:
     """Return the matrix of a linear function of u that depends on nothing else."""
+    # linear in u and of nothing else: its Jacobian is numbers
     values = casadi.DM(casadi.evalf(casadi.jacobian(graph.value, graph.u)))
     matrix = np.array(values, dtype=float)
     return sparse.csr_array(matrix) if np.count_nonzero(matrix) < matrix.size / 4 else matrix

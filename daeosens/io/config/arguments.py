@@ -81,6 +81,7 @@ def split_petsc(
             ours += [word, *words[: own[word]]]
             del words[: own[word]]
         elif _PETSC_KEY.match(word):
+            # PETSc's rule: a word is a value unless it looks like an option
             valued = words and not words[0].startswith("--") and not _PETSC_KEY.match(words[0])
             petsc[word[1:]] = words.pop(0) if valued else None
         else:
@@ -131,6 +132,7 @@ def parse_arguments(
     except SystemExit as stop:
         return int(stop.code or 0)
     if namespace.config is None:
+        # CONFIG after an option without a value was taken for that value
         swallowed = [name for name, value in petsc.items() if value and value.endswith(".toml")]
         remedy = f"CONFIG before -{swallowed[0]}" if swallowed else f"{program} --help"
         raise InputError("no configuration named", expected=f"{program} CONFIG", remedy=remedy)

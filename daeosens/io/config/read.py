@@ -71,6 +71,7 @@ def build_config(table: dict[str, Any], config_class: type[C], path: Path, reade
     """
     keys = hints(config_class)
     entries = {key: value for key, value in table.items() if key != "driver" or "driver" in keys}
+    # all problems of a file are noted before one error tells them
     reading = Reading(path.parent)
     config = read_table(reading, "", entries, config_class)
     if reading.problems:

@@ -64,6 +64,7 @@ class EsdirkMethod(Method):
         ts.setType(ESDIRK)
         if problem.residual_udot is not None:
             mass = problem.residual_udot.create(0.0, problem.state, problem.state, None)
+        # rows of a singular mass, M u' = f, that hold as algebraic equations at each stage
         null = null_projection(problem, partial(block_solver, options={}))
         steps = EsdirkSteps((scheme.a, scheme.c, scheme.embedded), scheme.order, mass, null)
         steps.attach(ts)

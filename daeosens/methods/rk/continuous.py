@@ -58,6 +58,7 @@ class ContinuousTableau:
         """
         coefficients: Array = self.weights
         for _ in range(derivative):
+            # d/ds of sum_j w_j s^j
             degrees = np.arange(1, coefficients.shape[1], dtype=float)
             coefficients = np.multiply(coefficients[:, 1:], degrees)
         powers = np.power.outer(np.asarray(s, dtype=float), np.arange(coefficients.shape[1]))
@@ -137,9 +138,11 @@ def _interpolant(steps: Tableau, end: int, inside: list[int]) -> Array:
     """
     stages = [0, end, *inside]
     powers = np.arange(len(stages) + 1)
+    # unknown is u'(s), of degree q - 1: its values at the nodes, and its integral over the step
     conditions = np.vstack([steps.c[stages][:, None] ** powers, 1.0 / (powers + 1.0)])
     coefficients = np.linalg.inv(conditions) / (powers[:, None] + 1.0)  # of the integral
     weights = np.zeros((len(steps.b), len(powers) + 1))
     np.add.at(weights, np.array(stages), np.pad(coefficients[:, :-1].T, ((0, 0), (1, 0))))
+    # what the condition on the integral says comes from the step's own weights
     weights[:, 1:] += np.outer(steps.b, coefficients[:, -1])
     return weights

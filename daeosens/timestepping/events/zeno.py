@@ -35,6 +35,7 @@ def refuse_chatter(crossings: Sequence[Crossing], taken: int, most: int) -> None
     SolveError
         All of the ``most`` steps are taken, and many of them ended at events.
     """
+    # a run that has used up its steps, and not by events, has other errors
     if taken < most or len(crossings) < max(CROWD, SHARE * taken):
         return
     recent = crossings[-CROWD:]
