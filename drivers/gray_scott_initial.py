@@ -24,8 +24,16 @@ from typing import Annotated
 
 import daeosens as ds
 from daeosens.cli.study import drive
-from daeosens.io import Results, Snapshot, UniformGrid, between, length, positive, write_xdmf
-from daeosens.io.hdf5 import read_array
+from daeosens.io import (
+    Results,
+    Snapshot,
+    UniformGrid,
+    between,
+    length,
+    positive,
+    read_array,
+    write_xdmf,
+)
 from daeosens.problem.grids import Grid, gray_scott, spots
 
 BOX = ((0.0, 2.5), (0.0, 2.5))

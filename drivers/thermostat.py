@@ -32,8 +32,16 @@ from petsc4py import PETSc
 
 import daeosens as ds
 from daeosens.cli.study import drive
-from daeosens.io import Results, Snapshot, UniformGrid, between, increasing, positive, write_xdmf
-from daeosens.io.hdf5 import read_array
+from daeosens.io import (
+    Results,
+    Snapshot,
+    UniformGrid,
+    between,
+    increasing,
+    positive,
+    read_array,
+    write_xdmf,
+)
 from daeosens.petsc import gather, read
 from daeosens.problem.grids import Grid, first_mode, heat
 

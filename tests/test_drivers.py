@@ -14,8 +14,7 @@ from driver_modules import driver as module_of
 from mpi4py import MPI
 
 from daeosens import InputError, Stepping, UnsupportedError
-from daeosens.io import open_results
-from daeosens.io.config.read import build_config, parse_toml
+from daeosens.io import build_config, open_results, parse_toml
 
 ROOT = Path(__file__).parents[1]
 DRIVERS = sorted(path.stem for path in (ROOT / "drivers").glob("*.py"))

@@ -9,12 +9,12 @@ from odd_values import ODD
 from public_names import public_names
 
 import daeosens as ds
-from daeosens.petsc.vectors import MOST
-from daeosens.problem.layout import MOST_NAMED
 
 HUGE = 10**400
 UNEVEN = [[1.0], [1.0, 2.0]]
 TOO_LARGE = "int too large to convert to float"
+
+MOST, MOST_NAMED = 2**31 - 1, 10_000_000
 
 
 def decay():

@@ -8,7 +8,6 @@ from petsc4py import PETSc
 
 from daeosens.errors import InputError, OptionError, SolveError, UnsupportedError
 from daeosens.optimize import minimize
-from daeosens.optimize.methods import LEAST_SQUARES
 from daeosens.petsc import gather
 
 
@@ -80,7 +79,7 @@ def test_subsolver_of_brgn_is_a_choice(algorithm):
     np.testing.assert_allclose(result.x.getArray(), fitted(), rtol=1e-9)
 
 
-@pytest.mark.parametrize("method", LEAST_SQUARES)
+@pytest.mark.parametrize("method", ["brgn"])
 def test_bounds_are_kept(method):
     upper = np.array([1.5, 3.0, 9.0])
     functional = fit(bounds=(0.0, upper))
@@ -93,7 +92,7 @@ def test_bounds_are_kept(method):
     assert result.value == pytest.approx(bfgs.value, rel=1e-8)
 
 
-@pytest.mark.parametrize("method", LEAST_SQUARES)
+@pytest.mark.parametrize("method", ["brgn"])
 def test_max_iterations_is_exact(method):
     result = minimize(fit(), method=method, max_iterations=2, gradient_tolerance=0.0)
     assert (result.iterations, result.reason) == (2, "DIVERGED_MAXITS")
@@ -162,7 +161,7 @@ def test_preconditioner_of_the_user_is_not_for_regularised_brgn():
 # ---- failed solves, exceptions -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", LEAST_SQUARES)
+@pytest.mark.parametrize("method", ["brgn"])
 @pytest.mark.parametrize("domain", DOMAINS.values(), ids=DOMAINS)
 def test_failed_solves_are_survived(method, domain):
     functional = Residual(rosenbrock_residual, [-1.2, 1.0], domain=domain)
@@ -174,7 +173,7 @@ def test_failed_solves_are_survived(method, domain):
     assert result.failed_solves == sum(not domain(point) for point in tried)
 
 
-@pytest.mark.parametrize("method", LEAST_SQUARES)
+@pytest.mark.parametrize("method", ["brgn"])
 def test_failure_at_the_start_is_an_error(method):
     with pytest.raises(SolveError, match="cannot be evaluated at the start: no solution"):
         minimize(fit(domain=lambda x: False), method=method)
@@ -190,7 +189,7 @@ def test_residual_at_the_start_that_is_not_finite():
         minimize(functional, method="brgn", options=lm)
 
 
-@pytest.mark.parametrize("method", LEAST_SQUARES)
+@pytest.mark.parametrize("method", ["brgn"])
 def test_exceptions_come_out_as_raised(method):
     functional = fit()
     functional.pieces = lambda x: 1 / 0
@@ -201,7 +200,7 @@ def test_exceptions_come_out_as_raised(method):
 # ---- refusals ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", LEAST_SQUARES)
+@pytest.mark.parametrize("method", ["brgn"])
 def test_functional_without_residual_is_refused(method):
     functional = Closed(rosenbrock, [-1.2, 1.0])
     with pytest.raises(UnsupportedError, match=f'method "{method}" needs residual'):
@@ -222,7 +221,7 @@ def test_pounders_is_not_offered(asked):
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("method", LEAST_SQUARES)
+@pytest.mark.parametrize("method", ["brgn"])
 @pytest.mark.parametrize("bounds", [None, (0.0, [1.5, 3.0, 9.0])])
 def test_same_history_on_any_number_of_ranks(method, bounds):
     extra = {"method": method, "gradient_tolerance": 1e-6, "bounds": bounds}

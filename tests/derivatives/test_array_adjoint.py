@@ -1,7 +1,7 @@
 """Sweeps in blocks: the numbers of the sweep by steps, for every method, form and cost."""
 
 import itertools
-from functools import cache, partial
+from functools import cache
 
 import batched
 import numpy as np
@@ -35,9 +35,6 @@ from daeosens import (
 )
 from daeosens.derivatives.engines.arrays import adjoint as block_adjoint
 from daeosens.derivatives.engines.arrays.step_blocks import block_steps, bytes_of_a_step
-from daeosens.methods.rk import block as block_rk
-from daeosens.petsc._kernels import carry_together
-from daeosens.problem.batched.linearization import by_matrices
 
 BLOCK_RUNS = [run for run in RUNS if run[0] in batched.MASSES and run[1] not in DIAGONAL]
 each_run = pytest.mark.parametrize(
@@ -181,13 +178,14 @@ def test_threads_share_the_rows_and_change_nothing(steps_at_once, monkeypatch):
     run = solve(model, np.full(n, 0.1), p, Stepping((0.0, 5.0), "rk5dp", rtol=1e-6, atol=1e-6))
     monkeypatch.setattr(block_adjoint, "WORTH", 0)
     monkeypatch.setattr(block_adjoint, "FEWEST", 3)
-    taken, values = [], {}
+    steps, taken, values = type(block_steps(run)), [], {}
+    carry = steps.carry_together
 
-    def noted(pulls, coefficients, lam, mu, at_once, fresh):
-        taken.append((-(-len(lam) // at_once), len(pulls)))
-        return carry_together(pulls, coefficients, lam, mu, at_once, fresh)
+    def noted(self, pulls, block, sums, at_once, fresh):
+        taken.append((-(-len(sums[0]) // at_once), len(pulls)))
+        carry(self, pulls, block, sums, at_once, fresh)
 
-    monkeypatch.setattr(block_rk, "carry_together", noted)
+    monkeypatch.setattr(steps, "carry_together", noted)
     for threads in (1, 2, 3):
         monkeypatch.setattr(block_adjoint, "thread_count", lambda count=threads: count)
         rows = 2 * threads * run.problem.batch.rows_at_once
@@ -197,12 +195,12 @@ def test_threads_share_the_rows_and_change_nothing(steps_at_once, monkeypatch):
         values[threads] = sensitivities(run, engine="arrays")
         assert len(taken) == -(-run.n_steps // steps_at_once)
         assert all(workers == threads <= parts for parts, workers in taken)
-    steps = sensitivities(run, engine="vectors")
+    by_steps = sensitivities(run, engine="vectors")
     du0, dp = random.normal(size=n), random.normal(size=p.size)
     along = tangent(run, du0, dp).u[-1]
     for value in values.values():
-        assert difference(value.p, steps.p) < 1e-13
-        assert difference(value.u0, steps.u0) < 1e-13
+        assert difference(value.p, by_steps.p) < 1e-13
+        assert difference(value.u0, by_steps.u0) < 1e-13
         assert difference(value.u0 @ du0 + value.p @ dp, along) < 1e-12
 
 
@@ -260,11 +258,11 @@ class Counting:
         return self.batch.jacobian(t, u, p)
 
     def pull_parameters(self, t, u, p, w):
-        self.seen.append(w.shape)
         return self.batch.pull_parameters(t, u, p, w)
 
     def linearize(self, t, u, p, rows):
-        return by_matrices(self.jacobian(t, u, p), partial(self.pull_parameters, t, u, p), rows)
+        self.seen.append((rows, *u.shape))
+        return self.batch.linearize(t, u, p, rows)
 
 
 @pytest.mark.parametrize("method", ["rk4", "rk5dp", "cn", "midpoint", "beuler"])

@@ -7,7 +7,6 @@ import pytest
 from interrupted import part_done
 
 from daeosens import (
-    ODE,
     InputError,
     LeastSquares,
     Parameter,
@@ -28,8 +27,6 @@ from daeosens.derivatives.engines.compiled.tangent import linear_steps
 from daeosens.derivatives.hessian import Memory, hessian_sweep
 from daeosens.derivatives.tangent import tangent_sweep
 from daeosens.functional import InitialState
-from daeosens.methods import find_method
-from daeosens.timestepping.dense_ts import LARGEST, directed_steps
 
 RNG = np.random.default_rng(7)
 EXPLICIT = ("rk1fe", "rk4", "rk3bs", "rk5dp", "rk8vr")
@@ -368,11 +365,6 @@ def test_running_costs_are_left_to_vectors():
 @pytest.mark.slow
 def test_what_is_left_to_python():
     model, u0, p, span = van_der_pol()
-    assert directed_steps(model, find_method("cn")) is None
-    large, *_ = chain(LARGEST + 1)
-    assert directed_steps(large, find_method("esdirk4")) is None
-    by_hand = ODE(model.native["rhs"], 2, 1, jacobian=model.native["jacobian"], rhs_t="autonomous")
-    assert directed_steps(by_hand, find_method("esdirk4")) is None
     run = solve(model, u0, p, Stepping(span, "rk4", dt=0.001))
     assert tangent_sweep(run, [(u0, p)], "arrays")[0].engine == "arrays"
     assert tangent_sweep(run, [(u0, p)])[0].engine == "compiled"

@@ -22,7 +22,6 @@ from daeosens import (
     trace_stencil,
 )
 from daeosens.errors import SolverErrorWarning
-from daeosens.methods.remainders import remainders
 from daeosens.problem.grids import Grid
 from daeosens.verify import duality
 
@@ -115,19 +114,6 @@ def test_affine_equations_leave_no_error_of_newton():
     run = taken(lambda t, u, p: p.k * u.laplacian(), (5000,), "cn", {})
     assert run.effort.remainder > 0.0
     assert adjoint(run, energy()).solver_error == 0.0  # by LU
-
-
-def test_nothing_is_counted_outside():
-    run = taken(allen_cahn, (75, 70), "cn", {})
-    with remainders() as left:
-        adjoint(run, energy())
-    assert 0.0 < left.total < 1e-11
-    with remainders() as outer:
-        with remainders() as inner:
-            pass
-        assert inner.total == 0.0
-        adjoint(run, energy())
-    assert (outer.total, inner.total) == (left.total, 0.0)
 
 
 @pytest.mark.parametrize("method", ["cn", "beuler", "esdirk3"])

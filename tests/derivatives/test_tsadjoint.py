@@ -20,8 +20,8 @@ from daeosens import (
     hybrid,
     solve,
 )
+from daeosens.derivatives.engines import tsadjoint
 from daeosens.derivatives.engines.tsadjoint import refuse_wrong_combinations
-from daeosens.timestepping.recompute import replay
 
 
 def run_of(name, method, **keywords):
@@ -54,7 +54,7 @@ def test_refusal_is_justified():
     for name, method in (("F", "cn"), ("M(p)", "midpoint")):
         run = run_of(name, method)
         lam, mu = [run.problem.create_state()], [run.problem.create_parameters()]
-        ts = replay(run, lambda ts, lam=lam, mu=mu: ts.setCostGradients(lam, mu))
+        ts = tsadjoint.replay(run, lambda ts, lam=lam, mu=mu: ts.setCostGradients(lam, mu))
         ((_, _, scalar),) = COSTS["terminal"].objective.lower(run.problem, 0.97).points
         scalar.add_u(1.0, 0.97, run.final, P0, lam[0])
         scalar.add_p(1.0, 0.97, run.final, P0, mu[0])

@@ -39,11 +39,10 @@ sys.path.insert(0, str(HERE.parent / "support"))
 
 from closed import Curved, Residual, mixed, rosenbrock, rosenbrock_hessian  # noqa: E402
 
-from daeosens.cli.main import mpi_environment  # noqa: E402
+from daeosens.cli import mpi_environment  # noqa: E402
 from daeosens.errors import InputError, SolveError  # noqa: E402
-from daeosens.io.results import close_results, open_results, read_status  # noqa: E402
+from daeosens.io import close_results, open_results, read_status  # noqa: E402
 from daeosens.optimize import minimize  # noqa: E402
-from daeosens.optimize.methods import METHODS  # noqa: E402
 
 START = 30.0  # seconds that interpreters may take to begin on a busy machine
 ENDS = 10.0  # seconds within which a job ends, as is promised
@@ -327,6 +326,8 @@ def _far(x: np.ndarray) -> tuple[float, np.ndarray]:
     return float(np.sum(np.cosh(x) - 1.0)), np.sinh(x)
 
 
+MINIMIZERS = ["lmvm", "blmvm", "bqnls", "bncg", "nls", "ntr", "bnls", "bntr", "bntl", "brgn"]
+
 PROBLEMS: dict[str, tuple[Callable[..., Any], list[float]]] = {
     "rosenbrock": (rosenbrock, [-1.0, 0.8]),
     "far rosenbrock": (rosenbrock, [-1.9, 2.0, 1.4]),
@@ -439,7 +440,7 @@ TABLE = (
         [
             (name, method, how)
             for name in PROBLEMS
-            for method in METHODS
+            for method in MINIMIZERS
             for how in ("error", "value", "gradient")
         ],
         few=30,
@@ -478,7 +479,7 @@ How:
 
 - Files of results appear in one go: written beside, made safe on the disk, renamed.  HDF5 writes
   into memory.  `summary.json` is the first of them; it names host and process, so that
-  `daeosens.io.results.read_status` knows a run that was killed from one that goes on.
+  `daeosens.io.read_status` knows a run that was killed from one that goes on.
 - An exception that nothing catches ends the job of all ranks; `sys.exit` of one rank does so if the
   others do not leave as well, and exceptions that ranks may raise together (`SolveError`, Ctrl-C)
   do so if one is alone with them ([MPI](mpi.md)).

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from daeosens import Stepping, sensitivities, solve, trace
+from daeosens import SolveError, Stepping, sensitivities, solve, trace
+from daeosens.methods.block_steps import Block
 from daeosens.methods.rk import block as block_rk
+from daeosens.methods.rk.tableau import tableau
 
 N = 60
 MATRIX = np.random.default_rng(3).normal(0.0, 0.5 / N**0.5, (N, N)) - np.eye(N)
@@ -84,3 +86,13 @@ def test_a_fork_has_threads_of_its_own(run):
     child.join(60)
     assert child.exitcode == 0
     assert abs(value - expected).max() < 1e-13 * abs(expected).max()
+
+
+@pytest.mark.parametrize("function", [lambda t, u, p: np.stack([p.a * u[1], t * u[0]])])
+def test_values_that_are_not_finite_are_named(function):
+    model = trace(function, 2, {"a": ()})
+    t, u = np.zeros(2), np.full((2, 2), 0.5)
+    u[1, 1] = np.inf
+    steps = block_rk.BlockRungeKutta(model.batch, tableau("4"), None)
+    with pytest.raises(SolveError, match=r"callback 'rhs' returned (inf|nan) in entry"):
+        steps.points(Block(0, t, t + 0.1, u[[0, 1, 1]], np.ones(1)))

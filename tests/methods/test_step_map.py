@@ -22,12 +22,12 @@ from petsc4py import PETSc
 
 from daeosens import ODE, SolveError, UnsupportedError
 from daeosens.methods.registry import METHODS, find_method
+from daeosens.methods.rk import tableau as tableaux
 from daeosens.methods.rk.method import EXPLICIT
 from daeosens.methods.rk.step import RungeKuttaStep
 from daeosens.methods.rk.tableau import Tableau, tableau
 from daeosens.methods.step import Step
 from daeosens.petsc import read, write
-from daeosens.petsc._kernels import rk_tableau
 from daeosens.problem import Products
 
 T, H = 0.35, 0.13
@@ -230,7 +230,7 @@ def test_orders_and_error_estimates_are_petscs():
         ts = PETSc.TS().create(comm=PETSc.COMM_SELF)
         ts.setType("rk")
         ts.setRKType(method.kind)
-        embedded, petsc_order = rk_tableau(ts)[3:5]
+        embedded, petsc_order = tableaux.rk_tableau(ts)[3:5]
         ts.destroy()
         assert (method.order, method.adaptive) == (petsc_order, embedded is not None)
 

@@ -2,15 +2,10 @@
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 import daeosens as ds
 from daeosens import SolveError
-from daeosens.methods.block_steps import Block
-from daeosens.methods.rk.block import BlockRungeKutta
-from daeosens.methods.rk.tableau import tableau
-from daeosens.petsc.threads import thread_count
-from daeosens.problem.batched.compiled import CompiledBatch
-from daeosens.tracing.batched_model import FactoredBatch
 
 K, M = 11, 3
 
@@ -36,25 +31,34 @@ def halves(_t, u, p):
     return p.A[:12] @ u + p.A[4:] @ np.tanh(mixed)
 
 
+def pair(t, u, p):
+    return np.array([p.a * u[1], t * u[0]])
+
+
 MODELS = {
-    "sparse": (chain, 40, {"k": (), "r": (40,)}, CompiledBatch),
-    "few scalars": (lambda t, u, p: np.array([p.a * u[1], t * u[0]]), 2, {"a": ()}, CompiledBatch),
-    "no parameters": (lambda t, u, p: -(u**3), 3, {}, CompiledBatch),
-    "a product": (competition, 9, {"r": (9,), "A": (9, 9)}, FactoredBatch),
-    "a large product": (competition, 70, {"r": (70,), "A": (70, 70)}, FactoredBatch),
+    "sparse": (chain, 40, {"k": (), "r": (40,)}, "CompiledBatch"),
+    "few scalars": (
+        lambda t, u, p: np.array([p.a * u[1], t * u[0]]),
+        2,
+        {"a": ()},
+        "CompiledBatch",
+    ),
+    "no parameters": (lambda t, u, p: -(u**3), 3, {}, "CompiledBatch"),
+    "a product": (competition, 9, {"r": (9,), "A": (9, 9)}, "FactoredBatch"),
+    "a large product": (competition, 70, {"r": (70,), "A": (70, 70)}, "FactoredBatch"),
     "layers": (
         layers,
         12,
         {"A": (12, 12), "b": (12,), "w": (12,), "B": (12, 12)},
-        FactoredBatch,
+        "FactoredBatch",
     ),
     "large layers": (
         layers,
         61,
         {"A": (61, 61), "b": (61,), "w": (61,), "B": (61, 61)},
-        FactoredBatch,
+        "FactoredBatch",
     ),
-    "shared entries": (halves, 12, {"A": (16, 12)}, FactoredBatch),
+    "shared entries": (halves, 12, {"A": (16, 12)}, "FactoredBatch"),
 }
 
 
@@ -62,7 +66,7 @@ MODELS = {
 def traced(request):
     function, n, shapes, kind = MODELS[request.param]
     model = ds.trace(function, n, shapes)
-    assert isinstance(model.batch, kind)
+    assert type(model.batch).__name__ == kind
     return model
 
 
@@ -223,7 +227,7 @@ def test_c_functions_from_elsewhere_are_looped_over(rng):
         out[0], out[1], out[2], out[3] = -u[0], 0.0, 0.0, u[0] * u[1]
 
     problem = ds.ODE(rhs, 2, 2, jacobian=jacobian, jacobian_p=jacobian_p)
-    assert isinstance(problem.batch, CompiledBatch)
+    assert type(problem.batch).__name__ == "CompiledBatch"
     run = ds.solve(problem, [0.5, 0.7], [0.3, 0.2], ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
     block, steps = (ds.sensitivities(run, engine=engine) for engine in ("arrays", "vectors"))
     assert near(block.p, steps.p)
@@ -239,7 +243,7 @@ def test_c_functions_from_elsewhere_are_looped_over(rng):
 def test_a_c_function_without_parameters_needs_no_derivative_in_them():
     model = ds.trace(lambda t, u, p: -(u**3), 2)
     problem = ds.ODE(model.native["rhs"], 2, jacobian=model.native["jacobian"])
-    assert isinstance(problem.batch, CompiledBatch)
+    assert type(problem.batch).__name__ == "CompiledBatch"
     run = ds.solve(problem, [1.0, 0.5], None, ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
     block, steps = (ds.sensitivities(run, engine=engine).u0 for engine in ("arrays", "vectors"))
     assert near(block, steps)
@@ -253,9 +257,6 @@ def test_values_that_are_not_finite_are_named(name):
     u[1, 1] = np.inf
     with pytest.raises(SolveError, match=r"callback 'rhs' returned (inf|nan) in entry"):
         model.batch.rhs(t, u, np.ones(model.n_parameters))
-    steps = BlockRungeKutta(model.batch, tableau("4"), None)
-    with pytest.raises(SolveError, match=r"callback 'rhs' returned (inf|nan) in entry"):
-        steps.points(Block(0, t, t + 0.1, u[[0, 1, 1]], np.ones(model.n_parameters)))
 
 
 # ---- full matrices -------------------------------------------------------------------------------
@@ -278,7 +279,8 @@ def wide_run(model, rng):
 @pytest.mark.parametrize("memory", [2**27, 2**25])
 def test_a_full_matrix_is_dual_to_a_tangent(wide, rng, monkeypatch, memory):
     run = wide_run(wide, rng)
-    room = memory * thread_count()  # each thread has work of its own in it
+    threads = max(library["num_threads"] for library in threadpool_info())
+    room = memory * threads  # each thread has work of its own in it
     monkeypatch.setattr("daeosens.derivatives.engines.arrays.step_blocks.BLOCK_MEMORY", room)
     ours = ds.sensitivities(run, engine="arrays")
     du0, dp = rng.normal(size=WIDE) * run.u[0], rng.normal(size=run.p.size)

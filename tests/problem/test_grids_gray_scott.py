@@ -23,7 +23,7 @@ from daeosens import (
     taylor,
 )
 from daeosens.functional import InitialState
-from daeosens.io.hdf5 import read_array
+from daeosens.io import read_array
 from daeosens.problem.grids import RATES, Grid, gray_scott, spots
 from daeosens.verify import duality
 

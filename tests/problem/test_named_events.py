@@ -14,7 +14,7 @@ import pytest
 
 from daeosens import ODE, Event, InputError, Stepping, hybrid, solve
 from daeosens.cli import doctor
-from daeosens.io.config.read import config_help, read_config
+from daeosens.io import config_help, read_config
 from daeosens.problem import NamedEvent, System, events_named, with_events
 from daeosens.problem.event import admit_event
 from daeosens.problem.event_kinds import fits

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from matplotlib.patches import Ellipse
 
-from daeosens import ODE, Event, Stepping, solve
+from daeosens import ODE, Event, Parameter, Parameters, Reduced, Stepping, Terminal, solve
 from daeosens.errors import InputError
-from daeosens.inverse.uncertainty.covariance import covariance_from_hessian
+from daeosens.inverse import covariance
 from daeosens.report.event_fits import EventFit, event_fit_figure
 from daeosens.report.hybrid_runs import (
     JumpSeries,
@@ -131,7 +131,16 @@ def test_planes_that_do_not_fit_are_refused(tmp_path, positions, modes, message)
         plane_figure(tmp_path / "p.png", curve, [], [], axis_labels=("x", "y"), time_label="t")
 
 
-ESTIMATE = covariance_from_hessian([[400.0, 30.0], [30.0, 9.0]], [0.8, 9.8], ["e", "g"])
+HESSIAN, BEST = np.array([[400.0, 30.0], [30.0, 9.0]]), np.array([0.8, 9.8])
+ESTIMATE = covariance(
+    Reduced(
+        ODE(lambda t, u, p: 0.0 * u, 1, ["e", "g"]),
+        Terminal(lambda t, u, p: 0.5 * (p - BEST) @ HESSIAN @ (p - BEST)),
+        Stepping((0.0, 1.0), "rk1fe", dt=1.0),
+        Parameters({"e": Parameter(0.8), "g": Parameter(9.8)}, [1.0]),
+    ),
+    BEST,
+)
 
 
 def fit(path, names=("g", "e"), residuals=(0.5, -1.0), **changes):

@@ -10,7 +10,6 @@ import pytest
 
 import daeosens as ds
 from daeosens import ODE, InputError, Stepping, Terminal, adjoint, solve
-from daeosens.petsc._kernels import count_steps
 from daeosens.timestepping import Checkpoints
 from daeosens.timestepping.trajectory import trajectory as trajectory_module
 from daeosens.timestepping.trajectory.schedule import Stay, advance, repeated_steps
@@ -33,13 +32,6 @@ def test_closed_forms_are_those_of_the_recursion():
             if steps > 1 and slots > 1:
                 m = advance(steps, slots)
                 assert m + least(m, slots) + least(steps - m, slots - 1) == least(steps, slots)
-
-
-def test_steps_of_fixed_size_are_counted_as_they_are_taken():
-    for dt, times in ((0.01, ()), (0.03, (0.31, 0.5)), (0.2999, (0.05, 0.7))):
-        run = solve(DECAY, [1.0], [0.5], Stepping((0.0, 1.0), "rk4", dt=dt), times)
-        assert count_steps(0.0, dt, [*times, 1.0], 10**6) == run.n_steps
-    assert count_steps(0.0, 0.01, [1.0], 7) == 7
 
 
 DECAY = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])

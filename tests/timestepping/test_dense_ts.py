@@ -25,12 +25,11 @@ from daeosens import (
     taylor,
     trace,
 )
-from daeosens.derivatives.sweeps import backward
 from daeosens.functional import InitialState
 from daeosens.methods import find_method
 from daeosens.problem import Native
 from daeosens.timestepping import step_log
-from daeosens.timestepping.dense_ts import LARGEST, dense_steps
+from daeosens.timestepping.dense_ts import LARGEST, dense_steps, directed_steps
 from daeosens.verify import duality
 
 TSDIRK = {"snes_rtol": 1e-13}
@@ -80,11 +79,6 @@ def case(request):
     return CASES[request.param]()
 
 
-def by_python(monkeypatch):
-    """Let the sweeps in Python have their turn."""
-    monkeypatch.setattr(backward, "open_sweep", lambda *_arguments: "a test")
-
-
 def close(fast, slow):
     """Compare derivatives to a part of the largest number: others may be differences of such."""
     for name in ("u0", "p"):
@@ -119,12 +113,11 @@ def test_gradients_are_those_of_the_sweep_by_steps(case, method, monkeypatch):
     gradients = adjoint(run, others)
     matrices = sensitivities(run)
     earlier = sensitivities(run, float(run.times[5]))
-    by_python(monkeypatch)
-    for fast, slow in zip(gradients, adjoint(run, others), strict=True):
+    for fast, slow in zip(gradients, adjoint(run, others, "vectors"), strict=True):
         assert fast.value == pytest.approx(slow.value, rel=1e-12)
         close(fast, slow)
-    close(matrices, sensitivities(run))
-    close(earlier, sensitivities(run, float(run.times[5])))
+    close(matrices, sensitivities(run, engine="vectors"))
+    close(earlier, sensitivities(run, float(run.times[5]), engine="vectors"))
 
 
 @pytest.mark.parametrize("method", ["esdirk3", "esdirk6"])
@@ -143,9 +136,8 @@ def test_sweeps_use_the_stages_that_were_kept(case, method, monkeypatch):
         gradient = adjoint(run, cost)
         np.testing.assert_allclose(gradient.u0, expected.u0, rtol=1e-12, atol=1e-13)
         np.testing.assert_allclose(gradient.p, expected.p, rtol=1e-12, atol=1e-13)
-    by_python(monkeypatch)
     assert len(kept.stages) == kept.n_steps
-    gradient = adjoint(kept, cost)
+    gradient = adjoint(kept, cost, "vectors")
     np.testing.assert_allclose(gradient.u0, expected.u0, rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(gradient.p, expected.p, rtol=1e-12, atol=1e-13)
 
@@ -255,3 +247,12 @@ def test_stages_that_are_not_found_again_name_the_remedy():
     for call in (adjoint, lambda *value: hessian_product(*value, [1.0])):
         with pytest.raises(SolveError, match=r'was not found again(.*\n)*.*checkpoint="stages"'):
             call(other, cost)
+
+
+def test_what_has_no_directed_steps_in_c():
+    model, *_ = van_der_pol()
+    assert directed_steps(model, find_method("cn")) is None
+    large, *_ = chain(LARGEST + 1)
+    assert directed_steps(large, find_method("esdirk4")) is None
+    by_hand = ODE(model.native["rhs"], 2, 1, jacobian=model.native["jacobian"], rhs_t="autonomous")
+    assert directed_steps(by_hand, find_method("esdirk4")) is None

@@ -26,9 +26,7 @@ from daeosens import (
 )
 from daeosens.costs import AtEvent, EventTime
 from daeosens.derivatives import evaluate
-from daeosens.derivatives.residual_jacobian import residual, residual_tangent
 from daeosens.errors import GrazingError
-from daeosens.petsc import read
 from daeosens.timestepping.events import event_loop as crossings_module
 from daeosens.verify import duality
 from tests.problem.test_event import BALL, PROBLEM, exact_gradient, fall, flight, rebound, tight
@@ -550,21 +548,6 @@ def test_derivatives_of_events_at_the_ends_are_those_from_the_inside(
         for e in (2e-2, 1e-2)
     ]
     assert np.log2(rests[0] / rests[1]) > 2.85
-
-
-def test_all_sweeps_agree_on_an_event_at_the_last_time():
-    run = dosed("named", "rk4", 4.0, MEASURED.times)
-    steps, block = (adjoint(run, MEASURED, engine=engine) for engine in ("vectors", "arrays"))
-    np.testing.assert_allclose(block.p, steps.p, rtol=1e-12)
-    along = tangent(run, ALONG[:1], ALONG[1:])
-    assert along.times[-1] == 0.0
-    assert along.times[run.crossings[0].step] == 1.0
-    rows = residual_tangent(along, MEASURED)
-    weights = residual(run, MEASURED)
-    expected = read(weights) @ rows
-    assert steps.u0 @ ALONG[:1] + steps.p @ ALONG[1:] == pytest.approx(expected, rel=1e-12)
-    matrices = sensitivities(run)
-    np.testing.assert_allclose(along.u[-1], matrices.u0 @ ALONG[:1] + matrices.p @ ALONG[1:])
 
 
 def test_the_last_time_moves_with_an_event_that_ends_the_run():

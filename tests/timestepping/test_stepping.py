@@ -6,7 +6,6 @@ from forms import METHODS, NO_ESTIMATE
 
 from daeosens import ODE, InputError, Stepping, solve
 from daeosens.errors import OptionError
-from daeosens.petsc._kernels import next_step
 from daeosens.timestepping.stepping import pinned_times, refuse_reserved
 
 SPAN = (0.0, 2.0)
@@ -186,32 +185,6 @@ def test_times_at_an_end_of_the_span_up_to_rounding_are_that_end():
 def test_bad_pinned_times_are_named(times, message):
     with pytest.raises(InputError, match=message):
         pinned_times(Stepping(SPAN, dt=0.1), times)
-
-
-@pytest.mark.parametrize(
-    ("t", "expected"),
-    [
-        (0.0, 0.1),
-        (0.3, 0.1),  # exactly two steps are left
-        (0.301, 0.0995),  # less than two: two equal ones
-        (0.4, 0.1),
-        (0.3995, 0.1005),  # half a per cent longer
-        (0.45, 0.05),
-        (0.5, 0.1),  # on to the next end
-        (2.0, 0.1),  # beyond all ends
-    ],
-)
-def test_fixed_steps_end_at_the_next_time(t, expected):
-    assert next_step(t, 0.1, [0.5, 1.0]) == pytest.approx(expected, rel=1e-12)
-
-
-def test_fixed_steps_reach_the_end_in_spite_of_rounding(rng):
-    """Where t + (end - t) < end, a further step of one unit in the last place would follow."""
-    short = 0
-    for t, end in zip(rng.uniform(0, 0.5, 1000), rng.uniform(1, 2, 1000), strict=True):
-        short += t + (end - t) < end
-        assert t + next_step(t, 3.0, [end]) >= end
-    assert short > 0
 
 
 @pytest.mark.parametrize("name", ["ts_init_time", "ts_exact_final_time", "ts_dt", "ts_eval_times"])

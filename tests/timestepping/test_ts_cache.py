@@ -12,7 +12,6 @@ from petsc4py import PETSc
 
 from daeosens import ODE, SolveError, Stepping, solve
 from daeosens.errors import OptionError
-from daeosens.petsc.c_function import admit_native
 from daeosens.timestepping.ts_cache import IDLE, IDLE_TS
 
 FIXED = Stepping((0.0, 1.0), "rk4", dt=0.1)
@@ -160,7 +159,7 @@ def test_a_changed_copy_starts_anew(c):
     def half(_t, u, _p, out, _data):
         out[0], out[1] = 0.5 * u[0], 0.5 * u[1]
 
-    changed = replace(problem, native={**problem.native, "rhs": admit_native(half)})
+    changed = replace(problem, native={**problem.native, "rhs": ODE(half, 2, 2).native["rhs"]})
     assert IDLE_TS.of(changed) == []
     states = solve(changed, U0, P, FIXED).u[-1]
     np.testing.assert_allclose(states, np.exp(0.5) * np.array(U0), rtol=1e-6)

@@ -12,8 +12,7 @@ from mpi4py import MPI
 import daeosens as ds
 from daeosens import Event, InputError, Parameter, Parameters, Reduced, Stepping
 from daeosens.problem import Native
-from daeosens.problem.c_callback import Compiled
-from daeosens.tracing import derivatives, tracer
+from daeosens.tracing import derivatives, execution, tracer
 from daeosens.tracing.c_source import source
 from daeosens.tracing.compilation import CompilerError
 from daeosens.tracing.matrix_nodes import block_jacobian
@@ -48,7 +47,7 @@ def nodes(request, monkeypatch):
 def evaluate(callback, *arguments, shapes=(), returns=False):
     """Call what ``executable`` returned."""
     if isinstance(callback, Native):
-        callback = Compiled(callback, "f", shapes, returns=returns)
+        callback = execution.Compiled(callback, "f", shapes, returns=returns)
     return callback(*arguments)
 
 

@@ -53,8 +53,6 @@ from daeosens import (
     Terminal,
     solve,
 )
-from daeosens.costs.cost import Cost
-from daeosens.costs.scalar import Callback, Derivatives
 from daeosens.functional import InitialState
 from daeosens.petsc import read, write
 from daeosens.problem import AUTONOMOUS, COLORING, INDEPENDENT, Products
@@ -434,29 +432,6 @@ def test_observation_of_components_needs_no_check():
     cost = LeastSquares([0.1], [[1.0]], observe=[0])
     names = [row.name for row in check(FORMS["rhs"].analytic, U0, P0, T, objective=cost).rows]
     assert names == ["jacobian", "jacobian_p", "rhs_t", "hessian_product du", "hessian_product dp"]
-
-
-@pytest.mark.parametrize("title", ["own", "cost"])
-def test_own_kinds_of_costs_are_checked(title):
-    """Callbacks go by their title, scalars of another class by "cost"."""
-
-    class Hidden:
-        def __init__(self, scalar):
-            self.value, self.add_u, self.add_p = scalar.value, scalar.add_u, scalar.add_p
-
-    @dataclass(frozen=True)
-    class Own:
-        times = ()
-
-        def lower(self, problem, final_time):
-            scalar = Callback(
-                problem, "own", terminal, Derivatives(sign(terminal_u), terminal_p, AUTONOMOUS)
-            )
-            scalar = Hidden(scalar) if title == "cost" else scalar
-            return Cost(points=((final_time, 1.0, scalar),), densities=((2.0, scalar),))
-
-    verdicts = check(FORMS["rhs"].analytic, U0, P0, T, objective=Own())
-    assert verdicts.wrong == (f"{title} gradient_u", f"{title} gradient_u 2")
 
 
 def test_problem_without_parameters():

@@ -27,7 +27,6 @@ from scipy.integrate import DOP853, Radau
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from daeosens.derivatives.step_control import MANY
 from zoo import CASES, TRUTH
 from zoo.case import Case
 from zoo.runner import derivatives, distance
@@ -163,11 +162,15 @@ def ours(case: Case, **more: Any) -> Result:
     return derivatives(case, style, **more)
 
 
+TANGENTS = 100
+"""Up to so many tangents control steps."""
+
+
 def controlled(case: Case) -> Result:
     """Return ours with steps that resolve the tangents; of large states those of some unknowns."""
     n = len(case.u0)
     some = [*case.p, 0, n // 3, n // 2]
-    return ours(case, control="sensitivities" if n + len(case.p) <= MANY else some)
+    return ours(case, control="sensitivities" if n + len(case.p) <= TANGENTS else some)
 
 
 PEERS = {
