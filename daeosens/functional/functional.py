@@ -72,6 +72,7 @@ class Functional(Protocol):
 def normal_matrix(jacobian: PETSc.Mat) -> Array:
     """Return J^T J [k, k] of a dense matrix [q, k] on every rank.  Collective."""
     local: Any = jacobian.getDenseArray()
+    # rows are spread over ranks, columns are not: sums of products of rows
     total: Array = jacobian.comm.tompi4py().allreduce(local.T @ local)
     return total
 
@@ -243,6 +244,7 @@ def functional_error(functional: HasRefined, x: PETSc.Vec) -> FunctionalError:
     >>> print(f"{functional_error(functional, functional.start()).value:.2g}")
     -2.3e-06
     """
+    # J(h) - J = c h^q, so that J(h) - J(h/2) tells c
     factor = richardson(functional.order)
     computed, finer = functional.value_and_gradient(x), functional.refined(x).value_and_gradient(x)
     error = difference(computed[1], finer[1], factor)

@@ -97,6 +97,7 @@ class Fit:
         """
         values = self.parameters.estimates_at(self.result.x)
         names = self.functional.experiments[0].problem.parameter_names
+        # the model's parameters in its order, then those of single experiments
         first = {name: values[name] for name in names if name in values}
         return {**first, **values}
 

@@ -274,6 +274,7 @@ def _of(amount: Any, problem: Problem, k: int, otherwise: float, what: str) -> f
     """Return what a compartment has of a bioavailability or a lag."""
     value: Any = amount
     if isinstance(amount, Mapping):
+        # an unknown may be given by its name or number: as numbers they are compared
         by_number = {
             problem.state_indices(key)[0]: number
             for key, number in cast("Mapping[Any, Any]", amount).items()

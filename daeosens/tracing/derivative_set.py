@@ -80,6 +80,7 @@ def problem_of_rhs(
         events=[traced_event(tracer, event, name, ready) for name, event in events.items()],
     )
     products = {name: ready[f"rhs_{name}"] for name in ("pull", "push")}
+    # sweeps in C take products f_u^T w, f_p^T w and f_u v from these in the place of matrices
     if all(isinstance(product, Native) for product in products.values()):
         return replace(problem, native={**problem.native, **products})
     return problem
@@ -168,5 +169,6 @@ def traced_event(tracer: Tracer, event: Event, name: str, ready: Mapping[str, An
         }
     if callable(event.mode):
         mode = event.mode
+        # called with numbers, not traced: it returns a name
         parts["mode"] = lambda t, u, p: mode(t, u, tracer.shapes.split(p))
     return replace(event, **parts)

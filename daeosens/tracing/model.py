@@ -215,6 +215,7 @@ class LinearDAEOModel(Model):
             raise InputError(
                 "the run is one of another model", remedy="model.flows(solve(model, ...))"
             )
+        # flows belong to the basis of a step and to its parameters; at an event to those before it
         places = [(record.mode, record.p) for record in run.records]  # where a step begins
         for crossing in run.crossings:
             places[crossing.step] = crossing.mode_before, run.records[crossing.step].p

@@ -28,6 +28,7 @@ def untraceable(what: str, remedy: str, kind: type[InputError] = InputError) -> 
     frame = inspect.currentframe()
     assert frame is not None
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
+        # no frame of the user's is left: what was returned cannot be taken, wherever it was made
         if frame.f_code is traced_call.__code__:
             return kind(
                 f"cannot trace what '{frame.f_locals['name']}' returned: {what}", remedy=remedy
@@ -61,6 +62,7 @@ def traced_call(function: Callable[..., Any], name: str, *arguments: Any) -> Any
         return function(*arguments)
     except Exception as error:
         first: BaseException | None = error
+        # down the chain of causes to our own error, which names the line and the remedy
         while first is not None:
             if isinstance(first, InputError):
                 first.add_note(f"while tracing '{name}'")

@@ -68,6 +68,7 @@ class Unknown:
     def __getattr__(self, name: str) -> Any:
         """Return a NumPy function as a method, as arrays have many of them."""
         function: Any = getattr(np, name, None)
+        # u.sum() is np.sum(u), and so on
         if function in ARRAY_FUNCTIONS or function in UFUNCS:
             return partial(function, self)
         raise AttributeError(f"arrays of symbols have no {name!r}")

@@ -102,6 +102,7 @@ def _read(path: Path, start: Array, settings: Mapping[str, Any]) -> Attempt:
             expected="a file that multistart wrote",
             remedy=f"rm {path}",
         ) from error
+    # another seed or tolerance: its results would not be those of this search
     if not np.array_equal(attempt.start, start) or content["settings"] != plain(settings):
         raise InputError(
             f"{path} belongs to a multistart with other starts or settings",

@@ -101,6 +101,7 @@ def misnamed(system: System, key: str, annotation: Any, value: Any) -> Iterator[
         for k, entry in enumerate(value):  # type: ignore[reportUnknownVariableType]
             of_entry = entries[0] if len(entries) == 1 or entries[1] is ... else entries[k]
             yield from misnamed(system, f"{key}[{k}]", of_entry, entry)
+    # a number or a name: only a word is looked up as a name
     elif len(members(hint.bare)) > 1:
         for member in members(hint.bare):
             if take_apart(member).bare is not str or isinstance(value, str):

@@ -94,6 +94,7 @@ def find_kind(name: str) -> Kind:
             expected=", ".join(f'"{kind}"' for kind in known),
             remedy=nearest(name, known) or "daeosens doctor, which lists where kinds come from",
         )
+    # by chance of the installation one or the other would be taken
     if len(sources) > 1:
         raise InputError(
             f'the kind of event "{name}" is registered by {" and by ".join(sources)}',

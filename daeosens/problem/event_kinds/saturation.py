@@ -233,6 +233,7 @@ def _chooser(
             vec.getArray()[...] = u
             state = vec
         values = {side: float(limit(p)) for side, limit in limits.items()}
+        # located to rounding, not exactly at the limit
         near = AT_LIMIT * (max(map(abs, values.values())) or 1.0)
         x = entry(state, index)
         for side, limit in values.items():

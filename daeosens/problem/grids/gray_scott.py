@@ -164,6 +164,8 @@ class _Terms:
         reaction = np.multiply(v, v, out=self._work)
         reaction *= ghosted[1:-1, 1:-1, U]
         f[:, :, V] += reaction
+        # the feed gamma (1 - U): its constant goes along with the reaction, its decay with the
+        # stencil
         reaction -= gamma
         f[:, :, U] -= reaction
 
