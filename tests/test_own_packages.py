@@ -1,33 +1,43 @@
 """Tests of a package know its modules, and of others what is public."""
 
 import ast
+from importlib import import_module
+from inspect import ismodule
 from pathlib import Path
 
 TESTS = Path(__file__).parent
 SUPPORT = TESTS / "support"  # equipment of all tests
 
-PUBLIC = {"daeosens.problem.grids", "daeosens.problem.event_kinds", "daeosens.cli.study"}
+PUBLIC = {
+    *("daeosens.problem.grids", "daeosens.problem.event_kinds"),
+    *("daeosens.cli.study", "daeosens.cli.doctor"),
+}
 """Modules of the reference besides the packages themselves."""
 
 
-def imported_modules(path):
-    """Yield the modules of this package that a file imports from, and the lines."""
+def imports_of(path):
+    """Yield the lines on which a file imports from this package, with module and name."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and not node.level:
-            yield str(node.module), node.lineno
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("daeosens."):
+            yield from ((node.lineno, str(node.module), alias.name) for alias in node.names)
         elif isinstance(node, ast.Import):
-            yield from ((alias.name, node.lineno) for alias in node.names)
+            yield from ((node.lineno, alias.name, "") for alias in node.names)
+
+
+def is_public(module, name):
+    """Whether a name of a module is no module itself, and the module one that users know."""
+    if module.count(".") > 1 and module not in PUBLIC:
+        return False
+    inside = getattr(import_module(module), name, None)
+    return not ismodule(inside) or f"{module}.{name}" in PUBLIC
 
 
 def test_tests_import_from_their_own_package_or_public_names():
     strangers = []
     for path in TESTS.rglob("*.py"):
-        if SUPPORT in path.parents:
-            continue
         own, *_ = path.relative_to(TESTS).parts
-        for module, line in imported_modules(path):
-            parts = module.split(".")
-            inside = parts[0] == "daeosens" and len(parts) > 2
-            if inside and parts[1] != own and module not in PUBLIC:
-                strangers.append(f"{path.relative_to(TESTS)}:{line}: {module}")
+        for line, module, name in () if SUPPORT in path.parents else imports_of(path):
+            top, package, *_ = [*module.split("."), ""]
+            if top == "daeosens" and package not in ("", own) and not is_public(module, name):
+                strangers.append(f"{path.relative_to(TESTS)}:{line}: {module} {name}")
     assert strangers == []
