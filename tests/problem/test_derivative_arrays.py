@@ -373,6 +373,19 @@ def added_at(u):
     return out
 
 
+def added_at_zeros(u):
+    out = np.zeros((2, 3))
+    np.add.at(out, ([0, 1, 1], [2, 0, 0]), u**2)
+    np.subtract.at(out[1], [0, 1, 1], u)
+    return out
+
+
+def added_at_transposed(u):
+    whole = np.outer(u, u)
+    np.add.at(whole.T, ([0, 1, 1], [1, 2, 2]), u)
+    return whole
+
+
 def copied(u):
     out = np.empty(3)
     np.copyto(out, u * 2.0)
@@ -402,6 +415,8 @@ ARRAYS = {
     "swapped": swapped,
     "in place": in_place,
     "added at": added_at,
+    "added at places of zeros": added_at_zeros,
+    "added at places of a transpose": added_at_transposed,
     "copied": copied,
     "eye": eye,
     "complex": of_complex,

@@ -183,6 +183,16 @@ class FreshArray(Fillable):
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **options: Any
     ) -> Any:
+        if (
+            method == "at"
+        ):  # np.add.at(out, places, u): an assignment, and ``out`` varies from now on
+            target, *operands = inputs
+            operands = [admitted(operand) for operand in operands]
+            if type(target) is FreshArray and any(
+                type(operand) is DerivativeArray for operand in operands
+            ):
+                target._vary()
+            inputs = (target, *operands)
         inputs = tuple([admitted(operand) for operand in inputs])
         result = getattr(ufunc, method)(*inputs, **options)
         if out is None:

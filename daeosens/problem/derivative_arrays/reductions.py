@@ -314,10 +314,11 @@ def _at(combine: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     def rule(a: Any, indices: Any, b: Any) -> None:
         numbers = np.arange(a.size).reshape(a.shape)[indices].reshape(-1)
         b = broadcast_to(as_array(b), a[indices].shape).reshape(-1)
-        flat = a.reshape(-1)
-        # one by one, as a place may be there several times
-        for place, k in zip(numbers.tolist(), range(numbers.size), strict=True):
-            flat[place] = combine(flat[place], b[k])
+        # one by one, as a place may be there several times; by all indices, since what is
+        # transposed has no flat view, but a copy
+        places = zip(*(axis.tolist() for axis in np.unravel_index(numbers, a.shape)), strict=True)
+        for k, place in enumerate(places):
+            a[place] = combine(a[place], b[k])
 
     return rule
 
