@@ -193,6 +193,7 @@ def _in_arrays(
     differential: Array = (mass != 0.0).any(axis=1).astype(float)[:, None]
     values, errors = np.empty((run.n_steps + 1, *du.shape)), np.empty((run.n_steps, *du.shape))
     values[0] = du
+    by_p = dp.any(axis=1)
     for first in range(0, run.n_steps, several):
         end = min(first + several, run.n_steps)
         points = _stages(run, first, end)
@@ -200,8 +201,10 @@ def _in_arrays(
             return None
         t, u = points
         matrices = batch.jacobian(t.ravel(), u.reshape(-1, n), run.p).reshape(end - first, s, n, n)
-        sources = batch.push_parameters(t.ravel(), u.reshape(-1, n), run.p, dp)
-        sources = sources.reshape(len(dp), end - first, s, n)
+        sources = np.zeros((len(dp), end - first, s, n))
+        if by_p.any():
+            pushed = batch.push_parameters(t.ravel(), u.reshape(-1, n), run.p, dp[by_p])
+            sources[by_p] = pushed.reshape(-1, end - first, s, n)
         for k, h in enumerate(run.step_sizes[first:end].tolist()):
             before, rates = values[first + k].T, np.empty((s, n, len(du)))  # [n, D]
             stage: Array = before

@@ -147,6 +147,32 @@ def test_gradients_of_equations_that_jump_are_told(sweep, rhs, make):
         sweep(run)
 
 
+def snowfall(t, u, p):
+    """Return the rate of a snow pack under a season: it snows below a temperature."""
+    warmth = 5.0 - 12.0 * np.cos(2.0 * np.pi * (t - 20.0) / 365.0)
+    return np.where(warmth < p[0], 3.0, 0.0) - p[1] * u
+
+
+@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize("rtol", [1e-4, 1e-6, 1e-8, 1e-10, 1e-12])
+def test_jumps_are_told_however_near_to_them_steps_end(rtol, make):
+    """Adaptive steps meet the jump in the limit: as short as 1e-12 of the run, or ending on it."""
+    stepping = Stepping((40.0, 200.0), "rk6vr", rtol=rtol)
+    run = solve(make(snowfall, 1, ["threshold", "loss"]), [0.0], [0.5, 0.1], stepping)
+    with pytest.warns(KinkWarning, match=r"the equations jump near t = 88.9198"):
+        assert adjoint(run, LEVEL).p[0] == 0.0
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_jump_at_a_breakpoint_is_no_moving_one():
+    def supply(t, u, p):
+        return np.where(t < 0.1 * 3 + p[0] * 0.0, 3.0, 0.0) - p[1] * u
+
+    model = ODE(supply, 1, ["none", "loss"], breakpoints=[0.3])
+    run = solve(model, [0.0], [0.0, 0.1], Stepping((0.0, 1.0), "rk6vr", rtol=1e-8))
+    assert adjoint(run, LEVEL).p[0] == 0.0
+
+
 @pytest.mark.parametrize("sweep", SWEEPS)
 def test_gradients_of_equations_with_a_kink_are_right_and_not_told(sweep):
     run = solve(ODE(with_maximum, **TANK), START, RATES, STEPPING)

@@ -128,7 +128,7 @@ def test_estimates_are_those_of_the_errors(problem, method, cost):
     _, truth = gradient("esdirk6" if problem.form == "mass" else "rk8vr", 1e-12)
     by_x = np.concatenate([sensitivity.u0 * start, sensitivity.p * 0.8])
     error = np.abs(by_x - np.concatenate([truth.u0 * start, truth.p * 0.8])).max()
-    estimate = relative_errors(run, [cost.lower(problem, 1.0)])[0]
+    estimate, _ = relative_errors(run, [cost.lower(problem, 1.0)])[0]
     assert 1e-9 < estimate < 1e-2
     assert error < 3.0 * estimate * np.abs(by_x).max()
 
@@ -145,7 +145,7 @@ def test_derivatives_that_are_small_beside_the_state_warn(make, rate, rtol):
     square, sine, cosine = 1.0 + rate**2, np.sin(10.0), np.cos(10.0)
     slope = (2.0 * rate * cosine + sine) / square
     exact = slope - (rate * cosine + sine) * 2.0 * rate**2 / square**2
-    estimate = relative_errors(run, [LAST.lower(problem, 10.0)])[0]
+    estimate, _ = relative_errors(run, [LAST.lower(problem, 10.0)])[0]
     assert abs(gradient / exact - 1.0) == pytest.approx(estimate, rel=0.5)
 
 
@@ -192,3 +192,38 @@ def test_gradients_of_index_two_are_had_though_nothing_can_be_said_about_them():
     )
     assert gradient.value == pytest.approx(exact.value, rel=1e-6)
     assert gradient.p[0] == pytest.approx(exact.p[0], rel=1e-5)
+
+
+def washed_out(t, u, p):
+    """Return the rates of a trace that is not there, and of what it would make."""
+    return np.array([-p[0] * u[0], 1.0 + u[0]])
+
+
+@pytest.mark.parametrize("make", [ODE, trace])
+def test_a_state_that_stays_zero_warns_where_its_derivative_blows_up(make):
+    """Nothing tells the steps that perturbations of it decay a hundred times in each of them."""
+    run = solve(make(washed_out, 2, ["k"]), [0.0, 0.0], [100.0], Stepping((0.0, 3.0), rtol=1e-8))
+    made = Terminal(lambda t, u, p: u[1])
+    told = "derivatives in the initial states that are zero are wrong by about as much as their"
+    with pytest.warns(DiscretizationWarning, match=told):
+        assert abs(adjoint(run, made).u0[0]) > 1e20  # 0.01 is right
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        stepping = Stepping((0.0, 3.0), "esdirk5", rtol=1e-8, control="sensitivities")
+        run = solve(make(washed_out, 2, ["k"]), [0.0, 0.0], [100.0], stepping)
+        assert adjoint(run, made).u0[0] == pytest.approx(0.01, rel=1e-6)
+
+
+@pytest.mark.filterwarnings("error::daeosens.errors.DiscretizationWarning")
+def test_a_state_from_zero_whose_derivative_is_resolved_is_silent():
+    run = solve(ODE(washed_out, 2, ["k"]), [0.0, 0.0], [1.0], Stepping((0.0, 3.0), rtol=1e-8))
+    gradient = adjoint(run, Terminal(lambda t, u, p: u[1])).u0
+    assert gradient[0] == pytest.approx(1.0 - np.exp(-3.0), rel=1e-3)  # what is told
+
+
+@pytest.mark.filterwarnings("error::daeosens.errors.DiscretizationWarning")
+def test_a_symmetry_of_the_parameters_is_no_error():
+    """Charge, capacity and current by equal parts leave the voltage as it is, up to rounding."""
+    charge = ODE(lambda t, u, p: p[0] * np.sin(9.0 * t) / p[1] - u, 1, ["current", "capacity"])
+    run = solve(charge, [0.0], [2.0, 3.0], Stepping((0.0, 3.0), "rk6vr", rtol=1e-8))
+    adjoint(run, LAST)

@@ -427,6 +427,7 @@ ARRAYS = {
     "outer": lambda u: np.outer(u, u) @ A @ u,
     "sparse": lambda u: SPARSE @ u + u @ SPARSE + SPARSE.dot(u),
     "solve": lambda u: np.linalg.solve(A + np.diag(u), u),
+    "entries of a solution": lambda u: np.array(list(np.linalg.solve(A + np.diag(u), u))),
     "inv": lambda u: np.linalg.inv(A + np.diag(u)),
     "det": lambda u: np.linalg.det(A + np.diag(u)),
     "det of four": lambda u: np.linalg.det(

@@ -3,7 +3,17 @@
 import json
 from pathlib import Path
 
-from zoo import biology, chemistry, detest, electrical, engineering, hybrid, mechanics, pde
+from zoo import (
+    biology,
+    chemistry,
+    detest,
+    electrical,
+    engineering,
+    hybrid,
+    mechanics,
+    pde,
+    sciences,
+)
 from zoo.case import Case
 from zoo.fits import FITS
 
@@ -14,6 +24,7 @@ EVERYTHING = {
     "electrical": electrical.CASES,
     "engineering": engineering.CASES,
     "biology": biology.CASES,
+    "earth, devices, money": sciences.CASES,
     "PDEs": pde.CASES,
     "hybrid systems": hybrid.CASES,
     "DETEST": detest.CASES,

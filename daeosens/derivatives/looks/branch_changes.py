@@ -20,8 +20,11 @@ ON_THE_KINK = 1e-12
 OFTEN = 8
 """A comparison that changes its sign more often is looked at ever more rarely."""
 
-NOTHING = 1e-12
-"""Part of a run that steps between two roundings of one time are shorter than."""
+NOTHING = 1e-14
+"""Part of the times that steps between two roundings of one time are shorter than."""
+
+LOCAL = 1e-6
+"""Part of the time: what steps shorter than it do at a jump is looked at along a longer chord."""
 
 SIDE = 1e-5
 """Distance from a kink, as a part of the step, at which slopes on its sides are taken."""
@@ -123,29 +126,67 @@ def branch_changes(
     if function is None:
         return
     left_out = set(elsewhere) | {crossing.step for crossing in trajectory.crossings}
-    short = NOTHING * float(trajectory.times[-1] - trajectory.times[0])
+    short = NOTHING * float(np.max(np.abs(trajectory.times[[0, -1]])))
     left_out |= set(np.flatnonzero(trajectory.step_sizes <= short).tolist())
     for n, place in _crossings(trajectory, function, left_out):
         seen.branches_change = True
-        sides = _sides(lambda x, n=n: function.value(*point_on_chord(trajectory, n, x)), place)
+        sides = _sides(*_stretch(trajectory, function, n, place))
         if any(sides):
             time = float(trajectory.times[n] + place * trajectory.step_sizes[n])
             yield BranchChange(time, *sides)
 
 
+def _stretch(
+    trajectory: Trajectory, function: Piecewise, n: int, place: float
+) -> tuple[Callable[[float], Array], float]:
+    """Return a function on the chord of a step, and the place in [0, 1] where it may have a kink.
+
+    Adaptive steps become so short at a jump that rounding leaves no room for slopes on its sides,
+    and one may end there: the chord is then continued beyond the step.
+    """
+    t, h = float(trajectory.times[n]), float(trajectory.step_sizes[n])
+    long = max(h, LOCAL * abs(t))
+    at_an_end = not 4 * SIDE < place < 1 - 4 * SIDE
+    low, high = t + place * h - 0.5 * long, t + place * h + 0.5 * long
+    if (long == h and not at_an_end) or any(
+        low <= known <= high for known in trajectory.problem.breakpoints
+    ):
+        return lambda x: function.value(*point_on_chord(trajectory, n, x)), place
+    before, after = read(trajectory.stored[n]), read(trajectory.stored[n + 1])
+
+    def value(x: float) -> Array:
+        ahead = place + (x - 0.5) * long / h  # in steps
+        return function.value(n, t + ahead * h, before + ahead * (after - before))
+
+    return value, 0.5
+
+
 def _crossings(
     trajectory: Trajectory, function: Piecewise, left_out: set[int]
 ) -> Iterator[tuple[int, float]]:
-    """Yield the steps inside of which a branch changes, with the place in the step in [0, 1]."""
+    """Yield the steps inside of which a branch changes, with the place in the step.
+
+    It is in [0, 1], or a little before where the step begins on the kink.
+    """
     changes: dict[int, int] = {}
     ends, largest = _decisions(trajectory, function)
+    off, when = np.empty(0), np.empty(0)  # the last values that were off the kink, and their times
     for n, (before, after) in enumerate(ends):
-        if n in left_out:
-            continue
+        t = float(trajectory.times[n])
         # after a branch that changed, others are compared: that one stands among the common ones
         count = min(before.values.size, after.values.size)
         small = ON_THE_KINK * largest[:count]
         x, y = before.values[:count], after.values[:count]
+        # adaptive steps come so near to a jump that one of them may end on it
+        if off.size != x.size:
+            off, when = x.copy(), np.full(x.size, t)
+        lies_off = np.abs(x) > small
+        off, when = np.where(lies_off, x, off), np.where(lies_off, t, when)
+        recent = t - when <= LOCAL * abs(t)
+        x = np.where(recent, off, x)
+        if n in left_out:
+            off = np.empty(0)  # what jumps there is no branch
+            continue
         change = (x * y < 0.0) & (np.abs(x) > small) & (np.abs(y) > small)
         for k in np.flatnonzero(np.where(before.whole[:count], x != y, change)).tolist():
             changes[k] = changes.get(k, 0) + 1
@@ -159,7 +200,8 @@ def _crossings(
                 number = float(here.values[k])
                 return number != x if here.whole[k] else (number > 0.0) != (x > 0.0)
 
-            yield n, _bisected(changed)
+            h = float(trajectory.step_sizes[n])
+            yield n, _bisected(changed, (float(when[k]) - t) / h if recent[k] else 0.0)
 
 
 def _decisions(
@@ -236,9 +278,9 @@ def jumps_at_states(trajectory: Trajectory, function: Piecewise) -> Iterator[flo
             yield t
 
 
-def _bisected(changed: Callable[[float], bool]) -> float:
-    """Return where on the chord of a step what decides has changed."""
-    low, high = 0.0, 1.0
+def _bisected(changed: Callable[[float], bool], low: float) -> float:
+    """Return where on the chord of a step, from ``low`` on, what decides has changed."""
+    high = 1.0
     for _ in range(40):
         middle = 0.5 * (low + high)
         if changed(middle):

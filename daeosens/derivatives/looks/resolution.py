@@ -50,37 +50,56 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen
         or not trajectory.n_steps
     ):
         return
-    error = max(relative_errors(trajectory, costs), default=0.0)
-    if method.explicit:  # that of a method of one order less
-        error **= method.order / (method.order - 1)
+    errors = relative_errors(trajectory, costs)
+    # that of a method of one order less
+    power = method.order / (method.order - 1) if method.explicit else 1.0
+    by_parts = max((error for error, _ in errors), default=0.0) ** power
+    from_zero = max((error for _, error in errors), default=0.0) ** power
     rtol, _ = stepping.tolerances
-    seen.unresolved = error > max(WRONG, MANY * rtol)
+    limit = max(WRONG, MANY * rtol)
+    error = by_parts if by_parts > limit else from_zero
+    seen.unresolved = error > limit
     if seen.unresolved:
+        which = "" if by_parts > limit else " in the initial states that are zero"
         size = f"{100.0 * error:.2g} %" if error < 1.0 else "as much as their size"
         warn(
-            f"the steps follow the states, and derivatives are wrong by about {size}: somewhere in "
-            "this run they change faster than the states, or are small beside errors of these\n"
+            f"the steps follow the states, and derivatives{which} are wrong by about {size}: "
+            "somewhere in this run they change faster than the states, or are small beside errors "
+            "of these\n"
             '  try: Stepping(..., control="sensitivities"), or a much smaller rtol with a method '
             "of high order, rk8vr or esdirk6; derivatives.derivative_error tells what is reached",
             DiscretizationWarning,
         )
 
 
-def relative_errors(trajectory: Trajectory, costs: Sequence[Cost]) -> list[float]:
+def relative_errors(trajectory: Trajectory, costs: Sequence[Cost]) -> list[tuple[float, float]]:
     """Return the estimated errors of derivatives of costs, relative to the size of their parts.
 
-    Along two directions: relative changes, of random signs, of all initial states, and of all
-    parameters.
+    Of each cost those of parameters and of initial states that are not zero, and of the others.
+
+    Along three directions: changes, of random signs and sizes, of all initial states that are not
+    zero and of all parameters by parts of themselves, and of the initial states that are zero by
+    parts of what these states become: one that decays from zero stays there, and steps may be
+    longer than what perturbations of it allow.
     """
     problem, start = trajectory.problem, trajectory.u[0]
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], problem.size + problem.n_parameters)
-    moved, fixed = problem.create_state(), problem.create_state()
-    write(moved, signs[: problem.size] * np.abs(start))
+    rng, count = np.random.default_rng(0), problem.size + problem.n_parameters
+    # of different sizes: where a model has a symmetry, equal parts may change nothing at all
+    parts = rng.choice([-1.0, 1.0], count) * rng.uniform(0.5, 1.0, count)
+    sizes = np.abs(trajectory.u).max(axis=0)
+    typical = float(sizes.max()) or 1.0
+    from_zero = np.where(start == 0.0, np.where(sizes > 0.0, sizes, typical), 0.0)
+    moved, raised, fixed = (problem.create_state() for _ in range(3))
+    write(moved, parts[: problem.size] * np.abs(start))
+    write(raised, parts[: problem.size] * from_zero)
     by_p, none = problem.create_parameters(), np.zeros(problem.n_parameters)
-    write(by_p, signs[problem.size :] * np.abs(np.asarray(trajectory.p)))
+    write(by_p, parts[problem.size :] * np.abs(np.asarray(trajectory.p)))
     # algebraic variables follow the others, or the first step would have to bring them there
     try:
         pairs = consistent_directions(trajectory, [(moved, None), (fixed, by_p)])
+        relative = len(pairs)
+        if from_zero.any():
+            pairs += consistent_directions(trajectory, [(raised, None)])
     except (
         SolveError
     ):  # of index two and more there are none to be had here, but there is a gradient
@@ -88,21 +107,29 @@ def relative_errors(trajectory: Trajectory, costs: Sequence[Cost]) -> list[float
     du = np.array([read(by_u) for by_u, _ in pairs])
     dp = np.array([none if by_p is None else read(by_p) for _, by_p in pairs])
     ends = accumulated_errors(trajectory, du, dp)
-    return [] if ends is None else [_relative(trajectory, cost, *ends) for cost in costs]
+    if ends is None:
+        return []
+    return [_relative(trajectory, cost, *ends, relative) for cost in costs]
 
 
-def _relative(trajectory: Trajectory, cost: Cost, tangents: Array, errors: Array) -> float:
-    """Return the larger relative error along both directions, of tangents [N+1, D, n].
+def _relative(
+    trajectory: Trajectory, cost: Cost, tangents: Array, errors: Array, relative: int
+) -> tuple[float, float]:
+    """Return the largest relative errors along both kinds of directions, of tangents [N+1, D, n].
 
     Relative to the sum of the absolute values of all terms: where they cancel, at the minimum of a
     misfit, nothing is said.  A derivative that is no hundredth of the other one counts as that.
+    Directions after the first ``relative`` ones are of states from zero, which nobody knows the
+    size of: large as they are, they leave the others what these are.
     """
     missing, whole = np.zeros((2, tangents.shape[1]))
     for number, slope in _slopes(trajectory, cost):
         missing += errors[number] @ slope
         whole += np.abs(tangents[number]) @ np.abs(slope)
-    least = LEAST * float(whole.max())
-    return float(np.max(np.abs(missing) / np.maximum(whole, least))) if least else 0.0
+    least = LEAST * float(whole[:relative].max(initial=0.0))
+    whole = np.maximum(whole, least)
+    part = np.abs(missing) / np.where(whole > 0.0, whole, np.inf)
+    return float(part[:relative].max(initial=0.0)), float(part[relative:].max(initial=0.0))
 
 
 def _slopes(trajectory: Trajectory, cost: Cost) -> list[tuple[int, Array]]:

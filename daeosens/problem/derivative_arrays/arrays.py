@@ -638,9 +638,14 @@ def _varies(x: Any) -> bool:
     return type(x) is DerivativeArray
 
 
+def _is_nested(x: DerivativeArray) -> bool:
+    """Whether a value has slopes itself: an array, or a number as entries of arrays have it."""
+    return isinstance(x.value, (DerivativeArray, DerivativeNumber))
+
+
 def _nothing(x: DerivativeArray) -> bool:
     """Whether all slopes are zero, of the value's slopes too."""
-    if isinstance(x.value, DerivativeArray):
+    if _is_nested(x):
         return _nothing(x.value) and not np.any(primal(x.slopes)) and _nothing(x.slopes)
     return not np.any(x.slopes)
 
@@ -650,7 +655,7 @@ def moving(x: Any) -> Any:
     x = admitted(x)
     if type(x) is not DerivativeArray:
         return np.zeros(np.shape(x), dtype=bool)
-    if isinstance(x.value, DerivativeArray):
+    if _is_nested(x):
         slopes = x.slopes
         return moving(x.value) | (moving(slopes) | (primal(slopes) != 0)).any(axis=-1)
     return (x.slopes != 0).any(axis=-1)
@@ -774,7 +779,7 @@ def joined(things: Any) -> DerivativeArray | None:
             values.append(part)
             shape = np.shape(part)
             slopes.append(np.zeros((*shape, count)) if shape else nothing)
-    if isinstance(varying.value, DerivativeArray):
+    if _is_nested(varying):
         value, slope = joined(values), joined(slopes)
         assert value is not None
         assert slope is not None
