@@ -138,6 +138,11 @@ class Observation(NamedTuple):
     residual_weights: Array | None = None
     noted: tuple[dict[int, float], int] | None = None
 
+    @property
+    def sees_parameters(self) -> bool:
+        """Whether its gradient in p may be other than zero."""
+        return bool(getattr(self.scalar, "sees_parameters", True))
+
     def add(self, point: Point, out: tuple[PETSc.Vec, PETSc.Vec]) -> None:
         """Add the gradients in u and p to ``out`` = (lam [n], mu [m])."""
         if self.noted is not None:

@@ -117,6 +117,11 @@ class Callback:
         supplied = self.supplied
         return tuple(map(_address, (self.function, supplied.u, supplied.p, supplied.hessian)))
 
+    @property
+    def sees_parameters(self) -> bool:
+        """Whether the gradient in p may be other than zero."""
+        return self._p is not None
+
     def name(self, keyword: str) -> str:
         """Return what a callback is called in messages."""
         return f"{self.title} {keyword}" if keyword else self.title

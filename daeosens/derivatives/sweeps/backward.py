@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import numpy as np
 from mpi4py import MPI
 
 from daeosens.derivatives.engines.arrays.adjoint import ArraySweep
@@ -29,6 +28,7 @@ from daeosens.derivatives.faults import named_faults
 from daeosens.derivatives.windows import windows
 from daeosens.methods.events.event_step import HybridStep
 from daeosens.methods.step import StepMap
+from daeosens.petsc._kernels import finite_numbers
 from daeosens.petsc.vectors import Array, finite_vec
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
@@ -100,7 +100,7 @@ def sweep_back(trajectory: Trajectory, request: AdjointRequest, engine: Engine) 
         sweep = ArraySweep(trajectory, request)
         _carry(trajectory, request, sweep)  # callbacks for many points look at what they return
         comm = trajectory.problem.comm
-        finite = all(np.isfinite(matrix).all() for matrix in sweep.matrices())
+        finite = all(map(finite_numbers, sweep.matrices()))
         if finite if comm.size == 1 else comm.tompi4py().allreduce(finite, MPI.LAND):
             return sweep  # vectors name what is not finite
     by_steps = TSAdjointSweep if chosen == "tsadjoint" else VectorSweep

@@ -47,16 +47,23 @@ class Observer:
         self._trajectory, self._observed = trajectory, observed
         self._out = problem.create_state(), problem.create_parameters()
 
-    def add(self, number: int, lam: Array, mu: Array) -> None:
-        """Add the gradients at a state to ``lam`` [M, n] and ``mu`` [M, m]."""
+    def sees_parameters(self, number: int) -> bool:
+        """Whether what is observed at a state may depend on the parameters."""
+        return any(seen.sees_parameters for seen in self._observed.get(number, ()))
+
+    def add(self, number: int, lam: Array, mu: Array | None) -> None:
+        """Add the gradients at a state to ``lam`` [M, n] and ``mu`` [M, m], if it is needed."""
         for seen in self._observed.get(number, ()):
-            for vec in self._out:
-                vec.zeroEntries()
+            out_u, out_p = self._out
+            out_u.zeroEntries()
+            if mu is not None:  # of a million parameters it is not touched in vain
+                out_p.zeroEntries()
             # one row at a time through vectors, as costs are written for these; few states are
             # observed
             seen.add(self._point(number), self._out)
-            lam[seen.row] += read(self._out[0])
-            mu[seen.row] += read(self._out[1])
+            lam[seen.row] += read(out_u)
+            if mu is not None:
+                mu[seen.row] += read(out_p)
 
     def slopes(self, number: int) -> list[tuple[int, float]]:
         """Return the rows that look at a state, with the derivatives in its time."""
@@ -120,7 +127,8 @@ class ArraySweep:
     def _observe(self, number: int, lam: Array) -> None:
         if number not in self._request.observed:
             return
-        self._observer.add(number, lam, self._sums)
+        by_p = self._sums if self._observer.sees_parameters(number) else None
+        self._observer.add(number, lam, by_p)
         if number in self._trajectory.moving:
             for row, slope in self._observer.slopes(number):
                 self.steps.add_time(row, slope)
@@ -163,9 +171,10 @@ class ArraySweep:
         """Return the rows as vectors."""
         problem = self._trajectory.problem
         lam, mu = self.matrices()
+        # vectors of parameters, of which there may be many, are in the memory of the rows
         return (
             [_filled(problem.create_state(), row) for row in lam],
-            [_filled(problem.create_parameters(), row) for row in mu],
+            [PETSc.Vec().createWithArray(row, comm=problem.comm) for row in mu],
         )
 
     def matrices(self) -> tuple[Array, Array]:
