@@ -4,8 +4,11 @@ import re
 import warnings
 
 import numpy as np
+import pytest
 
 import daeosens as ds
+from daeosens.derivatives.looks.products import warn_of_unresolved_products
+from daeosens.derivatives.looks.seen import Seen
 from daeosens.errors import DiscretizationWarning
 
 START = [1.0, 3.0, -2.0, -1.0, 1.0, -1.0, *[0.0] * 6]
@@ -96,3 +99,38 @@ def test_where_products_were_unresolved_later_runs_are_looked_at_too():
         assert of_products(product(model, rtol=1e-8)[1])
     product(model, method="rk8vr", rtol=1e-13, atol=1e-15)
     assert not of_products(product(model, rtol=1e-8)[1])
+
+
+def test_unknowns_that_start_at_zero_count():
+    """By their relative change products are 0; relative to what they become they are not."""
+    to_one, end = ds.ODE(lambda t, u, p: 1.0 - u**2, 1), 3.0
+    cost = ds.Terminal(lambda t, u, p: u[0])
+    run = ds.solve(to_one, [0.0], None, ds.Stepping((0.0, end), "rk3bs", rtol=1e-4))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", DiscretizationWarning)
+        by_u0 = ds.hessian_product(run, cost, du0=[1.0]).u0[0]
+    exact = -2.0 * np.tanh(end) / np.cosh(end) ** 2  # of tanh(end + artanh(u0))
+    (told,) = of_products([str(item.message) for item in caught])
+    assert abs(by_u0 / exact - 1.0) > 0.01
+    assert abs(by_u0 / exact - 1.0) == pytest.approx(told, rel=0.1)
+
+
+def test_one_spoiled_run_of_two_finer_ones_is_no_alarm():
+    """Rounding may spoil second derivatives at a stage of the halves: x / (exp(x) - 1) beside 0."""
+    model = ds.trace(lambda t, u, p: -p[0] * u, 1, ["rate"])
+    run = ds.solve(model, [1.0], [1.0], ds.Stepping((0.0, 1.0), "rk6vr", rtol=1e-8))
+    cost, seen = ds.Terminal(lambda t, u, p: u[0]), Seen()
+    resolved = (np.array([0.0]), np.array([np.exp(-1.0)]))
+    spoiled = (np.array([0.0]), np.array([0.7]))
+    for finer, alarm in (([spoiled, resolved], False), ([spoiled, spoiled], True)):
+        answers, counts = iter(finer), []
+
+        def again(trajectory, answers=answers, counts=counts):
+            counts.append(trajectory.n_steps)
+            return [next(answers)]
+
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", DiscretizationWarning)
+            warn_of_unresolved_products(run, cost, [resolved], again, seen)
+        assert bool(caught) == seen.products_unresolved == alarm
+        assert counts == [2 * run.n_steps, 4 * run.n_steps]
