@@ -121,9 +121,8 @@ def _error(
         return None
     # changes of a cost for relative changes of what it depends on: those have one unit; of unknowns
     # that start at 0 relative to what they become
-    start = np.abs(trajectory.u[0])
-    start = np.where(start > 0.0, start, np.abs(trajectory.u).max(axis=0))
-    sizes = np.concatenate([start, np.abs(np.asarray(trajectory.p))])
+    first, most = np.abs(trajectory.u[0]), np.abs(trajectory.u).max(axis=0)
+    sizes = np.concatenate([np.where(first > 0.0, first, most), np.abs(np.asarray(trajectory.p))])
     factor, error = richardson(halvings), 0.0
     for product, other in zip(products, better, strict=True):
         finest = np.concatenate(other)
