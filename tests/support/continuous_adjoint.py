@@ -188,9 +188,9 @@ class _Backward:
         """Add the gradients of costs at a time."""
         time = float(self._forward.times[step])
         state = self.u if self._backsolve else self._forward.states[step]
-        for _, weight, scalar, _ in points:
-            scalar.add_u(weight, time, state, self._p, self.lam)
-            scalar.add_p(weight, time, state, self._p, self.mu)
+        for seen in points:
+            seen.scalar.add_u(seen.weight, time, state, self._p, self.lam)
+            seen.scalar.add_p(seen.weight, time, state, self._p, self.mu)
 
     def integrate(self, end: float, start: float) -> None:
         """Carry state, lam and mu from ``end`` back to ``start``, in the time end - t."""
