@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
+from daeosens.tracing import separate
+
 ROOT = Path(__file__).parents[1]
 RUN = ROOT / "scripts" / "bench" / "run.py"
 
@@ -97,6 +99,23 @@ def test_numbers_are_written_without_needless_exponents(monkeypatch):
     cases = [(16612.0, ".3g"), (190.0, ".2g"), (0.0788, ".3g"), (1e-4, ".4g"), (1.23e-3, ".3g")]
     assert [number(*case) for case in cases] == ["16600", "190", "0.0788", "1e-4", "1.23e-3"]
     assert [number(value, ".0e") for value in (0.0, 4e-12, 1.0, None)] == ["0", "4e-12", "1", ""]
+
+
+def test_the_page_of_bilevel_estimation_has_the_table_of_its_numbers(monkeypatch):
+    monkeypatch.syspath_prepend(str(RUN.parent))
+    program = importlib.import_module("bilevel")
+    rows = json.loads(program.NUMBERS.read_text())
+    assert program.table(rows) in program.PAGE.read_text()
+    assert {row["study"] for row in rows} <= {*program.STUDIES}
+
+
+def test_published_problems_have_the_parameters_that_they_name(monkeypatch):
+    monkeypatch.syspath_prepend(str(RUN.parent))
+    problems = importlib.import_module("bilevel_problems")
+    for study in problems.STUDIES.values():
+        assert {*study.linear} | {*study.spans} == {*study.truth}
+        assert separate(study.model()).linear([*study.truth], None) == study.linear
+        assert len(study.first) == len(study.states)
 
 
 def test_reasons_name_what_their_settings_share(monkeypatch):

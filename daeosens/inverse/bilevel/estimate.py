@@ -14,7 +14,13 @@ from daeosens.costs.observation import paired_unknowns
 from daeosens.errors import InputError, UnsupportedError, name_list, real_number, whole_number
 from daeosens.functional.parameter import Parameter
 from daeosens.functional.parameters import Parameters
-from daeosens.inverse.bilevel.functional import BilevelFunctional, ExperimentRows, spread_starts
+from daeosens.inverse.bilevel.functional import (
+    BilevelFunctional,
+    ExperimentRows,
+    pulled,
+    ran_away,
+    spread_starts,
+)
 from daeosens.inverse.bilevel.inner import Row, admit_rows, combination, linear_constraints
 from daeosens.inverse.bilevel.interpolants import Kind
 from daeosens.inverse.bilevel.samples import samples_of
@@ -224,14 +230,41 @@ def bilevel(
     attempts: Multistart | None = None
     x = np.zeros(0)
     if functional.others:
-        attempts = multistart(
-            lambda _comm: functional,
-            spread_starts(functional, starts, decades, seed),
-            comm=MPI.COMM_SELF if comm is None else comm,
-            **_settings(functional, tolerance, max_iterations),
-        )
+        settings = _settings(functional, tolerance, max_iterations)
+        settings["comm"] = MPI.COMM_SELF if comm is None else comm
+        points = spread_starts(functional, starts, decades, seed)
+        attempts = multistart(lambda _comm: functional, points, **settings)
+        attempts = _brought_back(functional, attempts, decades, settings)
         x = _best_determined(functional, attempts)
     return _result(functional, x, parameters, unused, attempts)
+
+
+def _brought_back(
+    functional: BilevelFunctional, attempts: Multistart, decades: float, settings: dict[str, Any]
+) -> Multistart:
+    """Return the attempts, with those that ran away minimised again under a pull to the start.
+
+    They rank by what they come to with the pull, which is no less than without.
+    """
+    away = [
+        attempt
+        for attempt in attempts.attempts
+        if np.isfinite(attempt.value) and ran_away(functional, attempt.x, decades)
+    ]
+    if not away:
+        return attempts
+    lowest = min(away, key=lambda attempt: attempt.value)
+    held = pulled(functional, lowest.x, decades)
+    again = multistart(lambda _comm: held, [attempt.start for attempt in away], **settings)
+    back = {
+        attempt.index: replace(result, index=attempt.index)
+        for attempt, result in zip(away, again.attempts, strict=True)
+    }
+    return replace(
+        attempts,
+        attempts=tuple(back.get(attempt.index, attempt) for attempt in attempts.attempts),
+        interrupted=attempts.interrupted or again.interrupted,
+    )
 
 
 def _settings(

@@ -10,7 +10,7 @@ there as well.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -110,6 +110,21 @@ class Point:
 
 
 @dataclass(frozen=True, eq=False)
+class Pull:
+    """A normal law of x in the unit of the residuals: rows ``weights * (x - centre)``.
+
+    Attributes
+    ----------
+    centre : array [k]
+    weights : array [k]
+        The level of the residuals over the standard deviation of x; zero where nothing is known.
+    """
+
+    centre: Array
+    weights: Array
+
+
+@dataclass(frozen=True, eq=False)
 class BilevelFunctional:
     """X -> J: a ``Functional`` of the nonlinear parameters in their scales.
 
@@ -124,6 +139,8 @@ class BilevelFunctional:
         On p.
     ridge : float
         As for ``solve_inner``.
+    pull : Pull or None
+        Adds rows that draw x towards a point.
     """
 
     experiments: tuple[ExperimentRows, ...]
@@ -131,6 +148,7 @@ class BilevelFunctional:
     others: dict[str, Parameter]
     constraints: LinearConstraints
     ridge: float = 0.0
+    pull: Pull | None = None
     _cached: dict[bytes, Point] = field(default_factory=dict[bytes, Point], repr=False)
 
     @property
@@ -233,7 +251,12 @@ class BilevelFunctional:
             row += count
         if not np.isfinite(by_others).all():
             raise SolveError("the derivative of the right-hand side is not finite at the data")
-        return Point(inner, matrix @ inner.p - rest, matrix, by_others, parts)
+        residual = matrix @ inner.p - rest
+        if self.pull is not None:
+            residual = np.concatenate([residual, self.pull.weights * (x - self.pull.centre)])
+            matrix = np.vstack([matrix, np.zeros((len(x), m))])
+            by_others = np.vstack([by_others, np.diag(self.pull.weights)])
+        return Point(inner, residual, matrix, by_others, parts)
 
     def value(self, x: PETSc.Vec) -> float:
         """Return J(x)."""
@@ -299,7 +322,7 @@ class BilevelFunctional:
             np.add.at(by_others, np.ix_(experiment.others, experiment.others), block[n_linear:])
             row += count
         by_others = slopes[:, None] * by_others * slopes
-        slope = at.by_others.T @ at.residual
+        slope = at.by_others[:row].T @ at.residual[:row]  # a pull is linear in x
         # d^2/dx^2 of a function of exp(x): its own curvature, and its slope once more
         by_others += np.diag(np.where(self._logs, slope, 0.0))
         by_both = by_both * slopes + at.matrix.T @ at.by_others
@@ -335,14 +358,46 @@ def spread_starts(functional: BilevelFunctional, count: int, decades: float, see
     bounds = functional.bounds()
     lower = np.full(len(start), -np.inf) if bounds is None else gather(bounds[0])
     upper = np.full(len(start), np.inf) if bounds is None else gather(bounds[1])
-    width = np.array(
-        [
-            decades * np.log(10.0) if parameter.scale == "log" else max(abs(parameter.value), 1.0)
-            for parameter in functional.others.values()
-        ]
-    )
+    width = widths(functional, decades)
     low = np.where(np.isfinite(upper - lower), lower, np.maximum(start - width, lower))
     high = np.where(np.isfinite(upper - lower), upper, np.minimum(start + width, upper))
     cube = qmc.LatinHypercube(len(start), rng=np.random.default_rng(seed))
     share = cube.random(count - 1) if count > 1 else np.zeros((0, len(start)))
     return np.vstack([start, low + share * (high - low)])
+
+
+def widths(functional: BilevelFunctional, decades: float) -> Array:
+    """Return how far starts without bounds lie from the usual one [k], in x."""
+    return np.array(
+        [
+            decades * np.log(10.0) if parameter.scale == "log" else max(abs(parameter.value), 1.0)
+            for parameter in functional.others.values()
+        ]
+    )
+
+
+FAR = 3.0
+"""So many standard deviations from its start a parameter has run away."""
+
+
+def ran_away(functional: BilevelFunctional, x: Array, decades: float) -> bool:
+    """Whether a parameter has left the range of starts so far that only infinity stops it."""
+    far = np.abs(x - gather(functional.start())) > FAR * widths(functional, decades)
+    return bool(far.any())
+
+
+def pulled(functional: BilevelFunctional, x: Array, decades: float) -> BilevelFunctional:
+    """Return the functional with a normal law of what has no bounds, about the usual start.
+
+    Its standard deviation is that distance up to which starts lie, ``decades`` powers of ten.  The
+    noise level of a row is what residuals at x have.  So what the data tell is hardly changed, and
+    a parameter on which nothing depends any more, a Michaelis constant above all concentrations for
+    instance, stays where a later stage can find it.
+    """
+    residual = functional.at(x).residual
+    degrees = max(len(residual) - len(functional.linear) - len(x), 1)
+    weights = np.sqrt(float(residual @ residual) / degrees) / widths(functional, decades)
+    bounds = functional.bounds()
+    if bounds is not None:
+        weights[np.isfinite(gather(bounds[1]) - gather(bounds[0]))] = 0.0
+    return replace(functional, pull=Pull(gather(functional.start()), weights), _cached={})

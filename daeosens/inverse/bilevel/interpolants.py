@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from scipy import interpolate
+from scipy.special import log_ndtr
 
 from daeosens.errors import InputError, is_one_of
 from daeosens.petsc.vectors import Array
@@ -20,19 +21,15 @@ FEWEST: dict[str, int] = {"cubic": 2, "hermite": 3, "pchip": 2, "akima": 3, "smo
 """How many different times each kind needs."""
 
 
-FLOOR = 1e-3
-"""A curve of what cannot be negative stays above this part of its column's spread, or above the
-smallest positive measurement if that is less."""
-
-
 def noise_level(times: Array, values: Array) -> float:
-    """Return how far measurements [K] scatter about lines through their neighbours; 0 if few.
+    """Return how far measurements [K] scatter about cubics through their neighbours; 0 if few.
 
-    By the median, so that spikes do not count for noise.
+    Through two on either side, so that little of what curves counts for noise; by the median, so
+    that spikes do not.
 
     Source
     ------
-    Gasser, Sroka, Jennen-Steinmetz, Biometrika 73, 1986.
+    Gasser, Sroka, Jennen-Steinmetz, Biometrika 73, 1986, with cubics in the place of lines.
 
     Examples
     --------
@@ -45,13 +42,17 @@ def noise_level(times: Array, values: Array) -> float:
     if len(knots) < FEWEST["smooth"]:
         return 0.0
     means = np.bincount(inverse, values) / counts
-    left, right = np.diff(knots)[:-1], np.diff(knots)[1:]
-    # weights of the line through both neighbours at the time between
-    before, after = right / (left + right), left / (left + right)
-    gaps = before * means[:-2] + after * means[2:] - means[1:-1]
-    # the variance of a difference is that of its three independent terms
-    gaps /= np.sqrt(1.0 + before**2 + after**2)
-    return 1.4826 * float(np.median(np.abs(gaps)))  # of a normal distribution's quartile
+    around = np.arange(2, len(knots) - 2) + np.array([-2, -1, 1, 2])[:, None]
+    offsets = knots[around] - knots[2:-2]
+    gaps, size = -means[2:-2], np.ones(len(knots) - 4)
+    for k in range(4):
+        others = np.delete(offsets, k, axis=0)
+        weight = np.prod(others / (others - offsets[k]), axis=0)  # Lagrange's, in the middle
+        gaps = gaps + weight * means[around[k]]
+        # the variance of a difference is that of its independent terms
+        size += weight**2
+    # of a normal distribution's quartile
+    return 1.4826 * float(np.median(np.abs(gaps) / np.sqrt(size)))
 
 
 def never_negative(values: Array, level: float) -> bool:
@@ -64,10 +65,10 @@ def never_negative(values: Array, level: float) -> bool:
 
 
 def above_zero(psi: Interpolant, floor: float) -> Interpolant:
-    """Return a curve that stays at ``floor`` where psi is below.
+    """Return a curve that stays at ``floor`` where psi is below, between exact measurements.
 
-    Between measurements near zero, splines undershoot, and with noise measurements do; many
-    right-hand sides have a pole below zero, or a root.
+    Between measurements near zero, splines undershoot; many right-hand sides have a pole below
+    zero, or a root.
 
     Examples
     --------
@@ -79,6 +80,38 @@ def above_zero(psi: Interpolant, floor: float) -> Interpolant:
     def curve(times: Array, nu: int = 0) -> Array:
         low = psi(times) < floor
         return np.where(low, floor if nu == 0 else 0.0, psi(times, nu))
+
+    return curve
+
+
+def expected_above_zero(psi: Interpolant, level: float) -> Interpolant:
+    """Return what a quantity that is not negative is expected to be, where psi was measured.
+
+    For noise of this level and nothing else known, the mean of the normal distribution about psi,
+    cut off at zero: psi where that is well above the noise, 0.8 levels where it is zero, and
+    positive however negative it is.  Smooth, with two derivatives.
+
+    Source
+    ------
+    Johnson, Kotz, Balakrishnan, Continuous Univariate Distributions 1, 1994, section 13.10.1.
+
+    Examples
+    --------
+    >>> curve = expected_above_zero(lambda t, nu=0: t if nu == 0 else np.ones_like(t), 0.1)
+    >>> curve(np.array([-1.0, 0.0, 1.0])).round(4)
+    array([0.0098, 0.0798, 1.    ])
+    """
+
+    def curve(times: Array, nu: int = 0) -> Array:
+        z = psi(times) / level
+        hazard = np.exp(-0.5 * z**2 - 0.5 * np.log(2.0 * np.pi) - log_ndtr(z))
+        if nu == 0:
+            return level * (z + hazard)
+        slope = 1.0 - hazard * (z + hazard)
+        if nu == 1:
+            return slope * psi(times, 1)
+        bend = hazard * (z + hazard) ** 2 - hazard * slope
+        return slope * psi(times, 2) + bend / level * psi(times, 1) ** 2
 
     return curve
 

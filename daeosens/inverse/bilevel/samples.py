@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from daeosens.errors import InputError, is_whole
 from daeosens.inverse.bilevel.interpolants import (
-    FLOOR,
     Interpolant,
     Kind,
     above_zero,
+    expected_above_zero,
     interpolant,
     never_negative,
     noise_level,
@@ -165,12 +165,13 @@ def curve(times: Array, values: Array, kind: Kind, name: str = "") -> Interpolan
     Arguments and errors as for ``interpolant``.
     """
     psi = interpolant(times, values, kind, name)
-    spread = float(np.std(values))
     # concentrations and counts: a right-hand side with a root or a pole at 0 is not evaluated below
-    if spread > 0.0 and never_negative(values, noise_level(times, values)):
-        smallest = float(values[values > 0.0].min(initial=np.inf))
-        return above_zero(psi, min(FLOOR * spread, smallest))
-    return psi
+    level = noise_level(times, values)
+    if float(np.std(values)) == 0.0 or not never_negative(values, level):
+        return psi
+    smallest = float(values.min())
+    exact = level == 0.0 or smallest > level
+    return above_zero(psi, smallest) if exact else expected_above_zero(psi, level)
 
 
 def samples_of(

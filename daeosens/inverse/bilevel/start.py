@@ -16,12 +16,15 @@ from daeosens.errors import InputError, SolveError, is_one_of
 from daeosens.functional.parameters import Parameters
 from daeosens.functional.reduced import Reduced
 from daeosens.inverse.bilevel.estimate import Bilevel, bilevel
-from daeosens.inverse.bilevel.interpolants import FEWEST, interpolant
+from daeosens.inverse.bilevel.functional import BilevelFunctional
+from daeosens.inverse.bilevel.interpolants import FEWEST
+from daeosens.inverse.bilevel.samples import curve
 from daeosens.inverse.bilevel.windows import Shot, Stage, refined_by_windows
 from daeosens.inverse.likelihood.experiments import Experiment
 from daeosens.inverse.likelihood.likelihood import Likelihood
 from daeosens.inverse.likelihood.measurements import Measurements
 from daeosens.inverse.likelihood.noise import Noise, Observation, is_estimated
+from daeosens.inverse.search.multistart import Multistart
 from daeosens.petsc.vectors import Array, gather, scatter
 
 STARTS = 8
@@ -29,6 +32,9 @@ STARTS = 8
 
 CANDIDATES = 3
 """So many different bi-level estimates are refined by windows; the best goes on."""
+
+FURTHER = 5
+"""So many starts are refined by windows besides, while chi-square rejects what there is."""
 
 SMALL = 1e-2
 """An estimate of zero on a log scale becomes this part of the parameter's start."""
@@ -98,7 +104,7 @@ def prepared(
     ends, first_estimate = [first], None
     if start == "bilevel":
         first_estimate, ends = _bilevel(
-            problem, experiments, whole, observation, starts, seed, columns, comm
+            problem, experiments, whole, observation, noise, starts, seed, columns, comm
         )
         # f does not tell parameters that only u0 depends on: they are fitted to the curves at the
         # first time
@@ -122,6 +128,8 @@ def prepared(
             failure = error
             continue
         tried.append((stages[0].value, stages[-1].x, stages))
+        if not is_estimated(noise) and stages[0].explained:
+            break  # the others can come to no less
     if not tried:
         raise SolveError(
             f"no window could be integrated: {failure}",
@@ -138,6 +146,7 @@ def _bilevel(
     experiments: Sequence[Experiment],
     whole: Parameters,
     observation: Observation,
+    noise: Noise,
     starts: int,
     seed: int,
     columns: Sequence[str] | None,
@@ -167,6 +176,8 @@ def _bilevel(
             far = all(np.abs(attempt.x - point).max() > 1e-2 for point in points)
             if np.isfinite(attempt.value) and far and len(points) < CANDIDATES:
                 points.append(attempt.x)
+        if not is_estimated(noise):
+            points += _best_starts(first_estimate.functional, first_estimate.starts)
     functional = first_estimate.functional
     ends: list[Array] = []
     for point in points:
@@ -179,6 +190,22 @@ def _bilevel(
         )
         ends.append(np.array([_scaled(whole, name, values[name]) for name in whole.free_names]))
     return first_estimate, ends
+
+
+def _best_starts(functional: BilevelFunctional, attempts: Multistart) -> list[Array]:
+    """Return those starts whose inner problem leaves least: what noise in curves does not bend.
+
+    They are tried where chi-square tells that no minimiser led to the data.
+    """
+    values: list[tuple[float, int]] = []
+    for attempt in attempts.attempts:
+        try:
+            value = functional.value(functional.vector(attempt.start))
+        except SolveError:
+            continue
+        values.append((value, attempt.index))
+    best = sorted(values)[:FURTHER]
+    return [attempts.attempts[index].start for _, index in best]
 
 
 def _scaled(whole: Parameters, name: str, value: float) -> float:
@@ -254,7 +281,7 @@ def _shots(
                 seen = data.observed[:, j]
                 sizes[unknown], own_levels[unknown] = spread[j], levels[j]
                 if len(np.unique(data.times[seen])) >= FEWEST["cubic"]:
-                    psi[unknown] = interpolant(data.times[seen], data.values[seen, j], "cubic")
+                    psi[unknown] = curve(data.times[seen], data.values[seen, j], "cubic")
         weighed: LeastSquares = replace(misfit, sigma=np.array(levels))
         shots.append(Shot(run, weighed, prior, sizes, own_levels))
         guesses.append(psi)

@@ -19,15 +19,17 @@ from scipy import sparse
 from scipy.sparse.linalg import splu
 
 from daeosens.costs.objective import Objective
+from daeosens.derivatives.engines.compiled.tangent import admit_rows, push_directions
 from daeosens.derivatives.residual_jacobian import squares_of
 from daeosens.derivatives.solve import solve
 from daeosens.derivatives.tangent import tangent_sweep
 from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.functional.reduced import Reduced
-from daeosens.petsc.vectors import Array, gather, scatter
+from daeosens.petsc.vectors import Array, gather, read, scatter, write
 from daeosens.timestepping.method_choice import replaced
+from daeosens.timestepping.trajectory.trajectory import Trajectory
 
-LONGER = 4
+LONGER = 2
 """How many times longer windows become from one stage to the next."""
 
 LONGEST_STEP = 1.5
@@ -78,6 +80,8 @@ class Stage:
     value : float
         Half the sum of squares.
     iterations : int
+    degrees : int
+        Residuals less unknowns.
     """
 
     samples: int
@@ -86,6 +90,12 @@ class Stage:
     states: list[Array]
     value: float
     iterations: int
+    degrees: int
+
+    @property
+    def explained(self) -> bool:
+        """Whether noise of the level of the misfit is all that is left: chi-square, to 5 sigma."""
+        return 2.0 * self.value < self.degrees + 5.0 * np.sqrt(2.0 * self.degrees)
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,8 +253,11 @@ def _minimized(
         except SolveError:
             after, lowered = rows, np.inf
         if lowered < value:
-            # the next length, or the fit, begins here: no more digits than that are of use
-            done = value - lowered < 1e-3 * value or lowered < 1e-9 * len(after.residual)
+            # the next length, or the fit, begins here: no more digits than that are of use; but a
+            # parameter on its way back from where little depends on it gains little at first
+            longest = bool((np.abs(step[:k]) > LONGEST_STEP * typical).any())
+            done = value - lowered < 1e-3 * value and not longest
+            done = done or lowered < 1e-9 * len(after.residual)
             x, states, rows, value = trial, moved, after, lowered
             damping = max(damping / 5.0, 1e-12)
             if done:
@@ -253,7 +266,16 @@ def _minimized(
             damping *= 10.0
             if damping > 1e8:
                 break
-    return Stage(samples, sum(len(times) - 1 for times in edges), x, states, value, iteration)
+    unknowns = len(x) + sum(starts.size for starts in states)
+    return Stage(
+        samples,
+        sum(len(times) - 1 for times in edges),
+        x,
+        states,
+        value,
+        iteration,
+        len(rows.residual) - unknowns,
+    )
 
 
 def _rows(shots: Sequence[Shot], edges: Sequence[Array], x: Array, states: Sequence[Array]) -> Rows:
@@ -298,6 +320,7 @@ def _shoot(
     units: list[PETSc.Vec] = [scatter(unit, run.start()) for unit in np.eye(k)]
     pushed = [run.control.push_forward(problem, vec, unit) for unit in units]
     by_start = [(scale * unit, None) for scale, unit in zip(shot.scale, np.eye(n), strict=True)]
+    du = problem.create_state()
     terms = squares_of(shot.misfit.lower(problem, float(edges[-1])))
     at_start = [] if shot.prior is None else squares_of(shot.prior.lower(problem, float(edges[1])))
     for w, (first, last) in enumerate(pairwise(edges.tolist())):
@@ -317,26 +340,38 @@ def _shoot(
             places += range(column + n * (w - 1), column + n * w)
         trajectory = solve(problem, u0 if w == 0 else states[w - 1], p, stepping, within, "states")
         directions: Any = [pair if w == 0 else (None, pair[1]) for pair in pushed] + own
-        along = tangent_sweep(trajectory, directions)
+        along, dp = _tangents(trajectory, directions)
         for term in [*inside, *(at_start if w == 0 else [])]:
             at, weight, scalar = term
             number = trajectory.index(at)
             state = trajectory.stored[number]
             point = (float(trajectory.times[number]), state, trajectory.parameters(number))
             residuals.append(np.sqrt(weight) * scalar.residual(point))
-            changes = [
-                scalar.residual_tangent(
-                    point, (tangent.states[number], gather(tangent.parameters[number]))
-                )
-                for tangent in along
-            ]
+            changes: list[Array] = []
+            for row, by_p in zip(along[number], dp, strict=True):
+                write(du, row)
+                changes.append(scalar.residual_tangent(point, (du, by_p)))
             blocks.append((np.sqrt(weight) * np.array(changes).T, places))
         if not final:
             end = gather(trajectory.stored[-1])
-            change = np.array([gather(tangent.final) for tangent in along]).T
             # continuity as a residual: where the next window begins need not be where this one
             # ends, until it pays
             residuals.append((end - states[w]) / shot.level)
-            jump = np.hstack([change, -np.diag(shot.scale)]) / shot.level[:, None]
+            jump = np.hstack([along[-1].T, -np.diag(shot.scale)]) / shot.level[:, None]
             blocks.append((jump, [*places, *range(column + n * w, column + n * (w + 1))]))
         trajectory.destroy()
+
+
+def _tangents(trajectory: Trajectory, directions: Any) -> tuple[Array, Array]:
+    """Return the tangents of all states [N + 1, D, n], and dp of the directions [D, m].
+
+    In one piece, where C does it: a short window has more directions than steps, and a vector for
+    each state of each direction would take most of the time.
+    """
+    du, dp = admit_rows(trajectory.problem, directions)
+    along = push_directions(trajectory, du, dp)
+    if along is None:
+        sweeps = tangent_sweep(trajectory, directions)
+        along = np.array([[read(state) for state in sweep.states] for sweep in sweeps])
+        along = along.transpose(1, 0, 2)
+    return along, dp

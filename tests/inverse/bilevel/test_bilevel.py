@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 from bilevel_data import NAMES, TIMES, TRUTH, measured, predators, unknowns
 from scipy.integrate import solve_ivp
+from scipy.stats import truncnorm
 
 import daeosens as ds
 from daeosens import Experiment, InputError, Parameter, Parameters, SolveError, UnsupportedError
 from daeosens.inverse import Normal, bilevel
 from daeosens.inverse.bilevel.estimate import Formulation, bilevel_functional
-from daeosens.inverse.bilevel.interpolants import interpolant
+from daeosens.inverse.bilevel.functional import pulled, ran_away
+from daeosens.inverse.bilevel.interpolants import expected_above_zero, interpolant
 from daeosens.inverse.bilevel.samples import curve
 from daeosens.petsc import gather
 
@@ -124,6 +126,20 @@ def test_gradient_and_hessian_of_the_outer_problem_are_exact(model, kind):
     assert matrix == pytest.approx(matrix.T, rel=1e-10, abs=1e-12 * np.abs(matrix).max())
 
 
+def test_derivatives_with_a_pull_to_the_start_are_exact(model):
+    functional = functionals(model)["two"]
+    x = gather(functional.start())
+    held = pulled(functional, x, 1.0)
+    moved = x + 0.3
+    point = functional.vector(moved)
+    residual = functional.at(x).residual
+    level = float(residual @ residual) / (len(residual) - 5)
+    extra = 0.5 * level * ((0.3 / np.log(10.0)) ** 2 + (0.3 / 2.0) ** 2)
+    assert held.value(point) - functional.value(point) == pytest.approx(extra, rel=1e-9)
+    assert min(ds.taylor(held, point)) > 1.9
+    assert min(ds.taylor(held, point, hessian=True)) > 2.9
+
+
 @pytest.mark.parametrize("kind", ["two", "constrained", "delayed"])
 def test_the_derivative_of_the_inner_solution_forward_and_reverse(model, kind):
     functional = functionals(model)[kind]
@@ -218,6 +234,31 @@ def test_curves_of_what_is_not_negative_are_not_negative_either():
     noisy = spikes + 0.02 * np.random.default_rng(0).standard_normal(101)
     assert noisy.min() < 0.0 < curve(t, noisy, "smooth")(fine).min()
     assert curve(t, np.sin(t), "cubic")(fine).min() < -0.99
+
+
+def test_a_curve_is_what_is_expected_of_something_positive():
+    t = np.linspace(-0.4, 0.4, 81)
+    psi = expected_above_zero(interpolant(t, t**3 - 0.1 * t, "cubic"), 0.02)
+    inside = np.array([-0.35, -0.1, 0.0, 0.2, 0.33])
+    mean = inside**3 - 0.1 * inside
+    assert psi(inside) == pytest.approx(truncnorm.mean(-mean / 0.02, np.inf, mean, 0.02), rel=1e-6)
+    for nu in (0, 1):
+        for eps in (1e-4, 5e-5):
+            slope = (psi(inside + eps, nu) - psi(inside - eps, nu)) / (2.0 * eps)
+            assert slope == pytest.approx(psi(inside, nu + 1), rel=1e-4, abs=1e-6)
+    assert psi(np.array([-0.4]))[0] > 0.0
+
+
+def test_a_parameter_that_would_run_away_stays_near_its_start():
+    """Concentrations far below the Michaelis constant, with noise: only v / K is known."""
+    model = ds.trace(lambda t, u, p: -p.v * u / (p.K + u), 1, ["v", "K"])
+    t = np.linspace(0.0, 3.0, 31)
+    data = {"t": t, "u": np.exp(-t) + 0.03 * np.random.default_rng(0).standard_normal(31)}
+    start = {"v": Parameter(1.0), "K": Parameter(2.0, scale="log")}
+    result = bilevel(model, data, start, starts=3)
+    assert not ran_away(result.functional, result.x, 1.0)
+    assert 2e-1 < result.estimate["K"] < 2e3
+    assert result.estimate["v"] / result.estimate["K"] == pytest.approx(1.0, rel=0.1)
 
 
 # ---- refusals ------------------------------------------------------------------------------------

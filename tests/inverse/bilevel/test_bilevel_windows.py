@@ -34,7 +34,7 @@ def test_a_fit_without_a_guess_ends_at_the_truth_with_its_covariance(model):
     values = np.array([fitted.estimate[name] for name in NAMES if name != "half"])
     assert np.abs((values - TRUTH[[0, 1, 3, 4]]) / errors).max() < 3.0
     assert fitted.estimate["x0"] == pytest.approx(1.0, abs=0.03)
-    assert [stage.windows for stage in fitted.preparation.stages] == [10, 3]
+    assert [stage.windows for stage in fitted.preparation.stages] == [10, 5, 3, 2]
     assert "bi-level" in repr(fitted.preparation)
     near = ds.fit(
         free,

@@ -1,0 +1,267 @@
+"""Estimation from starts anywhere: how often it succeeds, and how long it takes.
+
+    python scripts/bench/bilevel.py [STUDY ...] [--starts 20] [--noise 0 0.01 0.05] [--ways ...]
+
+For each problem and noise level, from the same random starts and the same data: ``fit`` with
+start="bilevel", ``fit`` with windows of five samples (multiple shooting), and ``fit`` alone (single
+shooting).  Each start has its own realisation of the noise, whose standard deviation is the level
+times that of each column; without noise ``fit`` is told 1e-4 of it.
+
+A start is right if all parameters are within 5 % of the truth.  It is likeliest if it came to the
+minimum that a fit from the true parameters comes to, to half a unit of the negative
+log-likelihood: with noise that is all that an estimate can be.  How many parameters data of this
+noise determine to 5 %, by their standard deviation at the truth (Cramer and Rao), stands in the
+table too.
+
+Starts of nonlinear parameters are those of the problem; linear ones begin within a factor of ten of
+the truth, which the bi-level estimate does not use.  Writes
+docs/benchmarks/estimation/bilevel.json, where rows of other problems stay, and the table of
+docs/bilevel.md; --page writes the table alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import daeosens as ds
+from bilevel_problems import STUDIES, Study, exact, measured
+from daeosens import Experiment, Parameter, Parameters
+from daeosens.errors import DaeosensError
+from daeosens.inverse import Fit, Normal
+from daeosens.petsc.vectors import Array
+from machine import describe
+from tables import markdown, number
+
+ROOT = Path(__file__).resolve().parents[2]
+NUMBERS = ROOT / "docs" / "benchmarks" / "estimation" / "bilevel.json"
+PAGE = ROOT / "docs" / "bilevel.md"
+BEGIN, END = "<!-- written by scripts/bench/bilevel.py -->", "<!-- end -->"
+
+WAYS: dict[str, dict[str, Any]] = {
+    "bi-level": {"start": "bilevel"},
+    "windows": {"windows": 5},
+    "single shooting": {},
+}
+MOST_ITERATIONS = 100
+"""Of a fit: those that arrive take fewer than thirty."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Attributes
+    ----------
+    study, noise, way
+    starts : int
+    right, likeliest, failed : int
+        How many starts ended so.
+    error : float or None
+        The largest relative error of a parameter, in the median start.
+    seconds : float
+        Of processor time, in the median start.
+    determined, parameters : int
+        How many parameters have a standard deviation below 5 % at the truth, and how many there
+        are.
+    command, date, processor : str
+    """
+
+    study: str
+    noise: float
+    way: str
+    starts: int
+    right: int
+    likeliest: int
+    failed: int
+    error: float | None
+    seconds: float
+    determined: int
+    parameters: int
+    command: str
+    date: str
+    processor: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one start came to."""
+
+    error: float
+    excess: float
+    seconds: float
+
+
+def starts_of(study: Study, seed: int) -> dict[str, Parameter]:
+    """Return random first values of all parameters."""
+    rng = np.random.default_rng(seed)
+    values = {name: 10.0 ** rng.uniform(*span) for name, span in study.spans.items()}
+    values |= {name: study.truth[name] * 10.0 ** rng.uniform(-1.0, 1.0) for name in study.linear}
+    return {name: Parameter(values[name], scale="log") for name in study.truth}
+
+
+def fitted(
+    study: Study,
+    model: Any,
+    rows: Sequence[Array],
+    sigma: Array,
+    start: dict[str, Parameter],
+    **way: Any,
+) -> Fit:
+    """Return a fit of all experiments."""
+    times = np.concatenate([study.stepping.t_span[:1], study.times])
+    experiments = [
+        Experiment(
+            {"time": times, **dict(zip(study.states, values.T, strict=True))},
+            study.stepping,
+            parameters=known,
+        )
+        for values, known in zip(rows, study.known, strict=True)
+    ]
+    return ds.fit(
+        model,
+        experiments,
+        Parameters(start, study.first),
+        noise=Normal(sigma),
+        hessian="gauss_newton",
+        max_iterations=MOST_ITERATIONS,
+        progress=False,
+        **way,
+    )
+
+
+def outcomes(
+    name: str, noise: float, ways: Sequence[str], starts: int
+) -> tuple[dict[str, list[Outcome]], int]:
+    """Return what each start came to, by way, and how many parameters the data determine."""
+    study = STUDIES[name]
+    model, states = study.model(), exact(study)
+    truth = np.array(list(study.truth.values()))
+    true_start = {key: Parameter(value, scale="log") for key, value in study.truth.items()}
+    results: dict[str, list[Outcome]] = {way: [] for way in ways}
+    determined = 0
+    for seed in range(starts):
+        rows, spread = measured(states, noise, seed)
+        sigma = max(noise, 1e-4) * spread
+        reference = fitted(study, model, rows, sigma, true_start)
+        if seed == 0:
+            errors = np.array([reference.covariance.error(key) for key in study.truth])
+            determined = int(np.sum(errors < 0.05 * truth))
+        for way in ways:
+            begin = time.process_time()
+            try:
+                fit = fitted(
+                    study, model, rows, sigma, starts_of(study, seed), seed=seed, **WAYS[way]
+                )
+                values = np.array([fit.estimate[key] for key in study.truth])
+                error = float(np.abs(values / truth - 1.0).max())
+                excess = fit.objective - reference.objective
+            except DaeosensError as failure:
+                print(" ".join(str(failure).split())[:120])
+                error, excess = np.inf, np.inf
+            seconds = time.process_time() - begin
+            results[way].append(Outcome(error, excess, seconds))
+            print(
+                f"{name}, noise {noise:g}, start {seed}, {way}: error {error:.2g}, "
+                f"excess {excess:.2g}, {seconds:.1f} s",
+                flush=True,
+            )
+    return results, determined
+
+
+def summary(
+    name: str, noise: float, way: str, results: Sequence[Outcome], determined: int, command: str
+) -> Row:
+    """Return the line of one way."""
+    machine = describe()
+    middle = median(result.error for result in results)
+    return Row(
+        name,
+        noise,
+        way,
+        len(results),
+        sum(result.error < 0.05 for result in results),
+        sum(result.excess < 0.5 for result in results),
+        sum(result.error == np.inf for result in results),
+        middle if np.isfinite(middle) else None,
+        median(result.seconds for result in results),
+        determined,
+        len(STUDIES[name].truth),
+        command,
+        machine["date"],
+        machine["processor"],
+    )
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the table of the page, with what it was measured on."""
+    lines = [
+        [
+            STUDIES[row["study"]].title,
+            f"{row['noise']:.0%}",
+            f"{row['determined']} of {row['parameters']}",
+            row["way"],
+            f"{row['right']}/{row['starts']}",
+            f"{row['likeliest']}/{row['starts']}",
+            number(row["error"], ".2g") if row["error"] is not None else "",
+            number(row["seconds"], ".2g"),
+        ]
+        for row in rows
+    ]
+    headings = ["problem", "noise", "determined to 5 %", "way"]
+    headings += ["right", "likeliest", "median error", "s"]
+    made = sorted({(row["date"][:10], row["processor"], row["command"]) for row in rows})
+    notes = [f"`{command}`, {date}, {processor}." for date, processor, command in made]
+    return "\n".join([markdown(headings, lines), *(f"- {note}" for note in notes)]) + "\n"
+
+
+def write_page(rows: Sequence[dict[str, Any]]) -> None:
+    """Write the table between its marks in the page."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    after = rest.partition(END)[2]
+    PAGE.write_text(f"{before}{BEGIN}\n\n{table(rows)}\n{END}{after}")
+
+
+def main() -> None:
+    """Measure what was asked for; keep what was measured before."""
+    parser = argparse.ArgumentParser(description="Estimation from starts anywhere.")
+    parser.add_argument("studies", nargs="*", metavar="STUDY", help=", ".join(STUDIES))
+    parser.add_argument("--starts", type=int, default=20)
+    parser.add_argument("--noise", type=float, nargs="+", default=[0.0, 0.01, 0.05])
+    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
+    parser.add_argument("--page", action="store_true", help="the table from the numbers there are")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.studies if name not in STUDIES]
+    if unknown:
+        parser.error(f"no study {', '.join(unknown)}; there are: {', '.join(STUDIES)}")
+    rows: list[dict[str, Any]] = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else []
+    warnings.simplefilter("ignore")  # trials of an optimiser go anywhere
+    for name in [] if arguments.page else arguments.studies or STUDIES:
+        ways = [way for way in arguments.ways if way != "windows" or not STUDIES[name].delays]
+        command = f"python scripts/bench/bilevel.py {name} --starts {arguments.starts}"
+        for noise in arguments.noise:
+            results, determined = outcomes(name, noise, ways, arguments.starts)
+            for way in ways:
+                row = summary(name, noise, way, results[way], determined, command)
+                key = (name, noise, way)
+                rows = [old for old in rows if (old["study"], old["noise"], old["way"]) != key]
+                rows.append(asdict(row))
+            order = {key: k for k, key in enumerate((*STUDIES, *WAYS))}
+            rows.sort(key=lambda row: (order[row["study"]], row["noise"], order[row["way"]]))
+            NUMBERS.write_text(json.dumps(rows, indent=1) + "\n")
+            write_page(rows)
+    if arguments.page:
+        write_page(rows)
+
+
+if __name__ == "__main__":
+    main()
