@@ -25,6 +25,8 @@ from daeosens.derivatives.solve import solve
 from daeosens.derivatives.tangent import tangent_sweep
 from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.functional.reduced import Reduced
+from daeosens.methods.events.consistent_reset import consistent_map
+from daeosens.methods.step import Step
 from daeosens.petsc.vectors import Array, gather, read, scatter, write
 from daeosens.timestepping.method_choice import replaced
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -338,8 +340,11 @@ def _shoot(
         places = list(range(k))
         if w:
             places += range(column + n * (w - 1), column + n * w)
-        trajectory = solve(problem, u0 if w == 0 else states[w - 1], p, stepping, within, "states")
+        begin: Any = u0 if w == 0 else states[w - 1]
         directions: Any = [pair if w == 0 else (None, pair[1]) for pair in pushed] + own
+        if w and problem.form != "rhs":
+            begin, directions = _consistent(run, first, begin, p, directions)
+        trajectory = solve(problem, begin, p, stepping, within, "states")
         along, dp = _tangents(trajectory, directions)
         for term in [*inside, *(at_start if w == 0 else [])]:
             at, weight, scalar = term
@@ -375,3 +380,27 @@ def _tangents(trajectory: Trajectory, directions: Any) -> tuple[Array, Array]:
         along = np.array([[read(state) for state in sweep.states] for sweep in sweeps])
         along = along.transpose(1, 0, 2)
     return along, dp
+
+
+def _consistent(
+    run: Reduced, t: float, state: Array, p: Any, directions: Any
+) -> tuple[PETSc.Vec, list[tuple[PETSc.Vec, PETSc.Vec | None]]]:
+    """Return a start of a window whose algebraic variables follow the others, and directions of it.
+
+    Those of the unknown state are guesses; the jump from the window before, to which they come
+    nearest, gives them.
+    """
+    problem = run.problem
+    u, parameters = problem.admit_state(state), problem.admit_parameters(p)
+    follow = consistent_map(problem, t, u, parameters, run.stepping.options)
+    start = u.copy()
+    if follow is not None:
+        follow.apply(t, u, parameters, start)
+    following: list[tuple[PETSc.Vec, PETSc.Vec | None]] = []
+    for du, dp in zip(*admit_rows(problem, directions), strict=True):
+        moved, along = problem.create_state(), problem.admit_parameter_direction(dp)
+        write(moved, du)
+        if follow is not None:
+            follow.tangent(Step(t, 0.0, start, start, parameters), moved, along, 0.0)
+        following.append((moved, along))
+    return start, following
