@@ -7,7 +7,7 @@ import math
 import numbers
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Self, TypeGuard, cast
 
@@ -107,7 +107,13 @@ class SingularMatrixError(SolveError):
 
 
 class NotFiniteError(SolveError):
-    """A callback gave infinity or NaN: the solution, or a trial step, has left its domain."""
+    """A callback gave infinity or NaN: the solution, or a trial step, has left its domain.
+
+    ``operations`` returns what in the callback made it, if that is known; it is called where the
+    error is told, since most trial steps are survived.
+    """
+
+    operations: Callable[[], str] | None = None
 
 
 class UnsupportedError(DaeosensError):

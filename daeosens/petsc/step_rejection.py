@@ -53,7 +53,11 @@ def with_trials(error: NotFiniteError, ts: PETSc.TS) -> NotFiniteError:
     """Return an error that says how small the steps were that a TS has tried."""
     what, *rest = str(error).split("\n")
     tried = trials(ts)
-    return NotFiniteError("\n".join([what + tried, *rest])) if tried else error
+    if not tried:
+        return error
+    told = NotFiniteError("\n".join([what + tried, *rest]))
+    told.operations = error.operations
+    return told
 
 
 def trials(ts: PETSc.TS) -> str:

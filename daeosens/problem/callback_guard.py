@@ -263,14 +263,27 @@ def unwrapped(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
             # down to what the user's code raised
             while isinstance(original, PETSc.Error) and original.__cause__ is not None:
                 original = original.__cause__
+        except NotFiniteError as error:
+            original = error
         finally:
             _end()
+        if isinstance(original, NotFiniteError):
+            _add_operations(original)
         try:
             raise original
         finally:
             del original  # its traceback holds this frame: a circle that would keep vectors alive
 
     return call
+
+
+def _add_operations(error: NotFiniteError) -> None:
+    """Tell what made values that are not finite, now that nobody survives them."""
+    made = "" if error.operations is None else error.operations()
+    error.operations = None
+    if made:
+        what, *rest = str(error).split("\n")
+        error.args = ("\n".join([f"{what}: {made}", *rest]),)
 
 
 def _number(t: object) -> str:

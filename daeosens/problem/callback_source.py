@@ -5,15 +5,18 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 from weakref import ref
 
-from daeosens.problem.derivative_arrays import is_users, line_of, users_trace
+import numpy as np
+
+from daeosens.problem.derivative_arrays import is_users, line_of, users_frame, users_trace
 
 LAST_CALLED: dict[str, Callable[[], Any]] = {}
 """The callback of each name that was called last, if it is still there: guards write it here."""
@@ -32,10 +35,49 @@ def place_of_error(trace: TracebackType | None) -> str:
     innermost = users_trace(trace)
     if innermost is None:
         return ""
-    frame = innermost.tb_frame
-    place = line_of(frame, innermost.tb_lineno)
+    return _place(innermost.tb_frame, innermost.tb_lineno, innermost.tb_lasti)
+
+
+def operations_that_fail(name: str, arguments: Sequence[Any]) -> Callable[[], str]:
+    """Return a function that tells which operations of a callback give no finite numbers.
+
+    It calls the callback of that name that was called last once more, with these arguments, and
+    NumPy tells of each operation.  At most three are named.
+    """
+    reference = LAST_CALLED.get(name, lambda: None)
+    # vectors of PETSc go on, and the callback may have a later use of them
+    kept: list[Any] = [np.copy(x) if isinstance(x, np.ndarray) else x for x in arguments]
+
+    def tell() -> str:
+        callback = reference()
+        places: list[str] = []
+
+        def note(kind: str, _flag: int) -> None:
+            frame = users_frame(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+            place = (
+                "" if frame is None else f"{kind} {_place(frame, frame.f_lineno, frame.f_lasti)}"
+            )
+            if place and place not in places:
+                places.append(place)
+
+        if callback is None:
+            return ""
+        told: Any = {"divide": "call", "invalid": "call", "over": "call", "under": "ignore"}
+        try:
+            with np.errstate(call=note, **told):
+                callback(*kept)
+        except Exception:  # noqa: BLE001 (the fault was told without this)
+            return ""
+        return "; ".join(places[:3])
+
+    return tell
+
+
+def _place(frame: FrameType, number: int, instruction: int) -> str:
+    """Return a line of a frame, and the part of it that an instruction belongs to."""
+    place = line_of(frame, number)
     # Python knows the columns of each instruction: the part of a long line that failed
-    positions = islice(frame.f_code.co_positions(), innermost.tb_lasti // 2, None)
+    positions = islice(frame.f_code.co_positions(), instruction // 2, None)
     line, last, start, end = next(positions, (None,) * 4)
     if line is None or line != last or start is None or end is None:
         return place

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.errors import InputError, keyword
+from daeosens.errors import InputError, NotFiniteError, keyword
 from daeosens.petsc.c_function import Native
 from daeosens.petsc.non_finite import note_fault
 from daeosens.petsc.vectors import read, write
 from daeosens.problem.automatic_derivatives import AutomaticJacobian, ignores
 from daeosens.problem.c_callback import Compiled, Role, Roles
 from daeosens.problem.callback_guard import check_output, guarded
+from daeosens.problem.callback_source import operations_that_fail
 from daeosens.problem.differences import DIFFERENCES, is_by_differences
 from daeosens.problem.layout import CallbackLayout
 from daeosens.problem.matrices import Derivative, Products, dense, from_numpy, from_petsc, refused
@@ -216,7 +217,13 @@ def _numpy_function(call: Callable[..., Any], name: str, frame: CallbackLayout) 
         t, *states, p, out = arguments
         # numbers of parameters are an array already, fields are vectors
         seen = read(p) if isinstance(p, PETSc.Vec) else p
-        values = call(t, *[read(state) for state in states], seen)
-        write(out, check_output(values, name, shape, t, names=names))
+        point = t, *[read(state) for state in states], seen
+        values = call(*point)
+        try:
+            values = check_output(values, name, shape, t, names=names)
+        except NotFiniteError as error:
+            error.operations = operations_that_fail(name, point)
+            raise
+        write(out, values)
 
     return fill

@@ -70,6 +70,36 @@ def test_output_that_is_not_finite_is_a_failed_solve(values, entry):
         check_output(values, "f", (2,), 0.25)
 
 
+def star(t, u, p):
+    density = np.where(u[0] > 0.0, np.abs(u[0]) ** p[0], 0.0)
+    return np.array([u[1], -density - 2.0 * u[1] / t])
+
+
+def mirrored(t, u, p):
+    mass = np.log(u[0] - 1.5)
+    return [p[0] * mass, np.exp(999.0 + u[1])]
+
+
+@pytest.mark.parametrize("method", ["rk6vr", "esdirk5"])
+def test_values_that_are_not_finite_are_told_with_the_operations_that_made_them(method):
+    stepping = Stepping((0.0, 3.0), method, rtol=1e-6)
+    told = (
+        r"nan in entry \[1\] at t = 0 \(rank 0\): invalid value in star, line \d+ of "
+        r"test_callback_guard.py: `return np.array\(.*`, at `2.0 \* u\[1\] / t`\n  expected: finite"
+    )
+    with pytest.raises(NotFiniteError, match=told):
+        solve(ODE(star, 2, ["index"]), [1.0, 0.0], [1.5], stepping)
+    both = r"invalid value in mirrored, .*`np.log\(u\[0\] - 1.5\)`; overflow in mirrored, .*`np.exp"
+    with pytest.raises(NotFiniteError, match=both):
+        solve(ODE(mirrored, 2, ["rate"]), [1.0, 0.0], [1.5], stepping)
+
+
+def test_a_value_that_no_operation_made_is_told_as_it_is():
+    nowhere = ODE(lambda t, u, p: np.nan * u, 1, ["rate"])
+    with pytest.raises(NotFiniteError, match=r"nan in entry \[0\] at t = 0 \(rank 0\)\n"):
+        solve(nowhere, [1.0], [1.0], Stepping((0.0, 3.0), "rk6vr", rtol=1e-6))
+
+
 # ---- exceptions of callbacks ---------------------------------------------------------------------
 
 

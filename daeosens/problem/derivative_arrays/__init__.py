@@ -38,6 +38,7 @@ from daeosens.problem.derivative_arrays.callback_at_work import (
     is_users,
     line_of,
     line_of_error,
+    users_frame,
     users_trace,
 )
 from daeosens.problem.derivative_arrays.evaluation import branches, evaluate
@@ -69,5 +70,6 @@ __all__ = [
     "line_of",
     "line_of_error",
     "primal",
+    "users_frame",
     "users_trace",
 ]
