@@ -185,6 +185,27 @@ def require(value: object, kind: type, name: str, remedy: str) -> None:
         )
 
 
+def refuse_uncallable(**callbacks: object) -> None:
+    """Refuse callbacks, each by its name, that are given and cannot be called.
+
+    Raises
+    ------
+    InputError
+        Names the first one.
+
+    Examples
+    --------
+    >>> refuse_uncallable(observe_u=None, observe_p=[0.0])
+    Traceback (most recent call last):
+        ...
+    daeosens.errors.InputError: observe_p = [0.0]
+      expected: a callback
+    """
+    for name, callback in callbacks.items():
+        if callback is not None and not callable(callback):
+            raise InputError(f"{name} = {callback!r}", expected="a callback")
+
+
 def is_one_of(value: object, *words: str) -> bool:
     """Whether a value is one of some words; of arrays and data frames == would be another one.
 

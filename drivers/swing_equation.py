@@ -200,7 +200,9 @@ def study(config: Config, results: Results) -> bool:
         runs[load] = (run.times, run.u)
         results.write(f"{name}/times", run.times)
         results.write(f"{name}/states", run.u)
-    results.once(lambda: draw(config, results, runs, [latest["limit", load] for load in powers]))
+    results.once(
+        lambda: draw(config, results, powers, runs, [latest["limit", load] for load in powers])
+    )
     return optimum.converged
 
 
@@ -219,7 +221,7 @@ def say_derivatives(config: Config, results: Results) -> None:
         results.say(f"{name:10s} {slope:16.9f}  {along:18.9f}  {moved.values[0] / 0.02:18.9f}")
 
 
-def draw(config: Config, results: Results, runs: dict, latest: list) -> None:
+def draw(config: Config, results: Results, powers: tuple, runs: dict, latest: list) -> None:
     from daeosens.report import switched_runs as switching  # noqa: PLC0415 (optional extra)
 
     rows = [
@@ -239,20 +241,20 @@ def draw(config: Config, results: Results, runs: dict, latest: list) -> None:
         time_label="t [s]",
         shade_label="fault",
     )
-    before, after = runs
+    before, after = powers
     width = max(abs(before - after), 0.01)
     reach = np.linspace(after - 0.6 * width, min(after + 1.2 * width, MOST), 17)
-    power = [tangents(config, before, "power", reach, after)]
+    by_power = [tangents(config, before, "power", reach, after)]
     first, (least, most) = config.fault[0], sorted(latest)
     reach = np.linspace(first + 0.9 * (least - first), first + 1.08 * (most - first), 17)
     cleared = [
-        tangents(config, run, "cleared", reach, mark)
-        for run, mark in zip(runs, latest, strict=True)
+        tangents(config, power, "cleared", reach, mark)
+        for power, mark in zip(powers, latest, strict=True)
     ]
     switching.tangents_figure(
         results.path("cost.png"),
         [
-            switching.TangentsPanel("P [per unit]", "J", power, "optimum"),
+            switching.TangentsPanel("P [per unit]", "J", by_power, "optimum"),
             switching.TangentsPanel("fault cleared at [s]", "J", cleared, "peak at the limit"),
         ],
     )

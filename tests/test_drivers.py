@@ -12,8 +12,10 @@ import pytest
 from driver_modules import driven
 from driver_modules import driver as module_of
 from mpi4py import MPI
+from odd_configurations import with_mistakes
 
 from daeosens import InputError, Stepping, UnsupportedError
+from daeosens.cli import drive
 from daeosens.io import build_config, open_results, parse_toml
 
 ROOT = Path(__file__).parents[1]
@@ -37,6 +39,34 @@ def test_there_are_drivers_and_each_has_both_configurations():
 
 def configured(module, path):
     return build_config(parse_toml(path, path.read_text()), module.Config, path)
+
+
+class Right:
+    """A report of derivatives that are right."""
+
+    passed = True
+
+
+def test_configurations_with_mistakes_give_no_traceback(tmp_path, capsys, request):
+    """Their numbers: 0 where the mistake is none, 2 with one message where it is."""
+    configs = sorted((ROOT / "configs").glob("*.toml"))
+    modules = {driver: module_of(driver) for driver in DRIVERS}
+    for table in (ROOT / "configs").glob("*.csv"):
+        (tmp_path / table.name).write_bytes(table.read_bytes())
+    path, codes = tmp_path / "mistaken.toml", []
+    first = 1500 * request.config.getoption("sample_seed")
+    for seed in range(first, first + (1500 if request.config.getoption("all") else 100)):
+        text = configs[seed % len(configs)].read_text(encoding="utf-8")
+        driver = parse_toml(path, text)["driver"]
+        path.write_bytes(with_mistakes(text, seed))
+        module = modules[driver]
+        words = [f"{driver}.py", str(path), "--check"]
+        codes.append(drive("", module.Config, module.study, lambda config: Right(), argv=words))
+        told = capsys.readouterr().err
+        assert bool(told) == (codes[-1] == 2), (seed, told)
+        assert "Traceback" not in told, (seed, told)
+    assert set(codes) == {0, 2}
+    assert codes.count(2) > 0.8 * len(codes)
 
 
 @pytest.mark.mpi

@@ -13,7 +13,15 @@ from daeosens.costs.cost import At, Cost
 from daeosens.costs.objective import after_zero, minus, multiple, negative, plus, require_event
 from daeosens.costs.observation import lower_observe
 from daeosens.costs.sum_of_squares import ArrayResidual, SumOfSquares, TimeResidual
-from daeosens.errors import InputError, UnsupportedError, is_iterable, is_one_of, is_whole, require
+from daeosens.errors import (
+    InputError,
+    UnsupportedError,
+    is_iterable,
+    is_one_of,
+    is_whole,
+    refuse_uncallable,
+    require,
+)
 from daeosens.petsc.vectors import Array, finite_array
 from daeosens.problem.automatic_derivatives import AutomaticJacobian
 from daeosens.problem.automatic_hessian import in_time
@@ -76,6 +84,12 @@ class EventData:
         require(self.event, str, "event", 'EventData("name of the event", times)')
         if not is_one_of(self.side, "before", "after"):
             raise InputError(f"side = {self.side!r}", expected='"before" or "after"')
+        refuse_uncallable(
+            observe=self.observe,
+            observe_t=self.observe_t,
+            observe_u=self.observe_u,
+            observe_p=self.observe_p,
+        )
         data = finite_array(self.data, "data")
         data = data[:, None] if data.ndim == 1 else data
         if data.ndim != 2 or data.size == 0:

@@ -26,7 +26,7 @@ from daeosens.costs.observation import (
     paired_unknowns,
 )
 from daeosens.costs.sum_of_squares import ArrayResidual, SumOfSquares, VectorResidual
-from daeosens.errors import InputError, UnsupportedError, is_iterable, is_one_of
+from daeosens.errors import InputError, UnsupportedError, is_iterable, is_one_of, refuse_uncallable
 from daeosens.petsc.vectors import Array, finite_array, keep_unshared, read, real_array
 from daeosens.problem.branches import Branches
 from daeosens.problem.problem import Problem
@@ -113,6 +113,7 @@ class LeastSquares:
         object.__setattr__(self, "times", tuple(times.tolist()))
         object.__setattr__(self, "vectors", vectors)
         keep_unshared(self, "observe")
+        refuse_uncallable(observe_u=self.observe_u, observe_p=self.observe_p)
         rows = len(self.data) if hasattr(self.data, "__len__") else 0
         if rows != times.size:
             raise InputError(

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.errors import InputError, SolveError
+from daeosens.errors import InputError, SolveError, refuse_uncallable
 from daeosens.petsc.vectors import Array
 from daeosens.problem.automatic_derivatives import AutomaticJacobian
 from daeosens.problem.automatic_hessian import AutomaticHessian
@@ -124,6 +124,7 @@ def lower_observe(
     scale: Literal["linear", "log"] = "linear",
 ) -> Observation:
     """Return a NumPy-style observation [q], or some rows of it, checked, and its derivatives."""
+    refuse_uncallable(observe_u=observe_u, observe_p=observe_p)
     call = guarded(observe, "observe", problem.comm)
     if rows is not None:
         call = _chosen(call, "observe", rows, (size,))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -55,10 +54,13 @@ class Parameter:
         InputError
             Shapes that do not go together.
         """
-        fields = [
-            np.array(values, dtype=object)
-            for values in (self.value, self.free, self.lower, self.upper)
-        ]
+        given = (self.value, self.free, self.lower, self.upper)
+        try:
+            fields = [np.array(values, dtype=object) for values in given]
+        except ValueError as error:  # nested without end
+            raise InputError(
+                f'parameter "{name}": {error}', expected="numbers, or arrays"
+            ) from error
         if not any(values.ndim for values in fields):
             return {name: self}
         try:
@@ -81,7 +83,7 @@ class Parameter:
     def complaints(self, name: str) -> list[str]:
         """Return all that is wrong, one line each."""
         complaints: list[str] = []
-        if not isinstance(self.value, Real) or not math.isfinite(as_float(self.value)):
+        if not is_real(self.value) or not math.isfinite(as_float(self.value)):
             return [f'parameter "{name}": value = {self.value!r}; expected: a finite number']
         for word, bound in (("lower", self.lower), ("upper", self.upper)):
             if not is_real(bound):

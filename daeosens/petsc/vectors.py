@@ -205,13 +205,19 @@ def unshared(values: Any) -> Any:
     if isinstance(values, Mapping):
         mapping = cast("Mapping[Any, Any]", values)
         return {name: unshared(value) for name, value in mapping.items()}
+    if isinstance(values, PETSc.Vec):
+        created(values, "a vector")
     return cast("Any", values).copy() if isinstance(values, (np.ndarray, PETSc.Vec)) else values
 
 
 def keep_unshared(description: Any, *names: str) -> None:
     """Replace fields of a frozen dataclass, while it is made, by their ``unshared`` copies."""
     for name in names:
-        object.__setattr__(description, name, unshared(getattr(description, name)))
+        try:
+            value = unshared(getattr(description, name))
+        except RecursionError as error:
+            raise InputError(f"{name} holds itself", expected="numbers") from error
+        object.__setattr__(description, name, value)
 
 
 MOST = int(np.iinfo(PETSc.IntType).max)  # pyright: ignore[reportUnknownMemberType,reportUnknownArgumentType]

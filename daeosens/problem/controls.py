@@ -29,6 +29,9 @@ from daeosens.errors import InputError, is_real, warn, whole_number
 from daeosens.petsc.vectors import MOST, Array, as_float, finite_array
 from daeosens.problem.derivative_arrays import as_array, primal
 
+FARTHEST = 1e100
+"""Polynomials overflow at later times."""
+
 
 @dataclass(frozen=True)
 class Spline:
@@ -140,6 +143,8 @@ class Spline:
         >>> Spline([0.0, 1.0, 2.0], degree=1).gradient(0.25)
         array([0.75, 0.25, 0.  ])
         """
+        if not is_real(t):
+            raise InputError(f"t = {t!r}", expected="a time, one finite number")
         first, weights = self._weights(t)
         component = np.zeros(self._count)
         component[first : first + len(weights)] = weights
@@ -168,7 +173,7 @@ class Spline:
         """Return the number of the first B-spline that is not zero at ``t``, and their values."""
         time: Any = primal(t)
         time = time if type(time) is float else _one_number(time)
-        if not math.isfinite(time):
+        if not abs(time) < FARTHEST:
             raise InputError(f"t = {t!r}", expected="a time, one finite number")
         first, last = self._ends
         if not first <= time <= last and self.degree:

@@ -64,7 +64,10 @@ class Parametrized(Problem):
         InputError
             Another shape.
         """
-        flat = np.asarray(p)
+        try:
+            flat = np.asarray(p)
+        except ValueError as error:  # rows of different lengths
+            raise InputError(f"p = {p!r}", expected=f"shape ({self.shapes.size},)") from error
         if flat.shape != (self.shapes.size,):
             raise InputError(f"p has shape {flat.shape}", expected=f"shape ({self.shapes.size},)")
         return self.shapes.split(flat)

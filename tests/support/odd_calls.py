@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -35,7 +36,7 @@ from daeosens.petsc import gather, read, scatter, write
 from daeosens.problem import grids
 
 HERE = Path(__file__).parent
-SECONDS = float(os.environ.get("ODD_SECONDS", "20"))  # after which a call counts as one that hangs
+SECONDS = float(os.environ.get("ODD_SECONDS", "60"))  # after which a call counts as one that hangs
 BYTES = 6 * 2**30  # of address space that a worker may have
 
 
@@ -1648,7 +1649,8 @@ def is_users_own(error: BaseException) -> bool:
     """Whether it comes from a function that the user gave, called by the package."""
     notes: list[str] = getattr(error, "__notes__", [])
     frames = traceback.extract_tb(error.__traceback__)
-    if any(note.startswith("in callback") for note in notes) and frames[-1].name == "call":
+    ours = [frame for frame in frames if "/daeosens/" in frame.filename]
+    if any(note.startswith("in callback") for note in notes) and ours[-1].name == "call":
         return True  # of a function without lines in Python
     inside = False
     for frame in frames:
@@ -1658,7 +1660,7 @@ def is_users_own(error: BaseException) -> bool:
         elif inside and file.parent == HERE:
             return True
     # another number of arguments than there are
-    return isinstance(error, TypeError) and "positional argument" in str(error)
+    return isinstance(error, TypeError) and bool(re.search(r"takes .*argument", str(error)))
 
 
 def attempt(name: str, odd: Mapping[str, str], left_out: list[str]) -> tuple[str, str]:

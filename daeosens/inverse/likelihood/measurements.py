@@ -199,6 +199,7 @@ def _by_name(
 ) -> Measurements:
     if not table:
         raise InputError("data has no columns", expected="a column of times and one of data")
+    columns = None if columns is None else name_list(columns, "columns")
     clock = _clock(table, columns) if times is None else times
     wanted = [clock] if isinstance(clock, str) else []
     chosen = [name for name in table if name not in wanted] if columns is None else list(columns)

@@ -108,6 +108,7 @@ def _check(noise: Noise) -> None:
             )
         if noise.prior is not None:
             mean, deviation = finite_array(noise.prior, "the noise level's prior", (2,))
+            object.__setattr__(noise, "prior", (float(mean), float(deviation)))
             if deviation <= 0:
                 raise InputError(
                     f"the noise level's prior ({mean:g}, {deviation:g})",

@@ -279,6 +279,10 @@ def _outputs(
 ) -> tuple[Callable[..., Array], Callable[..., Array]]:
     """Return the outputs [q] at (t, u, p), and their change along (du, dp)."""
     if isinstance(observe, PETSc.Mat):
+        if observe.getSize()[1] != problem.size:
+            raise InputError(
+                f"observe has size {tuple(observe.getSize())}", expected=f"[q, {problem.size}]"
+            )
         return _matrix_outputs(observe)
     if callable(observe):
         if problem.style == "petsc":

@@ -205,6 +205,10 @@ class Profiles:
         return "\n".join([heading, *(repr(entry) for entry in self.entries)])
 
 
+FINEST = 1e-10
+"""Ends of intervals are not found closer than this part of their width: minima are no better."""
+
+
 def profile(
     functional: Functional,
     estimate: Covariance,
@@ -300,8 +304,8 @@ def profile(
         complaints.append(f"points = {points!r}; expected: at least 1")
     if not (is_real(reach) and 1.0 < as_float(reach) < math.inf):
         complaints.append(f"reach = {reach!r}; expected: more than 1")
-    if not (is_real(tolerance) and 0 < tolerance < 1):
-        complaints.append(f"tolerance = {tolerance!r}; expected: between 0 and 1")
+    if not (is_real(tolerance) and FINEST <= tolerance < 1):
+        complaints.append(f"tolerance = {tolerance!r}; expected: between {FINEST:g} and 1")
     if threshold is not None and not (is_real(threshold) and 0 < as_float(threshold) < math.inf):
         complaints.append(f"threshold = {threshold!r}; expected: a positive number")
     if not (is_whole(max_iterations) and 0 <= max_iterations <= MOST):

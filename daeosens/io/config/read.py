@@ -88,7 +88,7 @@ def parse_toml(path: Path, text: str) -> dict[str, Any]:
     Raises
     ------
     InputError
-        Syntax error, with its line.
+        Syntax error, with its line; tables or arrays nested too deeply.
     """
     try:
         return tomllib.loads(text)
@@ -97,6 +97,11 @@ def parse_toml(path: Path, text: str) -> dict[str, Any]:
             f"{path}: not TOML: {error}",
             expected='lines such as dt = 0.1, method = "cn", [section]',
             remedy="mend that line (strings need quotes, each key stands once)",
+        ) from error
+    except RecursionError as error:
+        raise InputError(
+            f"{path}: arrays or tables are nested too deeply",
+            expected='lines such as dt = 0.1, method = "cn", [section]',
         ) from error
 
 

@@ -70,7 +70,7 @@ def positive() -> Constraint:
 def between(least: float = -math.inf, most: float = math.inf) -> Constraint:
     """Ask for ``least <= value <= most``; an end that is left out does not bound."""
     for name, end in (("least", least), ("most", most)):
-        if not is_real(end) or math.isnan(end):
+        if not is_real(end) or math.isnan(as_float(end)):
             raise InputError(f"{name} = {end!r}", expected="a number")
     least, most = as_float(least), as_float(most)
     words = f"in [{least:g}, {most:g}]"

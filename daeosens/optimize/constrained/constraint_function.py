@@ -40,9 +40,13 @@ class ConstraintFunction:
             self._raw, 0, item.name, f'Constraint(jacobian=...) of "{item.name}"'
         )
         try:
-            values = np.asarray(self._raw(start))
+            at_start = self._raw(start)
         except SolveError as error:
             raise InputError(f'constraint "{item.name}" at the start: {error}') from error
+        try:
+            values = np.asarray(at_start)
+        except ValueError as error:  # rows of different lengths
+            raise InputError(f'constraint "{item.name}" returned no array: {error}') from error
         if values.dtype.kind not in "biuf" or values.ndim > 1 or values.size == 0:
             raise InputError(
                 f'constraint "{item.name}" returned {values.dtype} values of shape {values.shape}',

@@ -375,7 +375,7 @@ class Trajectory:
         InputError, SolveError
             As for ``index``.
         """
-        if isinstance(t, (list, tuple, np.ndarray)) and np.ndim(t) == 1:
+        if isinstance(t, (list, tuple)) or (isinstance(t, np.ndarray) and t.ndim == 1):
             numbers = [self.index(time, side) for time in t]
             return np.array([read(self.stored[n]) for n in numbers]).reshape(
                 len(numbers), self.problem.state.local_size
