@@ -385,7 +385,10 @@ class Runner:
                 self._listening = True
             ts.setPreStep(hooks.before_step)
             hooks.log = log
-            ts.solve(self._solution)
+            try:
+                ts.solve(self._solution)
+            finally:
+                log.finish()
             hooks.log = None
             return
         log.attach(ts, hooks.after_first_step)

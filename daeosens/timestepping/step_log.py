@@ -87,7 +87,11 @@ class StepLog:
         self._stages: list[list[PETSc.Vec]] = []
         self._flat_stages: Array | None = None
         self._states: list[PETSc.Vec] = [start]
-        self.states: Sequence[PETSc.Vec] = self._states
+        self._logged: States | None = None
+        self._before = start
+        self._flat = problem.comm.size == 1 and problem.size <= FLAT and problem.stencil is None
+        # whether ``after_step`` notes states as numbers
+        self._rows = self._flat and stay is None
         self.stopped = False
         self._stay, self._offset = stay, offset
         if stay is not None:
@@ -113,6 +117,9 @@ class StepLog:
         if self._watch is None or not step:
             self._check_finite(step, t, u)
         self._steps.note(t)
+        if self._rows:
+            self._note_flat(ts, step, u)
+            return
         if not step:
             return
         self._states.append(u.copy())
@@ -121,18 +128,46 @@ class StepLog:
         if self._keep_stages:
             vectors = stages(ts)[1:]  # the first one is the state before the step
             if (len(self._stages) + 1) * len(vectors) <= self._room_for_stages():
-                self._stages.append([self.states[-2], *(stage.copy() for stage in vectors)])
+                self._stages.append([self._states[-2], *(stage.copy() for stage in vectors)])
+
+    def _note_flat(self, ts: PETSc.TS, step: int, u: PETSc.Vec) -> None:
+        """Note a state and its stages as numbers: vectors take some 2000 bytes each."""
+        self._steps.note_state(u)
+        if self._watch is not None and step:
+            self._before = u.copy()  # a new one each time: those who watch may hold it
+        if self._keep_stages and step:
+            self._steps.note_stages(ts, self._room_for_stages())
+
+    @property
+    def states(self) -> Sequence[PETSc.Vec]:
+        """The states up to now [n]; copies of them while they are noted as numbers."""
+        if self._logged is not None:
+            return self._logged
+        if self._rows:
+            return States(self._steps.flat_states(self._problem.size), self._states[0])
+        return self._states
+
+    def finish(self) -> None:
+        """Take over what ``after_step`` has logged as numbers."""
+        if not self._rows:
+            return
+        size = self._problem.size
+        if self._keep_stages:
+            self._flat_stages = self._steps.flat_stages(size)
+        self._logged = States(self._steps.take_flat_states(size), self._states[0])
 
     def consider_stopping(self, ts: PETSc.TS) -> None:
         """End the run if it was asked for (PETSc 3.26: a monitor's reason is forgotten)."""
         assert self._watch is not None
         t, u = ts.getTime(), ts.getSolution()
-        self._check_finite(len(self.states), t, u)
+        if not is_finite(u):
+            raise self._not_finite(len(self.states), t)
         self._check_progress(ts, t)
         reason: Any = ts.getConvergedReason()
         if reason < 0:  # a failed step comes by too
             return
-        if self._watch(self.last_time, self.states[-1], t, u):
+        before = self._before if self._rows else self._states[-1]
+        if self._watch(self.last_time, before, t, u):
             self.stopped = True
             reasons = PETSc.TS.ConvergedReason
             ts.setConvergedReason(reasons.CONVERGED_USER)  # type: ignore[arg-type]
@@ -143,8 +178,7 @@ class StepLog:
         See ``Steps.attach``.
         """
         room = self._room_for_stages() if self._keep_stages else 0
-        problem = self._problem
-        self._flat = problem.comm.size == 1 and problem.size <= FLAT and problem.stencil is None
+        self._rows = False
         stay = self._stay
         if stay is None:
             self._steps.attach(ts, on_first_step, room, self._flat)
@@ -166,14 +200,15 @@ class StepLog:
         if self._stay is not None:
             self._take_thinned()
         elif self._flat:
-            self.states = States(steps.flat_states(size), self._states[0])
+            self._logged = States(steps.take_flat_states(size), self._states[0])
         else:
             self._states += steps.take_states()
         if self._keep_stages and self._flat:
             self._flat_stages = steps.flat_stages(size)
         elif self._keep_stages:
             later = steps.take_stages()
-            self._stages = [[first, *rest] for first, rest in zip(self.states, later, strict=False)]
+            pairs = zip(self._states, later, strict=False)
+            self._stages = [[first, *rest] for first, rest in pairs]
         if steps.error is not None:
             raise steps.error
         if steps.shrunk is not None:
@@ -188,7 +223,7 @@ class StepLog:
         start = self._states[0]
         vecs = steps.take_states()
         if self._flat:
-            rows = States(steps.flat_states(self._problem.size), start)
+            rows = States(steps.take_flat_states(self._problem.size), start)
             vecs = [rows[k] for k in range(1, len(rows))]
         self._states += [DROPPED] * (numbers[-1] if numbers else 0)
         for number, vec in zip(numbers, vecs, strict=False):

@@ -44,10 +44,14 @@ def test_vectors_are_made_once(run: Trajectory) -> None:
 def test_only_vectors_that_are_there_are_freed(model: ds.tracing.Model) -> None:
     run = solve(model, [1.0, 0.5], [2.0], STEPPING)
     assert isinstance(run.stored, States)
-    first, final = run.states[0], run.states[-1]
+    first, final, held = run.states[0], run.states[-1], run.stored[-1]
+    assert run.states[-1] is final
+    assert run.stored[-1] is held
+    run.stored[1]
     run.destroy()
-    assert run.stored.made == [first, final]
-    assert not any(vec.handle for vec in run.stored.made)
+    # one that nobody holds is there no more
+    assert [id(vec) for vec in run.stored.made] == [id(run.stored[0]), id(held)]
+    assert not any(vec.handle for vec in (first, final, *run.stored.made))
 
 
 def in_python(_model: ds.tracing.Model) -> Trajectory:
@@ -122,7 +126,7 @@ def test_vectors_outlive_their_run(model: ds.tracing.Model) -> None:
 def test_callbacks_in_python_give_the_same_run(run: Trajectory) -> None:
     problem = ds.ODE(lambda _t, u, p: np.array([u[1], -p[0] * u[0]]), 2, 1)
     other = solve(problem, [1.0, 0.5], [2.0], STEPPING)
-    assert not isinstance(other.stored, States)
+    assert isinstance(other.stored, States)
     np.testing.assert_array_equal(rows_of(other.states), run.u)
     np.testing.assert_array_equal(other.times, run.times)
     np.testing.assert_array_equal(other.step_sizes, run.step_sizes)

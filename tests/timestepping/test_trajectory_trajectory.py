@@ -64,7 +64,7 @@ def test_it_prints_what_matters(run):
 
 def test_destroy_frees_the_vectors(run):
     run.destroy()
-    assert all(state.handle == 0 for state in run.stored)
+    assert all(state.handle == 0 for state in run.stored.made)
     looks = (lambda: run.states[1], lambda: run.final, lambda: run(0.123), lambda: run.u)
     for look in looks:
         with pytest.raises(InputError, match="the states of this run have been freed"):

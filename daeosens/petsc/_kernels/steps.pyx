@@ -675,23 +675,47 @@ cdef class Steps:
         count = self.log.n_stages
         return [vecs[k : k + count] for k in range(0, len(vecs), count)] if count else []
 
+    def note_state(self, Vec u):
+        """Log a state [n] as numbers; the first one, or that after an accepted step."""
+        CHKERR(push_numbers(&self.log.flat_states, u.vec))
+
+    def note_stages(self, TS ts, long most):
+        """Log the stages of the step that TS has taken as numbers, but the first; ``most`` in all."""
+        self.log.flat, self.log.most_stages = True, most
+        CHKERR(keep_stages(&self.log, ts.ts))
+
     def flat_states(self, long size):
-        """Return the states [N+1, n], the first one too, where they are numbers."""
+        """Return the states [N+1, n] that are numbers by now, the first one too."""
         cdef Numbers *all = &self.log.flat_states
         return copied(all.values, all.count).reshape(-1, size)
 
+    def take_flat_states(self, long size):
+        """Hand over the states [N+1, n], the first one too, where they are numbers."""
+        return handed_over(&self.log.flat_states).reshape(-1, size)
+
     def flat_stages(self, long size):
         """Hand over the stages [K, s-1, n] of the first steps, without the first one, as numbers."""
-        cdef np.npy_intp count = self.log.flat_stages.count
-        cdef double *values = self.log.flat_stages.values
-        cdef np.ndarray array
-        if not count:
+        if not self.log.flat_stages.count:
             return np.empty((0, 1, size))
-        array = np.PyArray_SimpleNewFromData(1, &count, np.NPY_DOUBLE, values)
-        # The array owns the memory from now on: no copy.
-        np.set_array_base(array, PyCapsule_New(values, NULL, free_numbers))
-        self.log.flat_stages.values, self.log.flat_stages.count = NULL, 0
-        return array.reshape(-1, self.log.n_stages, size)
+        return handed_over(&self.log.flat_stages).reshape(-1, self.log.n_stages, size)
+
+
+cdef np.ndarray handed_over(Numbers *all):
+    """Return numbers as an array that owns their memory from now on: no copy."""
+    cdef np.npy_intp count = all.count
+    cdef double *values = all.values
+    cdef double *smaller
+    cdef np.ndarray array
+    if not count:
+        return np.empty(0)
+    # What was taken to grow into goes back.
+    smaller = <double *>realloc(values, <size_t>count * sizeof(double))
+    if smaller != NULL:
+        values = smaller
+    array = np.PyArray_SimpleNewFromData(1, &count, np.NPY_DOUBLE, values)
+    np.set_array_base(array, PyCapsule_New(values, NULL, free_numbers))
+    all.values, all.count, all.room = NULL, 0, 0
+    return array
 
 
 cdef void free_numbers(object capsule) noexcept:

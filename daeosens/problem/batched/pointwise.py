@@ -147,8 +147,10 @@ class OneByOne:
 
     def jacobian(self, t: Array, u: Array, p: Array) -> Array:
         """Return f_u at every point [K, n, n]."""
-        points = zip(t.tolist(), u, strict=True)
-        return np.array([self._single.jacobian(*point, p) for point in points])
+        matrices = np.empty((*u.shape, u.shape[1]))  # a list of arrays would take as much again
+        for k, point in enumerate(zip(t.tolist(), u, strict=True)):
+            matrices[k] = self._single.jacobian(*point, p)
+        return matrices
 
     def pull_parameters(self, t: Array, u: Array, p: Array, w: Array) -> Array:
         """Return the sum over the points of f_p^T w [M, m]."""
@@ -165,11 +167,13 @@ class OneByOne:
         if not single.in_one:
             pull = partial(self.pull_parameters, t, u, p)
             return by_matrices(self.jacobian(t, u, p), pull, rows)
-        points = zip(t.tolist(), u, strict=True)
-        both = np.array([single.both(*point, p) for point in points]).reshape(len(t), n, -1)
-        by_p = both[:, :, n:].reshape(u.size, -1)
+        by_u, by_p = np.empty((*u.shape, n)), np.empty((*u.shape, single.sizes[1]))
+        for k, point in enumerate(zip(t.tolist(), u, strict=True)):
+            both = single.both(*point, p)
+            by_u[k], by_p[k] = both[:, :n], both[:, n:]
+        along = by_p.reshape(u.size, -1)
         # all rows and points at once: w [M, K n] times f_p [K n, m]
-        return by_matrices(both[:, :, :n], lambda w: w.reshape(len(w), -1) @ by_p, rows)
+        return by_matrices(by_u, lambda w: w.reshape(len(w), -1) @ along, rows)
 
     def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
         """Return f_p dp at every point [D, K, n]."""

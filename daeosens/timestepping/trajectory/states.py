@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Any, overload
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +12,12 @@ from petsc4py import PETSc
 
 from daeosens.errors import InputError
 from daeosens.petsc._kernels import lock_onto
+from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, read, write
 
 
 class States(Sequence[PETSc.Vec]):
-    """Rows [N+1, n] as vectors, which are made where they are asked for, and then kept.
+    """Rows [N+1, n] as vectors, which are made where they are asked for.
 
     For small serial systems, for which making a vector takes longer than a step.
 
@@ -36,7 +38,9 @@ class States(Sequence[PETSc.Vec]):
 
     def __init__(self, rows: Array, first: PETSc.Vec) -> None:
         self.rows = rows
-        self._made = {0: first}
+        self._first = first
+        # as long as somebody holds them: a vector takes as much memory as some 250 numbers
+        self._made: WeakValueDictionary[int, PETSc.Vec] = WeakValueDictionary({0: first})
 
     def __len__(self) -> int:
         """Return N+1."""
@@ -47,21 +51,21 @@ class States(Sequence[PETSc.Vec]):
     @overload
     def __getitem__(self, number: slice) -> Sequence[PETSc.Vec]: ...
     def __getitem__(self, number: int | slice) -> PETSc.Vec | Sequence[PETSc.Vec]:
-        """Return the same vector [n] each time."""
+        """Return a vector [n], the same as long as somebody holds it."""
         places = range(len(self.rows))[number]
         if isinstance(places, range):
             return [self[k] for k in places]
         vec = self._made.get(places)
         if vec is None:
             # PETSc does not look at what it duplicates: a freed vector ends the process.
-            refuse_freed(self._made[0])
-            vec = self._made[places] = self._made[0].duplicate()
+            refuse_freed(self._first)
+            vec = self._made[places] = self._first.duplicate()
             write(vec, self.rows[places])
         return vec
 
     @property
     def made(self) -> list[PETSc.Vec]:
-        """The vectors that are there."""
+        """The vectors that somebody holds."""
         return list(self._made.values())
 
 
@@ -174,6 +178,7 @@ def view_of(state: PETSc.Vec) -> State:
         The state has been freed.
     """
     refuse_freed(state)
+    agree(state.comm, "a state of a run (run.states, run.at, run.final)")
     view = State()
     # PETSc's lock counts references of the view alone: sweeps write to work vectors as before
     lock_onto(view, state)
@@ -188,7 +193,7 @@ class ReadOnlyStates(Sequence[State]):
     ----------
     states : sequence of Vec [n]
         Those of the log.
-    views : dict of int to State, optional
+    views : mapping of int to State, optional
         Where views are kept; without, each is made anew, for states that are not kept either.
 
     Examples
@@ -199,7 +204,9 @@ class ReadOnlyStates(Sequence[State]):
     (True, 2, False)
     """
 
-    def __init__(self, states: Sequence[PETSc.Vec], views: dict[int, State] | None) -> None:
+    def __init__(
+        self, states: Sequence[PETSc.Vec], views: MutableMapping[int, State] | None
+    ) -> None:
         self._states, self._views = states, views
 
     def __len__(self) -> int:
@@ -215,11 +222,12 @@ class ReadOnlyStates(Sequence[State]):
         places = range(len(self._states))[number]
         if isinstance(places, range):
             return [self[k] for k in places]
-        if self._views is None:
-            return view_of(self._states[places])
-        if places not in self._views:
-            self._views[places] = view_of(self._states[places])
-        return self._views[places]
+        view = None if self._views is None else self._views.get(places)
+        if view is None:
+            view = view_of(self._states[places])
+            if self._views is not None:
+                self._views[places] = view
+        return view
 
 
 def read_only(values: Array) -> Array:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import compress
 from typing import Any, Literal, TypeAlias, overload
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -211,8 +212,10 @@ class Trajectory:
         return view
 
     @cached_property
-    def _views(self) -> dict[int, State]:
-        return {}
+    def _views(self) -> MutableMapping[int, State]:
+        # Those of numbers last as long as somebody holds them.  Ranks together cannot drop theirs
+        # by that: Python may free them on one rank earlier than on another.
+        return WeakValueDictionary() if isinstance(self.stored, States) else {}
 
     @cached_property
     def stages(self) -> Stages:

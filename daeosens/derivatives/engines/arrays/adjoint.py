@@ -11,6 +11,7 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities, Point
 from daeosens.derivatives.engines.arrays.step_blocks import (
+    CALLED_BACK,
     Span,
     block_of,
     block_spans,
@@ -224,7 +225,8 @@ def sweep_rows(
     threads = _threads(problem, len(lam), last * steps.points_per_step) if together else 1
     at_once = min(threads * (together or len(lam)), len(lam))
     with one_blas_thread() if threads > 1 else nullcontext():
-        for span in reversed(block_spans(trajectory, steps, 2 * at_once, last)):
+        memory = CALLED_BACK if together is None else None
+        for span in reversed(block_spans(trajectory, steps, 2 * at_once, last, memory)):
             part, fresh = (span, (lam, mu)), span[1] == last
             if not isinstance(steps, BlockRungeKutta):
                 by_p = _carry_implicit(trajectory, steps, *part, seed, densities, fresh=fresh)
