@@ -59,6 +59,7 @@ class Rows:
         >>> by_u0.round(5), by_p.round(5)
         (array([0.36788]), array([-0.73576]))
         """
+        agree(self.u0_vec.comm, f"{type(self).__name__}.gather")
         return gather(self.u0_vec), gather(self.p_vec)
 
 
@@ -234,6 +235,7 @@ def evaluate(trajectory: Trajectory, objective: Objective) -> float:
     0.135335
     """
     check_trajectory(trajectory)
+    agree(trajectory.problem.comm, "evaluate", objective=objective)
     require_objective(objective)
     cost = lowered_on(trajectory, objective)
     # terms at single states need no steps

@@ -6,6 +6,7 @@ import numpy as np
 
 from daeosens.derivatives.tangent import Tangent
 from daeosens.errors import UnsupportedError, require
+from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, read
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -55,6 +56,7 @@ def at_fixed_times(tangent: Tangent) -> Array:
     """
     require(tangent, Tangent, "tangent", "tangent(trajectory, du0, dp), which makes it")
     trajectory = tangent.trajectory
+    agree(trajectory.problem.comm, "at_fixed_times")
     rows = tangent.u.copy()
     rate = trajectory.problem.create_state()
     for n in np.flatnonzero(tangent.times):

@@ -103,6 +103,7 @@ class Tangent:
         require_objective(objective)
         trajectory = self.trajectory
         problem = trajectory.problem
+        agree(problem.comm, "Tangent.derivative", objective=objective)
         cost = lowered_on(trajectory, objective)
         result = 0.0
         # dJ = g_u du + g_p dp + g_t dt, the last one where a state's time is that of an implicit

@@ -280,11 +280,13 @@ class Reduced:
         return self.problem.comm
 
     def start(self) -> PETSc.Vec:
-        """Return a new vector with the control's starting point."""
+        """Return a new vector with the control's starting point.  Collective."""
+        agree(self.comm, "Reduced.start")
         return self.control.start(self.problem)
 
     def bounds(self) -> tuple[PETSc.Vec, PETSc.Vec] | None:
-        """Return the bounds of x, or None."""
+        """Return the bounds of x, or None.  Collective."""
+        agree(self.comm, "Reduced.bounds")
         return self.control.bounds(self.problem)
 
     def point(self, x: Vector) -> PETSc.Vec:
@@ -301,7 +303,7 @@ class Reduced:
         return scatter(finite_array(x, "x", (vec.size,)), vec)
 
     def trajectory(self, x: Vector) -> Trajectory:
-        """Return the run at x; the last one is kept.
+        """Return the run at x; the last one is kept.  Collective.
 
         Raises
         ------
@@ -310,6 +312,7 @@ class Reduced:
         SolveError
             The run failed, the same on every rank.
         """
+        agree(self.comm, "Reduced.trajectory")
         x = self.point(x)
         if self._runs_of is not None:
             run = self._runs_of.trajectory(x)
@@ -375,7 +378,8 @@ class Reduced:
         return self._by(stepping, self.objective)
 
     def value(self, x: Vector) -> float:
-        """Return J(x)."""
+        """Return J(x).  Collective."""
+        agree(self.comm, "Reduced.value")
         return evaluate(self.trajectory(x), self.objective)
 
     def gradient(self, x: Vector) -> PETSc.Vec:
@@ -384,7 +388,8 @@ class Reduced:
 
     @QUIET
     def value_and_gradient(self, x: Vector) -> tuple[float, PETSc.Vec]:
-        """Return J(x) and its gradient as a new vector."""
+        """Return J(x) and its gradient as a new vector.  Collective."""
+        agree(self.comm, "Reduced.value_and_gradient")
         x = self.point(x)
         result = adjoint(self.trajectory(x), self.objective, self.engine)
         self.count.adjoint += 1
@@ -406,7 +411,8 @@ class Reduced:
 
     @QUIET
     def hessian_products(self, x: Vector, directions: Sequence[Vector]) -> list[PETSc.Vec]:
-        """Return the Hessian of J at x times several directions, in one sweep."""
+        """Return the Hessian of J at x times several directions, in one sweep.  Collective."""
+        agree(self.comm, "Reduced.hessian_products")
         x, along = self.point(x), self._directions(directions)
         pushed = [self.control.push_forward(self.problem, x, dx) for dx in along]
         # (du0, dp) of every direction first, then all of them go through one tangent and one
@@ -431,6 +437,7 @@ class Reduced:
         UnsupportedError
             The cost is no sum of squares.
         """
+        agree(self.comm, "Reduced.gauss_newton_product")
         x, dx = self.point(x), self.point(dx)
         pushed = self.control.push_forward(self.problem, x, dx)
         # Without a gradient in the product, pull_back_second leaves the curvature of the control
@@ -449,6 +456,7 @@ class Reduced:
         UnsupportedError
             The cost is no sum of squares.
         """
+        agree(self.comm, "Reduced.gauss_newton_matrix")
         jacobian = self.residual_jacobian(x)
         matrix = normal_matrix(jacobian)
         jacobian.destroy()
@@ -456,6 +464,7 @@ class Reduced:
 
     def hessian(self, x: Vector) -> Array:
         """Return the dense Hessian of J at x [k, k], the same on every rank; for small k."""
+        agree(self.comm, "Reduced.hessian")
         x = self.point(x)
         units = _units(x)
         count = self._together(x)
@@ -476,6 +485,7 @@ class Reduced:
         UnsupportedError
             The cost is no sum of squares.
         """
+        agree(self.comm, "Reduced.residual")
         return residual(self.trajectory(x), self.objective)
 
     def residual_jacobian(self, x: Vector) -> PETSc.Mat:
@@ -483,6 +493,7 @@ class Reduced:
 
         ``residual_sweep`` says which.
         """
+        agree(self.comm, "Reduced.residual_jacobian")
         x = self.point(x)
         rows = self.residual(x)
         self._n_residuals = rows.size
@@ -517,8 +528,9 @@ class Reduced:
     def residual_sweep(self) -> str:
         """Which sweep gives ``residual_jacobian``: "tangent" or "adjoint".
 
-        Takes a run at the start if none was made yet: observations may have any size.
+        Takes a run at the start if none was made yet: observations may have any size.  Collective.
         """
+        agree(self.comm, "Reduced.residual_sweep")
         x = self.start()
         if self._n_residuals is None:
             self._n_residuals = self.residual(x).size
@@ -543,6 +555,7 @@ class Reduced:
         """Return sizes of x [k] below which nothing matters, and 0 for J: its start decides.
 
         1 for the logarithm of a parameter, whatever its unit; else the start's absolute values.
+        Collective.
         """
         sizes = self.start()
         sizes.abs()
@@ -555,11 +568,14 @@ class Reduced:
     def check_second_order(self) -> None:
         """Evaluate every second derivative once, those of events as well, without a run.
 
+        Collective.
+
         Raises
         ------
         UnsupportedError
             Names the one that is missing.
         """
+        agree(self.comm, "Reduced.check_second_order")
         problem, x, stepping = self.problem, self.start(), self.stepping
         u0, p = self.control.unpack(problem, x)
         state, parameters = problem.admit_state(u0), problem.admit_parameters(p)
@@ -586,7 +602,8 @@ class Reduced:
         return [self.point(dx) for dx in directions]
 
     def tangents(self, x: Vector, directions: Sequence[Vector]) -> list[Tangent]:
-        """Return the tangent of the run at x along each of several directions."""
+        """Return the tangent of the run at x along each of several directions.  Collective."""
+        agree(self.comm, "Reduced.tangents")
         x, along = self.point(x), self._directions(directions)
         pushed = [self.control.push_forward(self.problem, x, dx) for dx in along]
         self.count.tangent += len(along)

@@ -15,6 +15,7 @@ from petsc4py import PETSc
 from daeosens.errors import InputError, is_iterable, is_whole, nearest, suggestion, together
 from daeosens.petsc._kernels import Stencil, vec_to_fill
 from daeosens.petsc.c_function import Native
+from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, created, finite_array, is_finite, scatter, write
 from daeosens.problem.batched.protocol import Batch
 from daeosens.problem.branches import Decisions
@@ -457,8 +458,10 @@ class Problem:
         if not self.field_parameter:
             if self.comm.size == 1:
                 return self._numbers(p, name)
+            agree(self.comm, "admit_parameters")
             with on_every_rank(self.comm):
                 return self._numbers(p, name)
+        agree(self.comm, "admit_parameters")
         with on_every_rank(self.comm):
             if not isinstance(p, PETSc.Vec):
                 raise InputError(

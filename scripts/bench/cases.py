@@ -261,6 +261,12 @@ CASES: dict[str, Case | Script] = {
             "linear programme in every right-hand side.",
         ),
         Script(
+            "long_runs",
+            "Long runs in NumPy",
+            "Resident bytes a step of 100 000 steps of `rk4` with ten unknowns, and of a gradient, "
+            "after each and at their most; processor seconds.  Derivatives given, or automatic.",
+        ),
+        Script(
             "grids",
             "Implicit steps on grids",
             "Linear iterations of a solve and seconds of two steps of Crank-Nicolson, forward, in "

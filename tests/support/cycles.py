@@ -1,7 +1,7 @@
 """A program for test_memory.py: what cycles of solve and adjoint leave on each of several ranks.
 
-``mpiexec -n 2 python cycles.py CYCLES`` prints the bytes of the heap in use [a cycle] that the second
-half of the cycles has added, for each kind of problem.
+``mpiexec -n 2 python cycles.py CYCLES`` prints the bytes of the heap in use [a cycle] that the
+second half of the cycles has added, for each kind of problem.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class _Heap(ctypes.Structure):
     _fields_ = [
         (name, ctypes.c_size_t)
         for name in (
-            "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
         )
     ]
 

@@ -6,16 +6,18 @@ import sys
 from pathlib import Path
 
 SUPPORT = Path(__file__).parents[1] / "support"
+BENCH = Path(__file__).parents[2] / "scripts" / "bench"
 
 
 def test_long_runs_in_numpy_take_little_more_than_their_states():
     """80 bytes a step are the ten unknowns, 16 time and size; a vector each would take 2000."""
-    command = [sys.executable, SUPPORT / "step_memory.py", "20000"]
+    options = ["--steps", "20000", "--derivatives", "given"]
+    command = [sys.executable, BENCH / "long_runs.py", *options]
     bytes_of = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     assert bytes_of["steps"] == 20000
-    for moment in ("run", "run at most", "adjoint", "adjoint at most"):
+    for moment in ("run", "run at most", "gradient", "gradient at most"):
         assert bytes_of[moment] <= 200.0, bytes_of
-    assert bytes_of["seconds"] <= 10.0
+    assert bytes_of["seconds of both"] <= 10.0
 
 
 def test_cycles_of_solve_and_adjoint_leave_nothing_on_two_ranks(run_mpi):

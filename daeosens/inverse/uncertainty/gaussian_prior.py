@@ -90,14 +90,17 @@ class GaussianPrior:
 
     def apply(self, v: PETSc.Vec) -> PETSc.Vec:
         """Return R v as a new vector.  Collective."""
+        agree(self.mean.comm, "GaussianPrior.apply")
         return self._product(self._product(v), math.sqrt(self.weight))
 
     def solve(self, v: PETSc.Vec) -> PETSc.Vec:
         """Return R^-1 v, the covariance times v, as a new vector.  Collective."""
+        agree(self.mean.comm, "GaussianPrior.solve")
         return self.root_solve(self.root_solve(v))
 
     def root(self, v: PETSc.Vec) -> PETSc.Vec:
         """Return sqrt(weight) A v as a new vector.  Collective."""
+        agree(self.mean.comm, "GaussianPrior.root")
         return self._product(v)
 
     def root_solve(self, v: PETSc.Vec) -> PETSc.Vec:
@@ -108,6 +111,7 @@ class GaussianPrior:
         SolveError
             The linear solver did not converge.
         """
+        agree(self.mean.comm, "GaussianPrior.root_solve")
         out = self._point(v, "v").copy()
         if self.operator is not None:
             v = self._point(v, "v")
@@ -128,15 +132,18 @@ class GaussianPrior:
 
     def squared_distance(self, x: PETSc.Vec) -> float:
         """Return (x - mean)^T R (x - mean).  Collective."""
+        agree(self.mean.comm, "GaussianPrior.squared_distance")
         image = self.root(self._from_mean(x))
         return dot(image, image)
 
     def gradient(self, x: PETSc.Vec) -> PETSc.Vec:
         """Return R (x - mean) as a new vector.  Collective."""
+        agree(self.mean.comm, "GaussianPrior.gradient")
         return self.apply(self._from_mean(x))
 
     def sample(self, seed: int) -> PETSc.Vec:
         """Return a sample, the same on any number of ranks.  Collective."""
+        agree(self.mean.comm, "GaussianPrior.sample", seed=seed)
         out = self.root_solve(white_noise(self.mean, seed))
         out.axpy(1.0, self.mean)
         return out

@@ -77,6 +77,7 @@ class Posterior:
 
     def covariance_product(self, v: PETSc.Vec) -> PETSc.Vec:
         """Return the posterior covariance times v as a new vector.  Collective."""
+        agree(self.x.comm, "Posterior.covariance_product")
         # (R^-1 - U D U^T) v.
         out = self.prior.solve(v)
         v = vector_like(v, self.x, "v")
@@ -92,6 +93,7 @@ class Posterior:
         prior_variance : Vec [n], optional
             ``prior.variance(...)``; computed exactly by default, which takes n solves.
         """
+        agree(self.x.comm, "Posterior.variance", exactly=prior_variance is None)
         if prior_variance is not None:
             prior_variance = vector_like(prior_variance, self.x, "prior_variance")
             refuse_not_finite(prior_variance, "prior_variance")
@@ -105,6 +107,7 @@ class Posterior:
 
     def trace(self, prior_trace: float | None = None) -> float:
         """Return the sum of the pointwise variances.  Collective."""
+        agree(self.x.comm, "Posterior.trace", known=prior_trace is not None)
         if prior_trace is not None:
             prior_trace = real_number(prior_trace, "prior_trace", least=0.0)
         total = self.prior.trace() if prior_trace is None else prior_trace
@@ -115,6 +118,7 @@ class Posterior:
 
     def sample(self, seed: int) -> PETSc.Vec:
         """Return a sample, the same on any number of ranks.  Collective."""
+        agree(self.x.comm, "Posterior.sample", seed=seed)
         out = self.shape(white_noise(self.x, seed))
         out.axpy(1.0, self.x)
         return out
@@ -124,6 +128,7 @@ class Posterior:
 
         L = (I - U (1 - 1/sqrt(1 + lambda)) U^T R) R^-1/2.
         """
+        agree(self.x.comm, "Posterior.shape")
         out = self.prior.root_solve(noise)
         weighted = self.prior.root(noise)  # R times it
         for value, mode in zip(self.eigenvalues, self.modes, strict=True):
@@ -132,6 +137,7 @@ class Posterior:
 
     def information_gain(self) -> float:
         """Return the Kullback-Leibler divergence from prior to posterior [nat].  Collective."""
+        agree(self.x.comm, "Posterior.information_gain")
         # KL of two normals: 1/2 (log det ratio + trace - n + distance of the means), of which
         # modes that the data do not touch have none.
         gains = np.log1p(self.eigenvalues) - self.shrinkage
