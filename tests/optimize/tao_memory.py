@@ -1,8 +1,8 @@
 """Every TAO method that ``minimize`` offers, under valgrind: whether it leaves its arrays.
 
-``python tests/faults/tao_memory.py`` runs each method, in a process of its own, on all problems
+``python tests/optimize/tao_memory.py`` runs each method, in a process of its own, on all problems
 below, counts what valgrind's memcheck sees, and writes it into docs/petsc.md; it takes an hour or
-less on one core.  ``python tests/faults/tao_memory.py METHOD`` is one of those processes, without
+less on one core.  ``python tests/optimize/tao_memory.py METHOD`` is one of those processes, without
 valgrind.
 
 PETSc takes some of its arrays from one block of memory (PETSC_USE_MALLOC_COALESCED), between which
@@ -279,7 +279,7 @@ def page_with(text: str, rows: list[str]) -> str:
     version = subprocess.run(asked, text=True, capture_output=True, check=True).stdout
     day = dt.datetime.now(dt.UTC).date()
     told = (
-        f"`python tests/faults/tao_memory.py` on {day}, PETSc "
+        f"`python tests/optimize/tao_memory.py` on {day}, PETSc "
         f"{'.'.join(map(str, PETSc.Sys.getVersion()))}, {version.strip()}: every method that\n"
         f"`minimize` offers on the {len(problems())} problems of that file, with bounds where the "
         "method knows them and with both\nHessians where it takes one.  Distinct errors of "
