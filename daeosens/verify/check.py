@@ -19,6 +19,7 @@ from daeosens.problem.callback_guard import QUIET, check_output, guarded
 from daeosens.problem.matrices import Products
 from daeosens.problem.problem import Problem
 from daeosens.verify.check_cost import check_objective
+from daeosens.verify.check_delays import check_delays
 from daeosens.verify.check_equations import check_equations
 from daeosens.verify.check_event import check_event
 from daeosens.verify.check_hessians import check_initial_state_hessian
@@ -114,6 +115,8 @@ def check(
     if problem.modes:
         for name, mode in problem.modes.items():
             check_equations(bench.titled(f'mode "{name}"', mode))
+    elif problem.delays is not None:
+        check_delays(bench, problem.delays)
     else:
         check_equations(bench)
     for event in problem.events:
