@@ -167,6 +167,17 @@ class Differentiated:
                 return result
         return evaluate(self._function, _held(arguments, directions), directions, self._home)
 
+    def tried(self, arguments: Sequence[Any], directions: tuple[int, ...]) -> Any:
+        """Return what the callback makes of arguments that it may not be meant for.
+
+        None if it fails.  Nobody has looked at whether the result is right.
+        """
+        try:
+            result = evaluate(self._function, arguments, directions, self._home)
+        except Exception:  # noqa: BLE001 (it is asked in another way then)
+            return None
+        return result if type(result) is DerivativeArray else None
+
     def plain(self, arguments: Sequence[Any]) -> Any:
         """Return what the callback gives without derivatives."""
         return self._function(*[copy(argument) for argument in arguments])

@@ -18,6 +18,7 @@ from daeosens.problem.automatic_derivatives import (
 )
 from daeosens.problem.batched.linearization import Linearization, by_matrices
 from daeosens.problem.callback_guard import check_output, guarded
+from daeosens.problem.derivative_arrays import DerivativeArray
 from daeosens.problem.matrices import Products
 
 ArrayProducts: TypeAlias = "Callable[..., tuple[Array, ...]]"
@@ -31,6 +32,13 @@ Of 28 unknowns and 7 parameters (n-body) 0.6 of the time, of 50 and 51 (Kuramoto
 """
 
 
+FEW_POINTS = 6
+"""Of so many points or fewer one after the other is as quick as all at once, and a look at that."""
+
+SAME = 1e-10
+"""Part of the largest rate of an unknown by which one from all points at once may be rounded."""
+
+
 class SinglePoint:
     """The callbacks at one point, checked; what is missing is automatic.
 
@@ -40,6 +48,8 @@ class SinglePoint:
     ----------
     in_one : bool
         Whether f_u and f_p are had quicker together.
+    at_all : bool
+        Whether f may take unknowns of all points, [n, K], for those of one.
     """
 
     def __init__(
@@ -66,6 +76,7 @@ class SinglePoint:
         # f_u and f_p from one pass of derivative arrays where both are automatic and few
         automatic = jacobian is None and jacobian_p is None and self.reads_p
         self.in_one = automatic and sizes[0] * sum(sizes) <= SMALL
+        self.at_all = self.in_one
         self._seeds = np.eye(sum(sizes) if self.in_one else 0)
         self._both = Differentiated(
             rhs, "rhs", 'jacobian=callback or "differences", jacobian_p= likewise'
@@ -98,6 +109,36 @@ class SinglePoint:
         varying = seeded(u, seeds[:n]), seeded(p, seeds[n:])
         slopes = self._both((t, *varying), (t, u, p), (count,)).slopes
         return check_output(slopes.reshape(-1, count), "jacobian", (n, count), t)
+
+    def all_at_once(self, t: Array, u: Array, p: Array) -> Array | None:
+        """Return f_u and f_p side by side [K, n, n + m] from one evaluation for all points.
+
+        Most callbacks go by entries, ``p[0] * u[0] - u[1]``, and do the same with those of all
+        points.  Of others (sums, sizes, branches, products) shapes or values differ: values are
+        compared at every point, and derivatives at three.  None where it cannot be so.
+        """
+        (count, n), width = u.shape, sum(self.sizes)
+        seeds = self._seeds.copy()
+        varying_u = DerivativeArray(
+            u.T.copy(), np.broadcast_to(seeds[:n, None], (n, count, width)).copy()
+        )
+        result = self._both.tried((t.copy(), varying_u, seeded(p, seeds[n:])), (width,))
+        if result is None or result.shape != (n, count):
+            return None
+        values, slopes = np.asarray(result.value), np.asarray(result.slopes)
+        if values.dtype != float or slopes.dtype != float or not np.isfinite(slopes).all():
+            return None
+        rates = np.array([self.rate(*point, p) for point in zip(t.tolist(), u, strict=True)]).T
+        sizes = np.abs(rates).max(axis=1, keepdims=True)
+        if not (np.abs(values - rates) <= SAME * sizes).all():
+            return None
+        matrices = slopes.swapaxes(0, 1)
+        for k in (0, count // 2, count - 1):  # each of which may be looked at by differences
+            matrix = self.both(float(t[k]), u[k], p)
+            limits = SAME * np.abs(matrices).max(axis=0)
+            if not (np.abs(matrices[k] - matrix) <= limits).all():
+                return None
+        return matrices
 
     def pull(self, t: float, u: Array, p: Array, w: Array) -> Array:
         """Return f_p^T w [M, m] for rows of weights w [M, n]."""
@@ -167,10 +208,18 @@ class OneByOne:
         if not single.in_one:
             pull = partial(self.pull_parameters, t, u, p)
             return by_matrices(self.jacobian(t, u, p), pull, rows)
-        by_u, by_p = np.empty((*u.shape, n)), np.empty((*u.shape, single.sizes[1]))
-        for k, point in enumerate(zip(t.tolist(), u, strict=True)):
-            both = single.both(*point, p)
-            by_u[k], by_p[k] = both[:, :n], both[:, n:]
+        both = None
+        # as many points as unknowns or parameters could be taken for these
+        if single.at_all and len(t) > FEW_POINTS and len(t) not in single.sizes:
+            both = single.all_at_once(t, u, p)
+            single.at_all = both is not None
+        if both is not None:
+            by_u, by_p = both[:, :, :n], both[:, :, n:]
+        else:
+            by_u, by_p = np.empty((*u.shape, n)), np.empty((*u.shape, single.sizes[1]))
+            for k, point in enumerate(zip(t.tolist(), u, strict=True)):
+                of_point = single.both(*point, p)
+                by_u[k], by_p[k] = of_point[:, :n], of_point[:, n:]
         along = by_p.reshape(u.size, -1)
         # all rows and points at once: w [M, K n] times f_p [K n, m]
         return by_matrices(by_u, lambda w: w.reshape(len(w), -1) @ along, rows)
