@@ -24,6 +24,15 @@ def imports_of(path):
             yield from ((node.lineno, alias.name, "") for alias in node.names)
 
 
+def replaced_in(path):
+    """Yield the lines on which a file replaces something of this package, and its name."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "setattr":
+            (target,) = node.args[:1]
+            if isinstance(target, ast.Constant) and str(target.value).startswith("daeosens."):
+                yield node.lineno, str(target.value)
+
+
 def is_public(module, name):
     """Whether a name of a module is no module itself, and the module one that users know."""
     if module.count(".") > 1 and module not in PUBLIC:
@@ -40,4 +49,9 @@ def test_tests_import_from_their_own_package_or_public_names():
             top, package, *_ = [*module.split("."), ""]
             if top == "daeosens" and package not in ("", own) and not is_public(module, name):
                 strangers.append(f"{path.relative_to(TESTS)}:{line}: {module} {name}")
+        strangers += [
+            f"{path.relative_to(TESTS)}:{line}: {name} is replaced"
+            for line, name in replaced_in(path)
+            if name.split(".")[1] != own
+        ]
     assert strangers == []

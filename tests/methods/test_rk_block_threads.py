@@ -96,3 +96,9 @@ def test_values_that_are_not_finite_are_named(function):
     steps = block_rk.BlockRungeKutta(model.batch, tableau("4"), None)
     with pytest.raises(SolveError, match=r"callback 'rhs' returned (inf|nan) in entry"):
         steps.points(Block(0, t, t + 0.1, u[[0, 1, 1]], np.ones(1)))
+
+
+def test_stages_of_few_steps_are_those_of_many(run, monkeypatch):
+    whole = sensitivities(run, engine="arrays").p
+    monkeypatch.setattr(block_rk, "FEW_STEPS", 0)
+    assert abs(sensitivities(run, engine="arrays").p - whole).max() < 1e-13 * abs(whole).max()

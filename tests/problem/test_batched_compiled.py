@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
 
 import daeosens as ds
 from daeosens import SolveError
@@ -166,26 +165,6 @@ def test_sweeps_in_blocks_are_those_by_steps(traced, values):
         assert near(ours.p, theirs.p)
 
 
-@pytest.mark.parametrize(
-    ("limit", "value", "method", "dt"),
-    [
-        # blocks that are flushed add up
-        ("derivatives.engines.arrays.step_blocks.BLOCK_MEMORY", 1, "rk4", 0.02),
-        # rows that are carried in parts
-        ("derivatives.engines.arrays.adjoint.CACHED", 1, "rk5dp", 0.05),
-        ("methods.rk.block.FEW_STEPS", 0, "rk5dp", 0.05),  # stages of few steps as of many
-    ],
-)
-def test_limits_of_blocks_change_nothing(traced, values, monkeypatch, limit, value, method, dt):
-    _, u, p = values
-    run = ds.solve(traced, u[0], p, ds.Stepping((0.0, 0.2), method, dt=dt))
-    whole = ds.sensitivities(run, engine="arrays")
-    monkeypatch.setattr(f"daeosens.{limit}", value)
-    again = ds.sensitivities(run, engine="arrays")
-    assert near(again.u0, whole.u0)
-    assert near(again.p, whole.p)
-
-
 @pytest.mark.slow
 def test_the_block_adjoint_of_products_is_the_transpose_of_the_tangent(rng):
     model = ds.trace(layers, 12, MODELS["layers"][2])
@@ -257,32 +236,3 @@ def test_values_that_are_not_finite_are_named(name):
     u[1, 1] = np.inf
     with pytest.raises(SolveError, match=r"callback 'rhs' returned (inf|nan) in entry"):
         model.batch.rhs(t, u, np.ones(model.n_parameters))
-
-
-# ---- full matrices -------------------------------------------------------------------------------
-
-WIDE = 150
-
-
-@pytest.fixture(scope="module")
-def wide():
-    """A model of so many unknowns that few rows go together."""
-    return ds.trace(lambda _t, u, p: u * (p.r + p.A @ u), WIDE, {"r": (WIDE,), "A": (WIDE, WIDE)})
-
-
-def wide_run(model, rng):
-    a = rng.normal(size=(WIDE, WIDE)) / WIDE - np.eye(WIDE)
-    p = model.pack(r=np.full(WIDE, 0.1), A=a)
-    return ds.solve(model, np.full(WIDE, 0.1), p, ds.Stepping((0.0, 4.0), "rk4", dt=0.04))
-
-
-@pytest.mark.parametrize("memory", [2**27, 2**25])
-def test_a_full_matrix_is_dual_to_a_tangent(wide, rng, monkeypatch, memory):
-    run = wide_run(wide, rng)
-    threads = max(library["num_threads"] for library in threadpool_info())
-    room = memory * threads  # each thread has work of its own in it
-    monkeypatch.setattr("daeosens.derivatives.engines.arrays.step_blocks.BLOCK_MEMORY", room)
-    ours = ds.sensitivities(run, engine="arrays")
-    du0, dp = rng.normal(size=WIDE) * run.u[0], rng.normal(size=run.p.size)
-    along = ds.tangent(run, du0, dp).final.array
-    assert abs(ours.u0 @ du0 + ours.p @ dp - along).max() < 1e-12 * abs(along).max()
