@@ -1,6 +1,7 @@
 """Tests of a package know its modules, and of others what is public."""
 
 import ast
+from functools import cache
 from importlib import import_module
 from inspect import ismodule
 from pathlib import Path
@@ -15,9 +16,14 @@ PUBLIC = {
 """Modules of the reference besides the packages themselves."""
 
 
+@cache
+def nodes_of(path):
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
 def imports_of(path):
     """Yield the lines on which a file imports from this package, with module and name."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("daeosens."):
             yield from ((node.lineno, str(node.module), alias.name) for alias in node.names)
         elif isinstance(node, ast.Import):
@@ -26,7 +32,7 @@ def imports_of(path):
 
 def replaced_in(path):
     """Yield the lines on which a file replaces something of this package, and its name."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "setattr":
             (target,) = node.args[:1]
             if isinstance(target, ast.Constant) and str(target.value).startswith("daeosens."):
