@@ -48,7 +48,8 @@ from daeosens.timestepping.method_choice import (
     replaced,
     stiff_along,
 )
-from daeosens.timestepping.stepping import Stepping, inside_span
+from daeosens.timestepping.step_times import inside_span
+from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.thinning import fitting
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 

@@ -34,7 +34,8 @@ from daeosens.methods.rk.method import ExplicitMethod
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.delays import Delays
 from daeosens.problem.problem import Problem
-from daeosens.timestepping.stepping import Stepping, span_rounding
+from daeosens.timestepping.step_times import span_rounding
+from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.states import States
 from daeosens.timestepping.trajectory.trajectory import Effort, Recording, Trajectory
 

@@ -27,7 +27,8 @@ from daeosens.petsc.vectors import Array, finite_array, gather, read, scatter
 from daeosens.problem.automatic_derivatives import AutomaticJacobian
 from daeosens.problem.callback_guard import QUIET, check_output, guarded
 from daeosens.problem.problem import Problem
-from daeosens.timestepping.stepping import Stepping, span_rounding
+from daeosens.timestepping.step_times import span_rounding
+from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.trajectory import Side
 
 

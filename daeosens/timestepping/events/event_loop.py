@@ -38,7 +38,8 @@ from daeosens.timestepping.events.simultaneous import (
 )
 from daeosens.timestepping.events.zeno import refuse_chatter, refuse_crowd, refuse_passing
 from daeosens.timestepping.runner import Run, Runner, made_runner
-from daeosens.timestepping.stepping import Stepping, inside_span, span_rounding
+from daeosens.timestepping.step_times import inside_span, span_rounding
+from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.schedule import Stay
 from daeosens.timestepping.trajectory.states import rows_of
 from daeosens.timestepping.trajectory.trajectory import HIT, Recording, Trajectory

@@ -31,7 +31,8 @@ from daeosens.petsc.vectors import Array, as_float, finite_array, read, write
 from daeosens.problem.callback_guard import QUIET, unwrapped
 from daeosens.problem.monitor import START
 from daeosens.problem.problem import Problem
-from daeosens.timestepping.stepping import Stepping, inside_span
+from daeosens.timestepping.step_times import inside_span
+from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.crossing import Crossing, table_of
 from daeosens.timestepping.trajectory.states import (
     ReadOnlyStates,
