@@ -155,3 +155,9 @@ def test_a_traced_control_refuses_coefficients_of_another_number():
     control = PiecewiseConstant(KNOTS)
     with pytest.raises(InputError, match=r"coefficients have shape \(3,\)"):
         trace(lambda t, u, p: np.array([control(t, p)]), size=1, parameters=3)
+
+
+@pytest.mark.parametrize("t", [1.0 + 0j, "now", None])
+def test_times_that_are_none_are_refused(t):
+    with pytest.raises(InputError, match=r"t = .*\n  expected: a time, one finite number"):
+        PiecewiseLinear([0.0, 1.0, 2.0]).gradient(t)
