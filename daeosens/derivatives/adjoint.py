@@ -177,9 +177,9 @@ def adjoint(
     array([-0.735759])
     """
     check_trajectory(trajectory)
-    given: Any = objective
+    listed: Any = objective
     several = is_iterable(objective)
-    objectives: tuple[Any, ...] = tuple(given) if several else (given,)
+    objectives: tuple[Any, ...] = tuple(listed) if several else (listed,)
     # the sweep is collective: a rank that was asked for something else would wait for ever
     agree(trajectory.problem.comm, "adjoint", objective=objectives, engine=engine)
     check_engine(engine)

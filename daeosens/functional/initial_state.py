@@ -44,11 +44,11 @@ class StartMap:
             return u0
         values = call(p)
         try:
-            given = np.shape(values)
+            own_shape = np.shape(values)
         except ValueError:  # lists of uneven length, which are refused below
-            given = ()
+            own_shape = ()
         # Some problems complete a state from fewer numbers: a map may give these, or all of it.
-        shape = (problem.n_start if given == (problem.n_start,) else problem.size,)
+        shape = (problem.n_start if own_shape == (problem.n_start,) else problem.size,)
         return check_output(values, "initial_state", shape, 0.0)
 
     def tangent(self, problem: Problem, p: Array, dp: Array) -> PETSc.Vec:

@@ -163,13 +163,13 @@ class Parameters:
         if not isinstance(self.consistent, (bool, np.bool_)):
             complaints.append(f"consistent = {self.consistent!r}; expected: True or False")
         complaints += [line for name, entry in entries.items() for line in entry.complaints(name)]
-        given: Any = self.own
-        pairs: list[Any] = list(given.items()) if isinstance(given, Mapping) else []  # pyright: ignore[reportUnknownArgumentType,reportUnknownVariableType]
-        named = isinstance(given, Mapping) and all(
+        aliases: Any = self.own
+        pairs: list[Any] = list(aliases.items()) if isinstance(aliases, Mapping) else []  # pyright: ignore[reportUnknownArgumentType,reportUnknownVariableType]
+        named = isinstance(aliases, Mapping) and all(
             isinstance(word, str) for pair in pairs for word in pair
         )
-        if given is not None and not named:
-            complaints.append(f"own = {given!r}; expected: names of entries by parameters")
+        if aliases is not None and not named:
+            complaints.append(f"own = {aliases!r}; expected: names of entries by parameters")
         for name in ("initial_state_p", "initial_state_hessian"):
             callback: Any = getattr(self, name)
             if callback is not None and not (callable(callback) or isinstance(callback, Products)):

@@ -176,8 +176,8 @@ class Discovery:
     starts: int = 1
 
     def __post_init__(self) -> None:
-        given: Any = self.library
-        library: tuple[Any, ...] = tuple(given) if is_iterable(given) else (given,)
+        terms: Any = self.library
+        library: tuple[Any, ...] = tuple(terms) if is_iterable(terms) else (terms,)
         for term in library:
             require(term, Term, "an entry of the library", 'polynomials(["x", "y"])')
         object.__setattr__(self, "library", library)

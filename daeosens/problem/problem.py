@@ -210,9 +210,9 @@ class Problem:
         >>> tanks.state_indices("lower"), tanks.state_indices(["lower", 0])
         ([1], [1, 0])
         """
-        given: Any = states
-        several = is_iterable(given) and not isinstance(given, str)
-        listed: list[Any] = list(given) if several else [given]
+        chosen: Any = states
+        several = is_iterable(chosen) and not isinstance(chosen, str)
+        listed: list[Any] = list(chosen) if several else [chosen]
         return [self._state_index(state) for state in listed]
 
     def _state_index(self, state: Any) -> int:

@@ -201,8 +201,8 @@ def posterior() -> Any:
 def joint() -> Any:
     rate = ds.Parameter(0.5)
     control = ds.Parameters({"rate": rate}, initial_state=[1.0])
-    one = ds.Reduced(decay(), misfit(), STEPS, control)
-    return ds.functional.Joint([one])
+    functional = ds.Reduced(decay(), misfit(), STEPS, control)
+    return ds.functional.Joint([functional])
 
 
 @functools.cache
@@ -748,8 +748,8 @@ def states(tangent: Any) -> Any:
     return [[state.getArray().copy() for state in entry.states] for entry in every]
 
 
-def matrices(found: Any) -> Any:
-    every = found if isinstance(found, list) else [found]
+def matrices(products: Any) -> Any:
+    every = products if isinstance(products, list) else [products]
     return [(entry.u0, entry.p) for entry in every]
 
 
@@ -1671,11 +1671,11 @@ def attempt(name: str, odd: Mapping[str, str], left_out: list[str]) -> tuple[str
         for argument, thunk in (*entry.needed.items(), *entry.optional.items())
         if argument not in left_out
     } | {argument: ODD[value] for argument, value in odd.items()}
-    given = {argument: thunk() for argument, thunk in arguments.items()}
+    values = {argument: thunk() for argument, thunk in arguments.items()}
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
-            value = entry.function(**given)
+            value = entry.function(**values)
         except ds.DaeosensError as error:
             return "refused", str(error)
         except BaseException as error:  # noqa: BLE001 (what is looked for)

@@ -222,13 +222,13 @@ def test_a_run_keeps_as_many_states_as_fit_into_memory():
     command = [sys.executable, "-c", IN_LITTLE_MEMORY]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout)
-    assert 20 < found["kept"] < 120  # of 201
-    assert found["told"].endswith(f"keeps {found['kept']} of 201 states")
-    np.testing.assert_allclose(found["gradients"], found["exact"], rtol=1e-5)
-    assert found["gradients"][0] == found["gradients"][1]
-    assert 'checkpoint = "states": 201 states take 322 MB a rank, and' in found["refused"]
-    assert "try: checkpoint=timestepping.Checkpoints(" in found["refused"]
-    steps, kept = found["adaptive"]
+    answer = json.loads(done.stdout)
+    assert 20 < answer["kept"] < 120  # of 201
+    assert answer["told"].endswith(f"keeps {answer['kept']} of 201 states")
+    np.testing.assert_allclose(answer["gradients"], answer["exact"], rtol=1e-5)
+    assert answer["gradients"][0] == answer["gradients"][1]
+    assert 'checkpoint = "states": 201 states take 322 MB a rank, and' in answer["refused"]
+    assert "try: checkpoint=timestepping.Checkpoints(" in answer["refused"]
+    steps, kept = answer["adaptive"]
     assert kept == steps + 1  # there was room for all of them
-    assert "a state takes 1.6 MB a rank, of which" in found["hopeless"]
+    assert "a state takes 1.6 MB a rank, of which" in answer["hopeless"]

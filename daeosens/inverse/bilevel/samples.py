@@ -250,10 +250,10 @@ def samples_of(
         # without a noise level each column counts in units of its own spread
         levels = np.where(spread > 1e-12 * size, spread, np.where(size > 0.0, size, 1.0))
     else:
-        given = finite_array(sigma, "sigma")
-        if given.shape not in ((), (n,)) or (given <= 0.0).any():
+        noise_levels = finite_array(sigma, "sigma")
+        if noise_levels.shape not in ((), (n,)) or (noise_levels <= 0.0).any():
             raise InputError(f"sigma = {sigma!r}", expected=f"a number > 0, or {n} of them")
-        levels = np.broadcast_to(given, (n,))[column]
+        levels = np.broadcast_to(noise_levels, (n,))[column]
     points, weights = np.polynomial.legendre.leggauss(nodes)
     lengths = np.diff(breaks)
     # Gauss points of [-1, 1], moved to each interval between neighbouring times: curves have kinks

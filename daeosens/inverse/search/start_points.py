@@ -25,8 +25,8 @@ MOST_STARTS = 1_000_000
 def _normal_laws(normal: object, size: int) -> dict[int, tuple[float, float]]:
     """Return the means and standard deviations of variables by their numbers, checked."""
     laws: dict[int, tuple[float, float]] = {}
-    given: Any = normal
-    pairs: list[Any] = [*given.items()] if isinstance(normal, Mapping) else [(None, None)]
+    table: Any = normal
+    pairs: list[Any] = [*table.items()] if isinstance(normal, Mapping) else [(None, None)]
     for i, law in pairs:
         pair = finite_array(law, f"normal[{i!r}]") if is_whole(i) and 0 <= i < size else None
         if pair is None or pair.shape != (2,) or pair[1] <= 0.0:
