@@ -54,9 +54,9 @@ class Parameter:
         InputError
             Shapes that do not go together.
         """
-        given = (self.value, self.free, self.lower, self.upper)
+        parts = (self.value, self.free, self.lower, self.upper)
         try:
-            fields = [np.array(values, dtype=object) for values in given]
+            fields = [np.array(values, dtype=object) for values in parts]
         except ValueError as error:  # nested without end
             raise InputError(
                 f'parameter "{name}": {error}', expected="numbers, or arrays"
