@@ -11,6 +11,7 @@ from daeosens.derivatives.adjoint import Gradient, evaluate
 from daeosens.derivatives.discretization_error import ErrorEstimate, derivative_error
 from daeosens.derivatives.fixed_time import at_fixed_times
 from daeosens.derivatives.hessian import HessianProduct
+from daeosens.derivatives.plan import Plan, plan
 from daeosens.derivatives.residual_jacobian import gauss_newton_product
 from daeosens.derivatives.sensitivities import Sensitivities
 from daeosens.derivatives.tangent import Tangent
@@ -19,10 +20,12 @@ __all__ = [
     "ErrorEstimate",
     "Gradient",
     "HessianProduct",
+    "Plan",
     "Sensitivities",
     "Tangent",
     "at_fixed_times",
     "derivative_error",
     "evaluate",
     "gauss_newton_product",
+    "plan",
 ]

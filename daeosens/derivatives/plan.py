@@ -1,0 +1,188 @@
+"""``plan``: what a run and its gradient will cost, in memory and time, before they are begun."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+from petsc4py import PETSc
+
+from daeosens.derivatives.engines.request import AdjointRequest
+from daeosens.derivatives.solve import Checkpoint, solve
+from daeosens.derivatives.sweeps.backward import sweep_back
+from daeosens.errors import InputError
+from daeosens.petsc.free_memory import free_memory
+from daeosens.petsc.vectors import Array, finite_array
+from daeosens.problem.problem import PossiblyNamed, Problem
+from daeosens.timestepping.stepping import Stepping
+from daeosens.timestepping.thinning import SHARE, in_bytes
+from daeosens.timestepping.trajectory.schedule import Checkpoints, repeated_steps
+
+TIMED = 3
+"""So many steps are taken, there and back, to see how long they last."""
+
+PARTS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
+"""Parts of the states that schedules with checkpoints keep."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One way to keep states, and what a gradient costs with it.
+
+    Attributes
+    ----------
+    checkpoint : "states" or Checkpoints
+        For ``solve`` and ``Reduced``.
+    states : int
+        How many states are in memory at most.
+    memory : int
+        What these take [bytes a rank].
+    repeated : int
+        Steps that a gradient takes again.
+    seconds : float
+        Run and gradient together [s].
+    """
+
+    checkpoint: Checkpoint
+    states: int
+    memory: int
+    repeated: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What ``plan`` found; prints itself as a table.
+
+    Attributes
+    ----------
+    steps : int
+        Steps of the run.
+    forward, back : float
+        Seconds of one step of the run, and of one step of the sweep back.
+    room : int
+        Bytes a rank that states may take.
+    runs : tuple of PlannedRun
+        Those that fit, the quickest first.
+    """
+
+    steps: int
+    forward: float
+    back: float
+    room: int
+    runs: tuple[PlannedRun, ...]
+
+    def __str__(self) -> str:
+        """Return the table."""
+        lines = [
+            f"{self.steps} steps of {self.forward:.2g} s, and {self.back:.2g} s on the way back",
+            f"states may take {in_bytes(self.room)} a rank",
+            f"{'checkpoint':<20}{'memory':>10}{'steps again':>14}{'seconds':>10}",
+        ]
+        for run in self.runs:
+            few = isinstance(run.checkpoint, Checkpoints)
+            name = f"Checkpoints({run.states})" if few else '"states"'
+            again = f"{run.repeated / self.steps:.2f} N"
+            lines.append(f"{name:<20}{in_bytes(run.memory):>10}{again:>14}{run.seconds:>10.3g}")
+        return "\n".join(lines)
+
+
+def plan(
+    problem: Problem,
+    u0: npt.ArrayLike | PETSc.Vec | Mapping[str, float],
+    p: PossiblyNamed,
+    stepping: Stepping,
+    memory: float | None = None,
+) -> Plan:
+    """Return what a run and a gradient cost with each schedule that fits into memory.  Collective.
+
+    Three steps are taken there and back, and timed.
+
+    Parameters
+    ----------
+    problem, u0, p
+        As for ``solve``.
+    stepping : Stepping
+        Steps of a fixed size, which can be counted.
+    memory : float, optional
+        Bytes a rank that states may take; by default half of those that are free.
+
+    Raises
+    ------
+    InputError
+        Steps whose number nobody knows before; a memory that holds hardly a state.
+
+    Source
+    ------
+    Griewank, Walther, ACM Transactions on Mathematical Software 26(1), 2000: the steps again.
+
+    Examples
+    --------
+    >>> from daeosens import ODE
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1000, parameters=["rate"])
+    >>> stepping = Stepping((0.0, 2.0), "rk4", dt=1e-4)
+    >>> found = plan(decay, [1.0] * 1000, [0.5], stepping, memory=20e6)
+    >>> found.steps, [(run.states, run.repeated) for run in found.runs][:2]
+    (20000, [(2500, 17499), (2000, 17999)])
+    """
+    if stepping.adaptive or stepping.dt is None:
+        raise InputError(
+            f"stepping: {stepping.method} chooses its steps, and their number is not known before",
+            expected="a fixed size, dt=...",
+            remedy='solve(..., checkpoint="auto"), which keeps as many states as fit',
+        )
+    comm = problem.comm.tompi4py()
+    state = 8 * -(-problem.size // comm.size)
+    if memory is None:
+        room = int(SHARE * free_memory(comm))
+    else:
+        room = int(finite_array(memory, "memory", ()))
+    if room < 2 * state:
+        raise InputError(
+            f"memory = {in_bytes(room)} a rank, of which a state takes {in_bytes(state)}",
+            expected="room for two states",
+            remedy="more ranks",
+        )
+    first, last = stepping.t_span
+    steps = -int(-(last - first) / stepping.dt // 1)
+    forward, back = _timed(problem, u0, p, stepping)
+    counts = {steps + 1, min(room // state, steps + 1), *(int(part * steps) for part in PARTS)}
+    runs: list[PlannedRun] = []
+    for states in counts:
+        if not 1 <= states <= room // state:
+            continue
+        whole = states == steps + 1
+        again = 0 if whole else repeated_steps(steps, states)
+        seconds = (steps + again) * forward + steps * back
+        checkpoint = "states" if whole else Checkpoints(states)
+        runs.append(PlannedRun(checkpoint, states, states * state, again, seconds))
+    runs.sort(key=lambda run: (run.seconds, -run.states))
+    return Plan(steps, forward, back, room, tuple(runs))
+
+
+def _timed(problem: Problem, u0: object, p: object, stepping: Stepping) -> tuple[float, float]:
+    """Return how long a step takes, and a step of a sweep back: the slowest rank's [s]."""
+    first, last = stepping.t_span
+
+    def seconds(steps: int) -> Array:
+        end = min(last, first + steps * stepping.first_step)
+        few = replace(stepping, t_span=(first, end))
+        begin = time.perf_counter()
+        run = solve(problem, u0, p, few, checkpoint="states")  # pyright: ignore[reportArgumentType]
+        between = time.perf_counter()
+        start = np.ones((1, run.stored[0].getLocalSize()))
+        sweep_back(run, AdjointRequest(1, run.n_steps, {}, ((),), start), "auto").rows()
+        return np.array([between - begin, time.perf_counter() - between])
+
+    seconds(1)  # compiles, factors, fills caches
+    # what a run takes before its first step is no part of a step
+    lasted = np.maximum(seconds(1 + TIMED) - seconds(1), 0.0) / TIMED
+    problem.comm.tompi4py().Allreduce(MPI.IN_PLACE, lasted, MPI.MAX)
+    return float(lasted[0]), float(lasted[1])
+
+
+__all__ = ["Plan", "PlannedRun", "plan"]

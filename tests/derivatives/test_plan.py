@@ -1,0 +1,69 @@
+"""What a run and its gradient will cost: counts that hold, times that are of the right size."""
+
+import re
+import time
+
+import numpy as np
+import pytest
+from distributed import make
+from mpi4py import MPI
+from petsc4py import PETSc
+
+import daeosens as ds
+from daeosens import ODE, InputError, Stepping, adjoint, solve
+from daeosens.derivatives import plan
+from daeosens.timestepping import Checkpoints
+
+SLOW = 2e-3  # seconds of a call
+
+
+def slow_decay(t, u, p):
+    time.sleep(SLOW)
+    return -p[0] * u
+
+
+def test_schedules_fit_and_cost_what_is_promised():
+    problem = ODE(slow_decay, 4, ["rate"], jacobian=lambda t, u, p: -p[0] * np.eye(4))
+    stepping = Stepping((0.0, 1.0), "rk2a", dt=0.01)
+    found = plan(problem, np.ones(4), [0.5], stepping, memory=32 * 10)
+    assert found.steps == 100
+    assert [run.states for run in found.runs] == [10, 5, 2, 1]
+    assert all(run.memory <= 320 for run in found.runs)
+    assert found.runs[0].repeated == 123
+    # two stages a step, and nothing else that takes time
+    assert 2 * SLOW < found.forward < 5 * SLOW
+    for chosen in found.runs[:2]:
+        run = solve(problem, np.ones(4), [0.5], stepping, checkpoint=chosen.checkpoint)
+        adjoint(run, ds.Terminal(lambda t, u, p: u[0]), "vectors")
+        assert run.stored.steps == chosen.repeated
+    text = str(found)
+    assert text.startswith("100 steps of 0.00")
+    assert re.search(r"\nCheckpoints\(10\) +320 bytes +1\.23 N +\d", text)
+
+
+def test_states_that_fit_are_all_kept():
+    problem = ODE(lambda t, u, p: -p[0] * u, 4, ["rate"])
+    found = plan(problem, np.ones(4), [0.5], Stepping((0.0, 1.0), "cn", dt=0.03))
+    best = found.runs[0]
+    assert (found.steps, best.checkpoint, best.states, best.repeated) == (34, "states", 35, 0)
+    assert solve(problem, np.ones(4), [0.5], Stepping((0.0, 1.0), "cn", dt=0.03)).n_steps == 34
+
+
+def test_what_cannot_be_planned_is_refused():
+    problem = ODE(lambda t, u, p: -p[0] * u, 4, ["rate"])
+    with pytest.raises(InputError, match=r"stepping: rk5dp chooses its steps"):
+        plan(problem, np.ones(4), [0.5], Stepping((0.0, 1.0), "rk5dp", rtol=1e-6))
+    fixed = Stepping((0.0, 1.0), "rk4", dt=0.1)
+    with pytest.raises(InputError, match=r"memory = 40 bytes a rank, of which a state takes 32"):
+        plan(problem, np.ones(4), [0.5], fixed, memory=40)
+    with pytest.raises(InputError, match="memory"):
+        plan(problem, np.ones(4), [0.5], fixed, memory="much")
+
+
+@pytest.mark.mpi(min_size=2)
+def test_ranks_plan_the_same():
+    ring = make(PETSc.COMM_WORLD)
+    found = plan(ring.problem, ring.u0, ring.p, Stepping((0.0, 1.0), "rk4", dt=0.1), memory=1000)
+    plans = MPI.COMM_WORLD.allgather((found.steps, found.forward, found.back))
+    assert len(set(plans)) == 1
+    assert isinstance(found.runs[0].checkpoint, (str, Checkpoints))
