@@ -31,6 +31,7 @@ from petsc4py import PETSc
 from daeosens.errors import NotFiniteError, SolveError, UnsupportedError
 from daeosens.methods.rk.continuous import ContinuousTableau, continuous
 from daeosens.methods.rk.method import ExplicitMethod
+from daeosens.petsc._kernels import starting_step
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.delays import Delays
 from daeosens.problem.problem import Problem
@@ -283,8 +284,9 @@ class _Steps:
         if not self._stepping.adaptive:
             assert self._stepping.dt is not None
             self._refuse_many((cuts[-1] - cuts[0]) / min(self._stepping.dt, shortest))
-        size = self._stepping.first_step
         known = self._stepping.shares
+        choosing = self._stepping.adaptive and self._stepping.dt is None and not known
+        size = self._first_size(cuts) if choosing else self._stepping.first_step
         if known and len(known) != len(cuts) - 1:
             raise SolveError(
                 f"a run of {len(known)} pieces between breaking points has {len(cuts) - 1} of them "
@@ -313,6 +315,29 @@ class _Steps:
                 parts = max(1, int(np.ceil(length / longest - EQUAL)))
                 for i in range(parts):
                     self._take(length / parts, i / parts, (i + 1) / parts, piece)
+
+    def _first_size(self, cuts: Array) -> float:
+        """Return the size of the first step to try, over which all that is delayed is history."""
+        stepping, n = self._stepping, self._u.shape[1]
+        least = stepping.first_step
+        room = float((cuts[cuts > cuts[0]] - cuts[0]).min())
+        longest = max(
+            least, min(stepping.longest_first_step, room, MARGIN * float(self._tau.min()))
+        )
+        y = np.empty(1 + n * (1 + len(self._tau)))
+
+        def rate(t: float, u: Array, out: Array) -> None:
+            y[0], y[1 : 1 + n] = t, u
+            # the kernel looks no further than the least delay
+            late = [self._delays.history(t - float(tau), self._p) for tau in self._tau]
+            y[1 + n :] = np.ravel(late)
+            try:
+                out[:] = self._delays.rate(y.copy(), self._p)
+            except NotFiniteError:
+                out.fill(np.nan)
+
+        known = (least, longest, self._order, *stepping.tolerances)
+        return starting_step(rate, self._first, self._u[0], None, *known)
 
     def _adaptive(self, size: float, piece: tuple[Any, ...]) -> float:
         """Take the steps of a piece by their errors; return the size for the next one."""

@@ -1,4 +1,4 @@
-"""The first adaptive step: shorter where the first rates, or two halves of it, say so."""
+"""The first adaptive step: as long as the first rates, or two halves of it, allow."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from mpi4py import MPI
 from petsc4py import PETSc
 
 from daeosens.errors import DaeosensError, SolveError
-from daeosens.petsc.vectors import Array, read
+from daeosens.petsc._kernels import starting_step
+from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.problem import Problem
 
-PART = 0.01
-"""Part of the state, and of the tolerance, that the first step may be worth."""
 
-
-def shortened(
+def starting(
     problem: Problem,
     start: tuple[float, PETSc.Vec, Any],
-    longest: float,
+    bounds: tuple[float, float],
     order: int,
     rtol: float,
     atol: float,
 ) -> float:
-    """Return the size of a first step of u' = f, at most ``longest``.
+    """Return the size of a first step of u' = f, the same on every rank.
 
-    Where f would move the state by more than itself in the longest one, a second evaluation of f
-    after a step of Euler's method that moves it by a hundredth tells how long a step of a method of
-    the order may be.  Collective.
+    The source's estimate, from f at the start and after a step of Euler's method that moves the
+    state by a hundredth of itself; a tenth of it where an unknown leaves zero, a usual place of
+    kinks.  Derivatives pass through modes that the state may not excite:
+    where the fastest one, from two products with f_u by differences, is not resolved by such a step
+    it is shorter, down to the lower bound.  Collective.
 
     Parameters
     ----------
@@ -38,8 +38,9 @@ def shortened(
         In the form u' = f.
     start : (float, Vec [n], array or Vec [m])
         Time, state and parameters as callbacks see them.
-    longest : float
-        The result where the rates are small.
+    bounds : (float, float)
+        The step where rates tell nothing; and the largest one.  Shorter than both where the first
+        rates are large.
     order : int
         Of the method.
     rtol, atol : float
@@ -50,23 +51,27 @@ def shortened(
     Hairer, Norsett, Wanner, Solving Ordinary Differential Equations I, section II.4.
     """
     t, u, p = start
-    values = read(u)
-    weights = atol + rtol * np.abs(values)
-    rate = problem.create_state()
+    known = (*bounds, order, rtol, atol)
+    native = problem.native.get("rhs")
+    simple = problem.comm.size == 1 and not (problem.breakpoints or problem.field_parameter)
+    if native is not None and simple:
+        return starting_step(native.where, t, read(u), p, *known)
+    state, out = problem.create_state(), problem.create_state()
+
+    def rate(seen: float, values: Array, room: Array) -> None:
+        write(state, values)
+        try:
+            problem.rhs(problem.inside(seen, t, bounds[1]), state, p, out)
+            room[:] = read(out)
+        except DaeosensError:  # what is wrong at the start is for the run to say
+            room.fill(math.nan)
+
     try:
-        problem.rhs(problem.inside(t, t, longest), u, p, rate)
-        size, first = _largest(problem.comm, values / weights, read(rate) / weights)
-        # the usual case: the state hardly moves in such a step
-        if size > first * longest or not 0.0 < first < math.inf:
-            return longest
-        # d0/d1 of the source: a step of Euler's method that changes the state by a hundredth of
-        # itself
-        step = min(longest, PART * size / first) if size > 0.0 else longest
-        return min(longest, _bent(problem, start, rate, step, (first, order), weights))
-    except DaeosensError:  # what is wrong at the start is for the run to say
-        return longest
+        first_number = u.getOwnershipRange()[0]
+        return starting_step(rate, t, read(u), None, *known, first_number, _agreed(problem.comm))
     finally:
-        rate.destroy()
+        state.destroy()
+        out.destroy()
 
 
 def judged(
@@ -129,30 +134,12 @@ def judged(
             vector.destroy()
 
 
-def _bent(
-    problem: Problem,
-    start: tuple[float, PETSc.Vec, Any],
-    rate: PETSc.Vec,
-    step: float,
-    known: tuple[float, int],
-    weights: Array,
-) -> float:
-    """Return the step that the change of the rate [n] in a step of Euler's method allows."""
-    (t, u, p), (first, order) = start, known
-    state, other = problem.create_state(), problem.create_state()
-    state.waxpy(step, rate, u)
-    try:
-        problem.rhs(problem.inside(t + step, t, step), state, p, other)
-        (change,) = _largest(problem.comm, (read(other) - read(rate)) / weights)
-    finally:
-        state.destroy()
-        other.destroy()
-    # the larger of |f| and |f'|, both weighted: d1 and d2 of the source
-    bend = max(first, change / step)
-    if not bend < math.inf:
-        return PART * step
-    # h^(q+1) max(d1, d2) = 0.01, and not more than a hundred times the first guess
-    return min(100.0 * step, (PART / bend) ** (1.0 / (order + 1)))
+def _agreed(comm: PETSc.Comm) -> Callable[[float], float] | None:
+    """Return what tells the largest number of all ranks; None on one rank."""
+    if comm.size == 1:
+        return None
+    ranks = comm.tompi4py()
+    return lambda size: ranks.allreduce(size, MPI.MAX)
 
 
 def _largest(comm: PETSc.Comm, *values: Array) -> list[float]:

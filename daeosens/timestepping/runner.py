@@ -15,7 +15,7 @@ from daeosens.petsc.vectors import Array
 from daeosens.problem.implicit_matrix import SystemMatrix
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.c_rhs import compiled_fault, raise_fault
-from daeosens.timestepping.first_step import judged, shortened
+from daeosens.timestepping.first_step import judged, starting
 from daeosens.timestepping.preflight import refuse_unsound_steps
 from daeosens.timestepping.run_failures import RunFailures
 from daeosens.timestepping.step_log import StepLog, Watch
@@ -272,7 +272,7 @@ class Runner:
         ts.setMaxTime(min(span[1], self._ready.max_time))
         left = self._ready.max_steps - taken
         ts.setMaxSteps(left if most is None else min(left, most))
-        size = self._first_step(first, start) if first_step is None else first_step
+        size = self._first_step(first, start, stops[0]) if first_step is None else first_step
         # Theta methods estimate errors from three states: nothing judges the first step but two
         # halves of it.
         if self._trusting and size > self._stepping.least_first_step:
@@ -299,15 +299,14 @@ class Runner:
         ts, explicit = self._ts, self._stepping.resolved_method.explicit
         return 0.0 if explicit or ts.getType() == DENSE else take_remainder(ts.getSNES())
 
-    def _first_step(self, t: float, u: PETSc.Vec) -> float:
-        """Return the size of the first step to try from ``u`` [n] at ``t``."""
+    def _first_step(self, t: float, u: PETSc.Vec, end: float) -> float:
+        """Return the size of the first step to try from ``u`` [n] at ``t``; steps hit ``end``."""
         if not self._choosing or self._problem.form != "rhs":
             return self.first_step
-        stepping = self._stepping
+        stepping, least = self._stepping, self.first_step
+        bounds = least, max(least, min(stepping.longest_first_step, end - t))
         order = stepping.resolved_method.order
-        return shortened(
-            self._problem, (t, u, self.p), self.first_step, order, *stepping.tolerances
-        )
+        return starting(self._problem, (t, u, self.p), bounds, order, *stepping.tolerances)
 
     def _judged(self, t: float, u: PETSc.Vec, size: float) -> float:
         """Return the first step, or a shorter one whose error is within the tolerances."""

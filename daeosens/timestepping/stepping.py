@@ -26,8 +26,9 @@ from daeosens.timestepping.step_times import (
     span_rounding,
 )
 
-FIRST_STEP, SHORT_STEP = 1e-6, 1e-3
-"""Parts of the span: of the first adaptive step, and of a step over which little happens."""
+FIRST_STEP, LONGEST_FIRST_STEP, SHORT_STEP = 1e-6, 1e-2, 1e-3
+"""Parts of the span: of first adaptive steps, where nothing is known of the equations and at most,
+and of a step over which little happens."""
 
 
 def refuse_reserved(names: Iterable[str], where: str) -> None:
@@ -62,8 +63,9 @@ class Stepping:
         equations are stiff or have a mass ("cn" for F(t, u, u', p) = 0); runs say which and why.
         By default "auto" for adaptive steps, "cn" for fixed ones.
     dt : float
-        Step size, or the first one if steps are adaptive (by default then a
-        millionth of the span, or less where the first rates are large).
+        Step size, or the first one if steps are adaptive (by default then what the rates at the
+        start allow, at most a hundredth of the span; a millionth by theta methods and with a
+        mass).
     rtol, atol : float, optional
         Either makes the steps adaptive.  ``rtol`` is 1e-6 unless given, ``atol`` a thousandth of
         it, but at most 1e-9: components that pass through zero gain from a smaller ``rtol`` too.
@@ -202,7 +204,7 @@ class Stepping:
 
     @property
     def first_step(self) -> float:
-        """Size of the first step that is tried."""
+        """Size of the first step that is tried where nothing is known of the equations."""
         # derivatives at the start may change faster than the state, whose errors alone are known
         return self._at_most(FIRST_STEP) if self.dt is None else self._limited(self.dt)
 
@@ -210,6 +212,11 @@ class Stepping:
     def least_first_step(self) -> float:
         """A first step that needs no judge."""
         return self._at_most(FIRST_STEP)
+
+    @property
+    def longest_first_step(self) -> float:
+        """The largest first step that rates at the start may ask for."""
+        return self._at_most(LONGEST_FIRST_STEP)
 
     @property
     def short_step(self) -> float:

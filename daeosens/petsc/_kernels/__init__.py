@@ -46,6 +46,7 @@ from daeosens.petsc._kernels.ts_types.chained import CHAINED, set_chained
 from daeosens.petsc._kernels.ts_types.dense import DENSE, DenseSteps
 from daeosens.petsc._kernels.ts_types.esdirk import ESDIRK, EsdirkSteps
 from daeosens.petsc._kernels.ts_types.explicit_steps import EXPLICIT, ExplicitSteps
+from daeosens.petsc._kernels.ts_types.starting_step import starting_step
 
 __all__ = [
     "BICGSTAB",
@@ -100,6 +101,7 @@ __all__ = [
     "set_chained",
     "smallest_trial",
     "stages",
+    "starting_step",
     "survive_trials",
     "take_passes",
     "take_point",
