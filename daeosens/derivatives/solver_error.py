@@ -24,6 +24,8 @@ def solver_error(trajectory: Trajectory, linear: float) -> float:
     linear : float
         What the linear solves of the sweep left, added up.
     """
+    if linear == trajectory.effort.remainder == 0.0:  # nothing was solved, or nothing was left
+        return 0.0
     chosen = _chosen(trajectory)
     # in adaptive runs, with the library's own limits, that of unknowns far below atol: rounding
     seen = chosen or not trajectory.stepping.adaptive

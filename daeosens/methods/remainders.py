@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,17 +12,25 @@ _KSP: Any = PETSc.KSP  # the stubs of petsc4py 3.26 give enumerations the wrong 
 
 @dataclass(eq=False)
 class Remainders:
-    """The sum of the relative errors that solves have left."""
+    """The sum of the relative errors that solves have left, from entry to exit of its block."""
 
     total: float = 0.0
+
+    def __enter__(self) -> Remainders:
+        """Begin to add up."""
+        _open.append(self)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """End."""
+        _open.remove(self)
 
 
 _open: list[Remainders] = []
 
 
-@contextmanager
-def remainders() -> Generator[Remainders]:
-    """Add up what linear solves leave inside the block.
+def remainders() -> Remainders:
+    """Return what adds up what linear solves leave inside a block.
 
     Examples
     --------
@@ -33,12 +39,7 @@ def remainders() -> Generator[Remainders]:
     >>> left.total
     1e-13
     """
-    left = Remainders()
-    _open.append(left)
-    try:
-        yield left
-    finally:
-        _open.remove(left)
+    return Remainders()
 
 
 def add_remainder(amount: float) -> None:

@@ -28,7 +28,7 @@ from daeosens.tracing import trace_residual
 
 LEVEL = Terminal(lambda t, u, p: u[0])
 TANK = {"size": 1, "parameters": ["inflow", "outflow"]}
-STEPPING = Stepping((0.0, 2.0), "rk6vr", rtol=1e-10, atol=1e-13)
+STEPPING = Stepping((0.0, 2.0), "rk6vr", rtol=1e-11, atol=1e-14)
 START, RATES = [0.2], [0.8, 1.5]
 # u = u0 + 0.8 t until u = 1 at t_1, then u - 1 = 0.8/1.5 (1 - exp(-1.5 (2 - t_1)))
 EXACT = -(1.5 / 0.8) * np.exp(-1.5)
@@ -255,7 +255,7 @@ def test_slopes_without_a_bounded_slope_are_told(make):
     )
     with (
         pytest.warns(KinkWarning, match="no bounded second derivative near t = 0.319"),
-        pytest.warns(DiscretizationWarning, match="wrong by about 2"),  # the gradient itself
+        pytest.warns(DiscretizationWarning, match="wrong by about 4"),  # the gradient: by 3 % in truth
     ):
         product = hessian_product(run, LEVEL, [1.0, 0.0])
     assert product.u0[0] < -3.0  # -1.7312 in truth

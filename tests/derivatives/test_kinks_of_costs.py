@@ -29,7 +29,7 @@ RATE, LEVEL, END = 0.8, 0.5, 3.0
 CROSSED = np.log(1.0 / LEVEL) / RATE
 """u = u0 exp(-rate t) passes the level, from u0 = 1."""
 MADE = {"size": 1, "parameters": ["rate"]}
-LONG = Stepping((0.0, END), "rk6vr", rtol=1e-8)
+LONG = Stepping((0.0, END), "rk6vr", rtol=1e-9)
 SHORT = Stepping((0.0, END), "rk4", dt=0.01)
 PASSING = Event(lambda t, u, p: u[0] - LEVEL, name="passing")
 

@@ -31,11 +31,11 @@ from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 _SEEN = ProblemCache(Seen)
 
-_USES_OF_FUNCTIONS: WeakKeyDictionary[object, int] = WeakKeyDictionary()
-"""How often gradients were taken of costs of a function."""
+_USES_OF_FUNCTIONS: WeakKeyDictionary[object, list[int]] = WeakKeyDictionary()
+"""How often gradients were taken of costs of a function: lists of one number, which are changed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # a key of ``seen.uses``, which is asked at every derivative
 class _Look:
     """A look at the runs of a problem.
 
@@ -174,10 +174,13 @@ def _look_at_costs(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) ->
 def _is_cost_due(function: object) -> bool:
     """Count a gradient of a cost of a function, and return whether it is looked at."""
     try:
-        use = _USES_OF_FUNCTIONS[function] = _USES_OF_FUNCTIONS.get(function, 0) + 1
+        uses = _USES_OF_FUNCTIONS.get(function)
+        if uses is None:
+            uses = _USES_OF_FUNCTIONS[function] = [0]
     except TypeError:  # what cannot be referred to weakly
         return True
-    return is_due(use)
+    uses[0] += 1
+    return is_due(uses[0])
 
 
 def is_due(use: int) -> bool:
