@@ -16,7 +16,7 @@ from daeosens.errors import InputError, SolveError, is_one_of
 from daeosens.functional.parameters import Parameters
 from daeosens.functional.reduced import Reduced
 from daeosens.inverse.bilevel.estimate import Bilevel, bilevel
-from daeosens.inverse.bilevel.functional import BilevelFunctional
+from daeosens.inverse.bilevel.functional import BilevelFunctional, Point
 from daeosens.inverse.bilevel.interpolants import FEWEST
 from daeosens.inverse.bilevel.samples import curve
 from daeosens.inverse.bilevel.windows import Shot, Stage, refined_by_windows
@@ -35,9 +35,6 @@ CANDIDATES = 3
 
 FURTHER = 5
 """So many starts are refined by windows besides, while chi-square rejects what there is."""
-
-SMALL = 1e-2
-"""An estimate of zero on a log scale becomes this part of the parameter's start."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -182,9 +179,7 @@ def _bilevel(
     ends: list[Array] = []
     for point in points:
         values = dict(first_estimate.estimate)
-        values |= dict(
-            zip(first_estimate.linear, functional.at(point).inner.p.tolist(), strict=True)
-        )
+        values |= _positive(whole, first_estimate.linear, functional.at(point))
         values |= dict(
             zip(first_estimate.nonlinear, functional.unscaled(point).tolist(), strict=True)
         )
@@ -208,12 +203,26 @@ def _best_starts(functional: BilevelFunctional, attempts: Multistart) -> list[Ar
     return [attempts.attempts[index].start for _, index in best]
 
 
+def _positive(whole: Parameters, names: Sequence[str], at: Point) -> dict[str, float]:
+    """Return the linear parameters, those on a log scale above zero.
+
+    One that is zero becomes the standard deviation that it had if it were the only unknown: from
+    far less a logarithm does not come back, as nothing depends on it there.
+    """
+    residual, inner = at.residual, at.inner
+    degrees = max(len(residual) - len(names) - at.by_others.shape[1], 1)
+    deviations = inner.scale * np.sqrt(float(residual @ residual) / degrees)
+    # without a residual there is no deviation either
+    deviations = np.maximum(deviations, 1e-12 * inner.scale * np.linalg.norm(at.matrix @ inner.p))
+    return {
+        name: max(value, deviation) if whole.entries[name].scale == "log" else value
+        for name, value, deviation in zip(names, inner.p.tolist(), deviations.tolist(), strict=True)
+    }
+
+
 def _scaled(whole: Parameters, name: str, value: float) -> float:
     """Return an estimate within its bounds, as the optimiser sees it."""
     entry = whole.entries[name]
-    if entry.scale == "log":
-        # the logarithm of zero is no start
-        value = max(value, SMALL * entry.value)
     return entry.scaled(min(max(value, entry.lower), entry.upper))
 
 

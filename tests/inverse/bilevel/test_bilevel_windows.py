@@ -8,6 +8,7 @@ from mpi4py import MPI
 import daeosens as ds
 from daeosens import Experiment, InputError, Parameter, Parameters, SolveError, UnsupportedError
 from daeosens.inverse import Normal, bilevel, likelihood
+from daeosens.inverse.bilevel.start import _positive
 from daeosens.inverse.bilevel.windows import Shot, _rows, cut, refined_by_windows
 from daeosens.petsc import gather
 
@@ -139,6 +140,22 @@ def test_windows_of_a_dae_begin_at_consistent_states_and_have_exact_derivatives(
     )
     assert windowed.objective == pytest.approx(alone.objective, rel=1e-8)
     assert windowed.estimate["k"] == pytest.approx(alone.estimate["k"], rel=1e-5)
+
+
+def test_a_rate_that_is_estimated_as_zero_begins_at_its_standard_deviation(model):
+    without = TRUTH * [1.0, 1.0, 1.0, 1.0, 0.0]
+    data = measured(model, TIMES[::3], p=without, noise=0.02, seed=2)
+    start = Parameters(unknowns(feed=Parameter(1.0, scale="log")), [1.0, 0.5])
+    result = bilevel(model, data, start)
+    assert result.estimate["feed"] == 0.0
+    at = result.functional.at(result.x)
+    values = _positive(start, result.linear, at)
+    deviation = np.sqrt(float(at.residual @ at.residual) / (len(at.residual) - 5))
+    column = result.linear.index("feed")
+    assert values["feed"] == pytest.approx(deviation / np.linalg.norm(at.matrix[:, column]))
+    assert {name: values[name] for name in ("grow", "eat", "die")} == {
+        name: result.estimate[name] for name in ("grow", "eat", "die")
+    }
 
 
 def test_several_experiments_share_windows(model):
