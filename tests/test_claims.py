@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +35,28 @@ def steps_over_blocks(rows: Rows) -> list[float]:
     return [min(ratios), max(ratios)]
 
 
+def of_heat(rows: Rows, points: str) -> list[float]:
+    """Return seconds of two steps of the heat equation and its derivatives, and gigabytes."""
+    names = ("equation", "points", "ranks", "dt")
+    (row,) = (row for row in rows if [row[name] for name in names] == ["heat", points, 1, 1.0])
+    return [row[name] for name in ("seconds", "seconds_adjoint", "seconds_hessian", "gigabytes")]
+
+
+def stages_over_states(rows: Rows) -> list[float]:
+    """Return what keeping stages leaves of the time of gradients by RK4, at least and at most."""
+    times = {
+        (row["setting"]["points"], row["contestant"]): row["milliseconds"]
+        for row in rows
+        if row["task"] == "gradient" and row["setting"]["method"] == "rk4"
+    }
+    ratios = [
+        taken / times[points, "daeosens, states"]
+        for (points, who), taken in times.items()
+        if who == "daeosens"
+    ]
+    return [min(ratios), max(ratios)]
+
+
 @dataclass(frozen=True)
 class Claim:
     """A sentence of a page, with places for numbers that a case's rows give."""
@@ -55,6 +79,20 @@ CLAIMS = (
         span("scalar_ratio"),
     ),
     Claim("speed", "{:.0f} to {:.0f} times for all states", "block_adjoint", span("full_ratio")),
+    Claim("speed", "in {:.2f} to {:.2f} of the time", "gray_scott", stages_over_states),
+    Claim(
+        "speed",
+        "1024² points take {:.1f} s, their adjoint {:.1f} s, a Hessian product {:.1f} s, with "
+        "{:.1f} GB",
+        "grids",
+        lambda rows: of_heat(rows, "1024x1024"),
+    ),
+    Claim(
+        "speed",
+        "with 128³ points {:.0f}, {:.0f} and {:.0f} s, with {:.1f} GB",
+        "grids",
+        lambda rows: of_heat(rows, "128x128x128"),
+    ),
     Claim("speed", "| `solve` | {:.0f} | {:.0f} |", "compiled_steps", cells("run")),
     Claim(
         "speed",
@@ -129,6 +167,37 @@ def test_sentences_say_what_was_measured():
     pages = {path.stem: " ".join(path.read_text().split()) for path in DOCS.glob("*.md")}
     sentences = [(claim.page, measured(claim)) for claim in CLAIMS]
     assert [(page, words) for page, words in sentences if words not in pages[page]] == []
+
+
+def rows_of(case: str) -> Rows:
+    """Return what was measured."""
+    return json.loads((DOCS / "benchmarks" / f"{case}.json").read_text())["rows"]
+
+
+def test_tables_of_the_page_on_speed_are_what_was_measured():
+    page = (DOCS / "speed.md").read_text()
+    lines = [
+        f"| {row['style']} | {row['run']:.2g} | {row['gradient']:.2g} "
+        f"| {row['sensitivities']:.2g} |\n"
+        for row in rows_of("styles")
+    ]
+    lines += [
+        f"| {row['model']} | `{row['method']}` | {row['run_ratio']:.1f} "
+        f"| {row['gradient_ratio']:.1f} |\n"
+        for row in rows_of("numpy_callbacks")
+    ]
+    assert [line for line in lines if line not in page] == []
+    assert table_of_grids(rows_of("grids")) in page
+
+
+def table_of_grids(rows: Rows) -> str:
+    """Return the table as the program that measures it writes it."""
+    folder = str(Path(__file__).parents[1] / "scripts" / "bench")
+    sys.path.insert(0, folder)
+    try:
+        return importlib.import_module("grids").table(rows)
+    finally:
+        sys.path.remove(folder)
 
 
 def test_results_say_where_when_and_how_they_were_measured():

@@ -231,6 +231,20 @@ CASES: dict[str, Case | Script] = {
             "Microseconds of a step, and of whole calls of ten steps, over those of C on PETSc.",
         ),
         Script(
+            "styles",
+            "Ways to write a right-hand side",
+            "Milliseconds of processor time of a run, a gradient and all derivatives of the last "
+            "state; generalised Lotka-Volterra with 10 species and 110 parameters, `rk6vr`, "
+            "rtol = 1e-6.",
+        ),
+        Script(
+            "numpy_callbacks",
+            "NumPy callbacks beside SciPy",
+            "Milliseconds of processor time of runs of NumPy callbacks without Jacobians, of "
+            "SciPy's solver of the same order, their ratio, and that of a gradient to the run; "
+            "unknowns + parameters, rtol = 1e-6.",
+        ),
+        Script(
             "events",
             "Events",
             "What an event costs, in steps: forward, watching its function, and in the sweep.",

@@ -1,6 +1,9 @@
 """Runs and gradients of plain NumPy callbacks without Jacobians, beside SciPy's solvers.
 
     python scripts/bench/numpy_callbacks.py [--only kuramoto,hires] [--rtol 1e-6]
+    python scripts/bench/numpy_callbacks.py --output results.json [--repeat 7]
+
+The second form measures the table of docs/speed.md.
 
 Explicit methods stand beside RK45 and DOP853, ESDIRK beside Radau and BDF, at equal tolerances.
 Gradients are those of the sum of squares of the last state in all parameters and the initial state.
@@ -10,9 +13,11 @@ Processor time, minima of several repeats.
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -289,13 +294,55 @@ def by_daeosens(model: Model, method: str, rtol: float) -> tuple[float, float]:
     return run_time, seconds(lambda: ds.adjoint(run, cost))[0]
 
 
+TABLE = {
+    "lotka_volterra": ("Lotka-Volterra, 2 + 4", "rk8vr"),
+    "sir": ("epidemic (SIR), 3 + 2", "rk8vr"),
+    "lorenz": ("Lorenz, 3 + 3", "rk8vr"),
+    "double_pendulum": ("double pendulum, 4 + 5", "rk8vr"),
+    "bodies": ("seven bodies in a plane, 28 + 7", "rk8vr"),
+    "glycolysis": ("glycolysis, entry by entry, 12 + 15", "rk5dp"),
+    "kuramoto": ("Kuramoto oscillators, 50 + 51", "rk8vr"),
+    "hires": ("HIRES, 8 + 6", "esdirk5"),
+    "pollution": ("Pollution, 20 + 25", "esdirk5"),
+    "robertson": ("Robertson, 3 + 3", "esdirk5"),
+    "heat": ("reaction and diffusion, 200 + 2", "esdirk5"),
+}
+"""What models are called in docs/speed.md, with unknowns and parameters, and their method there."""
+
+
+def table() -> list[dict[str, Any]]:
+    """Return the rows of docs/speed.md, rtol = 1e-6."""
+    rows: list[dict[str, Any]] = []
+    for name, (label, method) in TABLE.items():
+        model = models()[name]
+        run, gradient = by_daeosens(model, method, 1e-6)
+        peer = by_scipy(model, SAME_ORDER[method], 1e-6)
+        rows.append(
+            {
+                "model": label,
+                "method": method,
+                "run": 1e3 * run,
+                "scipy": 1e3 * peer,
+                "run_ratio": run / peer,
+                "gradient_ratio": gradient / run,
+            }
+        )
+        print(f"{label:<38}{method:<9}{run / peer:6.2f}{gradient / run:6.2f}", flush=True)
+    return rows
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("--output", type=Path, help="JSON file of the table of docs/speed.md")
+    parser.add_argument("--repeat", type=int, default=7, help="of no meaning: minima in a second")
     parser.add_argument("--only", default=",".join(models()))
     parser.add_argument("--rtol", default="1e-6,1e-8")
     parser.add_argument("--methods", default=",".join(SAME_ORDER))
     chosen = parser.parse_args()
+    if chosen.output is not None:
+        chosen.output.write_text(json.dumps(table(), indent=1) + "\n")
+        return
     print(
         "| model | rtol | method | run, ms | run / same order | run / quickest | gradient / run |"
     )
