@@ -14,7 +14,7 @@ from petsc4py import PETSc
 from daeosens.derivatives.engines.request import AdjointRequest
 from daeosens.derivatives.solve import Checkpoint, solve
 from daeosens.derivatives.sweeps.backward import sweep_back
-from daeosens.errors import InputError
+from daeosens.errors import InputError, require
 from daeosens.petsc.free_memory import free_memory
 from daeosens.petsc.vectors import Array, finite_array
 from daeosens.problem.problem import PossiblyNamed, Problem
@@ -129,6 +129,8 @@ def plan(
     >>> found.steps, [(run.states, run.repeated) for run in found.runs][:2]
     (20000, [(2500, 17499), (2000, 17999)])
     """
+    require(problem, Problem, "problem", "ODE(f, size, parameters)")
+    require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk4", dt=0.1)')
     if stepping.adaptive or stepping.dt is None:
         raise InputError(
             f"stepping: {stepping.method} chooses its steps, and their number is not known before",

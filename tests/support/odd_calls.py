@@ -797,6 +797,14 @@ call(
     objective=last,
 )(du0=lambda: [1.0], dp=lambda: [1.0], engine=constant("vectors"))
 call(
+    "derivatives.plan",
+    lambda **a: ds.derivatives.plan(**a) and None,
+    problem=decay,
+    u0=lambda: [1.0],
+    p=lambda: [0.5],
+    stepping=constant(STEPS),
+)(memory=constant(1e6))
+call(
     "derivatives.gauss_newton_product",
     lambda **a: second(ds.derivatives.gauss_newton_product(**a)),
     trajectory=run,
@@ -1598,6 +1606,7 @@ MADE_FOR_USERS = frozenset(
     {
         "derivatives.ErrorEstimate",
         "derivatives.Gradient",
+        "derivatives.Plan",
         "derivatives.HessianProduct",
         "derivatives.Sensitivities",
         "derivatives.Tangent",
