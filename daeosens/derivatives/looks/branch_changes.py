@@ -130,7 +130,8 @@ def branch_changes(
     left_out |= set(np.flatnonzero(trajectory.step_sizes <= short).tolist())
     for n, place in _crossings(trajectory, function, left_out):
         seen.branches_change = True
-        sides = _sides(*_stretch(trajectory, function, n, place))
+        stretch = _stretch(trajectory, function, n, place)
+        sides = (0.0, False, False) if stretch is None else _sides(*stretch)
         if any(sides):
             time = float(trajectory.times[n] + place * trajectory.step_sizes[n])
             yield BranchChange(time, *sides)
@@ -138,20 +139,19 @@ def branch_changes(
 
 def _stretch(
     trajectory: Trajectory, function: Piecewise, n: int, place: float
-) -> tuple[Callable[[float], Array], float]:
+) -> tuple[Callable[[float], Array], float] | None:
     """Return a function on the chord of a step, and the place in [0, 1] where it may have a kink.
 
     Adaptive steps become so short at a jump that rounding leaves no room for slopes on its sides,
-    and one may end there: the chord is then continued beyond the step.
+    and one may end there: the chord is then continued beyond the step.  None at breakpoints.
     """
     t, h = float(trajectory.times[n]), float(trajectory.step_sizes[n])
     long = max(h, LOCAL * abs(t))
-    at_an_end = not 4 * SIDE < place < 1 - 4 * SIDE
     low, high = t + place * h - 0.5 * long, t + place * h + 0.5 * long
-    if (long == h and not at_an_end) or any(
-        low <= known <= high for known in trajectory.problem.breakpoints
-    ):
+    if long == h:  # longer steps that end on a jump are meant to
         return lambda x: function.value(*point_on_chord(trajectory, n, x)), place
+    if any(low <= known <= high for known in trajectory.problem.breakpoints):
+        return None  # a step between two numbers of one breakpoint
     before, after = read(trajectory.stored[n]), read(trajectory.stored[n + 1])
 
     def value(x: float) -> Array:
