@@ -150,9 +150,9 @@ def test_compiled_steps_are_those_of_the_program_in_c(tmp_path, monkeypatch):
         (row["model"], row["method"], row["steps"]) for row in rows if row["task"] == "step"
     ] == [
         ("oscillator", "rk4", 1000),
-        ("oscillator", "rk5dp", 282),
+        ("oscillator", "rk5dp", 279),
         ("species", "rk4", 1000),
-        ("species", "rk5dp", 112),
+        ("species", "rk5dp", 107),
     ]
     calls = [row for row in rows if row["task"] != "step"]
     assert [row["task"] for row in calls] == ["run", "run and gradient", "Reduced"] * 2

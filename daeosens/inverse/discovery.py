@@ -155,6 +155,7 @@ class Discovery:
 
     Examples
     --------
+    >>> from daeosens.inverse import polynomials
     >>> t = np.linspace(0.0, 10.0, 201)
     >>> data = {"t": t, "x": np.cos(2.0 * t), "y": -np.sin(2.0 * t)}
     >>> Discovery(polynomials(["x", "y"]), threshold=0.01).fit(data)

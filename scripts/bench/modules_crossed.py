@@ -49,7 +49,7 @@ def crossed(call: Callable[[], object]) -> Counter[str]:
     return Counter({file[len(PACKAGE) : -3]: count for file, count in inside.items()})
 
 
-def smooth(derivatives: str) -> tuple[ds.Problem, list[float], list[float]]:
+def smooth(derivatives: str) -> tuple[ds.problem.Problem, list[float], list[float]]:
     """Return three linear equations, u' = p[0] A u, a start and parameters."""
 
     def rhs(_t: float, u: np.ndarray, p: np.ndarray) -> np.ndarray:
@@ -66,7 +66,7 @@ def smooth(derivatives: str) -> tuple[ds.Problem, list[float], list[float]]:
     return ds.ODE(rhs, size=3, parameters=names, **own), *start
 
 
-def ball(derivatives: str) -> tuple[ds.Problem, list[float], list[float]]:
+def ball(derivatives: str) -> tuple[ds.problem.Problem, list[float], list[float]]:
     """Return a ball that falls and bounces, a start and parameters."""
 
     def rhs(_t: float, u: np.ndarray, p: np.ndarray) -> np.ndarray:
@@ -99,7 +99,7 @@ def ball(derivatives: str) -> tuple[ds.Problem, list[float], list[float]]:
     return problem, [1.0, 0.0], [9.81]
 
 
-def cost(problem: ds.Problem, derivatives: str) -> ds.Terminal:
+def cost(problem: ds.problem.Problem, derivatives: str) -> ds.Terminal:
     """Return u[0]^2 at the end."""
 
     def square(_t: float, u: np.ndarray, _p: np.ndarray) -> float:

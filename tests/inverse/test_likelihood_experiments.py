@@ -115,7 +115,9 @@ def test_each_experiment_is_predicted_with_its_own_start_and_feed():
         np.testing.assert_allclose(bands.standard_error[:, 0], error, rtol=1e-6)
         state = estimate.prediction(times, lambda t, u, p: u, experiment=k)
         np.testing.assert_allclose(state.value[:, 0], level + feed * BEST[0] * times, rtol=1e-7)
-    with pytest.raises(InputError, match=r"experiment = 3(.|\n)*from 0 to 2"):
+    with pytest.raises(
+        InputError, match=r"experiment = 3\n  expected: an integer of at least 0 and at most 2"
+    ):
         estimate.prediction(times, experiment=3)
 
 

@@ -50,9 +50,11 @@ def test_states_at_several_times_are_rows(run):
         run.at([0.25, 0.26])
 
 
-@pytest.mark.parametrize("t", ["end", [[0.25, 0.5]], math.nan])
-def test_what_is_no_time_is_named(run, t):
-    with pytest.raises(InputError, match=f"t = {re.escape(repr(t))}\n  expected: a time"):
+@pytest.mark.parametrize(
+    ("t", "named"), [("end", "'end'"), ([[0.25, 0.5]], "[0.25, 0.5]"), (math.nan, "nan")]
+)
+def test_what_is_no_time_is_named(run, t, named):
+    with pytest.raises(InputError, match=f"t = {re.escape(named)}\n  expected: a time"):
         run.at(t)
 
 

@@ -342,7 +342,7 @@ def test_a_tie_at_the_start_is_an_error():
         ((1.0, -1.0), r"box\[0\] = \(1, -1\)"),
         ((-np.inf, 1.0), "finite bounds"),
         ([(-1.0, 1.0)] * 2, "a lower and an upper bound for each of 1 y"),
-        ("everywhere", "a lower and an upper bound"),
+        ("everywhere", "box is not an array of real numbers"),
     ],
 )
 def test_boxes_that_are_none(box, message):
