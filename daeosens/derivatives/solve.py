@@ -210,12 +210,12 @@ def _taken(
     checkpoints: Checkpoints | None = None,
 ) -> Trajectory:
     """Return a run from ``state`` [n], which becomes the first one of its log."""
-    stay = None if checkpoints is None else staying(checkpoints, problem, stepping, pinned)
-    if not problem.smooth:
-        run = run_through_events(problem, state, parameters, stepping, pinned, record, stay)
-        return run if checkpoints is None else checkpointed(run, checkpoints)
-    trajectory = smooth_run(problem, state, parameters, stepping, record, pinned, stay)
-    return trajectory if checkpoints is None else checkpointed(trajectory, checkpoints)
+    taken = smooth_run if problem.smooth else run_through_events
+    if checkpoints is None:
+        return taken(problem, state, parameters, stepping, pinned, record)
+    stay = staying(checkpoints, problem, stepping, pinned, state)
+    run = taken(problem, state, parameters, stepping, pinned, record, stay)
+    return checkpointed(run, checkpoints, stay)
 
 
 def _needs_all(problem: Problem, stepping: Stepping, petsc_trajectory: str | None) -> str:

@@ -368,7 +368,9 @@ class Runner:
             ts.setPostStep(self._ready.hooks.consider_stopping if watched else None)
         self._remainder()  # of steps in search of an event, where an unknown is about zero
         try:
-            self._solve(log, in_c=self._ready.in_c and not watched)
+            # only Python writes states to files
+            in_c = self._ready.in_c and not watched and not log.files
+            self._solve(log, in_c=in_c)
         except PETSc.Error as error:
             if error.__cause__ is not None:  # a callback's exception: ``unwrapped`` takes it out
                 raise

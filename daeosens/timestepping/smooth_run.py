@@ -20,8 +20,8 @@ def smooth_run(
     state: PETSc.Vec,
     parameters: Any,
     stepping: Stepping,
-    record: Recording,
     pinned: Array,
+    record: Recording,
     stay: Stay | None = None,
 ) -> Trajectory:
     """Return a run from ``state`` [n], which becomes the first one of its log.

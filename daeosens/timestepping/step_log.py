@@ -242,6 +242,11 @@ class StepLog:
         return dict(enumerate(self._stages))
 
     @property
+    def files(self) -> bool:
+        """Whether states go to a file on the way."""
+        return self._stay is not None and self._stay.scratch is not None
+
+    @property
     def begun(self) -> bool:
         """Whether TS has come as far as its first step."""
         return self._steps.last_time is not None

@@ -25,7 +25,8 @@ from daeosens.timestepping.trajectory.schedule import (
     Stay,
     repeated_steps,
 )
-from daeosens.timestepping.trajectory.store import SomeStates
+from daeosens.timestepping.trajectory.scratch import Filed, Scratch
+from daeosens.timestepping.trajectory.store import SomeStates, in_memory
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 
@@ -61,10 +62,10 @@ def thinned(trajectory: Trajectory, every: int) -> Trajectory:
         raise InputError(f"every = {every}", expected="a number of steps >= 1")
     # every k-th, and those that nothing is taken again across
     numbers = {*range(0, len(trajectory.stored), every), *_fixed(trajectory)}
-    return _replaying(trajectory, sorted(numbers), None)
+    return _replaying(trajectory, sorted(numbers))
 
 
-def checkpointed(trajectory: Trajectory, checkpoints: Checkpoints) -> Trajectory:
+def checkpointed(trajectory: Trajectory, checkpoints: Checkpoints, stay: Stay) -> Trajectory:
     """Return a run that has kept some of its states as one that takes the others again.
 
     Parameters
@@ -73,13 +74,15 @@ def checkpointed(trajectory: Trajectory, checkpoints: Checkpoints) -> Trajectory
         A run, among whose states ``DROPPED`` stands for those that are not kept.
     checkpoints : Checkpoints
         How many are.
+    stay : Stay
+        Which have stayed, and where.
     """
     end = len(trajectory.stored) - 1
     marks = tuple(
         number for number, state in enumerate(trajectory.stored) if state is not DROPPED and number
     )
-    schedule = Binomial(checkpoints.memory, marks[:-1], end)
-    return _replaying(trajectory, _fixed(trajectory), schedule)
+    schedule = Binomial(checkpoints.slots, checkpoints.memory, marks[:-1], end)
+    return _replaying(trajectory, _fixed(trajectory), schedule, stay.scratch, checkpoints)
 
 
 SHARE = 0.5
@@ -90,6 +93,9 @@ SMALL = 2**28
 
 MANY = 10_000
 """So many steps are expected at most of runs that choose their steps."""
+
+SPARE = 2
+"""Places in a file besides those of checkpoints: of states that are about to be dropped."""
 
 LEAST = 4
 """Checkpoints in fewer places take a run again too often to be what anybody wants."""
@@ -181,8 +187,14 @@ def _expected_steps(stepping: Stepping, pinned: Array) -> int:
     return min(math.ceil((last - first) / abs(stepping.dt)) + len(pinned), stepping.max_steps)
 
 
-def staying(checkpoints: Checkpoints, problem: Problem, stepping: Stepping, pinned: Array) -> Stay:
-    """Return which states stay while a run goes on.
+def staying(
+    checkpoints: Checkpoints,
+    problem: Problem,
+    stepping: Stepping,
+    pinned: Array,
+    start: PETSc.Vec,
+) -> Stay:
+    """Return which states stay while a run goes on.  Collective.
 
     Parameters
     ----------
@@ -194,21 +206,33 @@ def staying(checkpoints: Checkpoints, problem: Problem, stepping: Stepping, pinn
         Steps of a fixed size are as many as one can count before.
     pinned : array [K]
         Times that they hit.
+    start : Vec [n]
+        The first state.
+
+    Raises
+    ------
+    InputError
+        There is no room on the disk.
     """
+    folder = None if checkpoints.folder is None else str(checkpoints.folder)
+    scratch = Scratch(folder, checkpoints.disk + SPARE, start) if checkpoints.disk else None
     # The number of steps must be known to place checkpoints before; otherwise they are moved as
     # the run goes on (``Stay``).
     if stepping.adaptive or stepping.dt is None or not problem.smooth:
-        return Stay(checkpoints.memory)
+        return Stay(checkpoints.slots, None, scratch, checkpoints.memory)
     first, last = stepping.t_span
     ends = [*(time for time in pinned.tolist() if first < time < last), last]
     steps = count_steps(first, stepping.first_step, ends, stepping.max_steps)
-    schedule, numbers, first = Binomial(checkpoints.memory), list[int](), 0
+    schedule = Binomial(checkpoints.slots, checkpoints.memory)
+    numbers, first = list[int](), 0
     # The first descent of the binomial schedule: from each checkpoint to the next one, as many as
     # there are; the sweep back begins behind the last.
     while (middle := schedule.split(first, steps, len(numbers))) < steps:
         numbers.append(middle)
         first = middle
-    return Stay(checkpoints.memory, np.array([*numbers, *range(first + 1, steps)], dtype=np.int64))
+    numbers += range(first + 1, steps)
+    stays = np.array(numbers, dtype=np.int64)
+    return Stay(checkpoints.slots, stays, scratch, checkpoints.memory)
 
 
 def _fixed(trajectory: Trajectory) -> list[int]:
@@ -228,21 +252,29 @@ def _fixed(trajectory: Trajectory) -> list[int]:
 
 
 def _replaying(
-    trajectory: Trajectory, always: Sequence[int], schedule: Schedule | None
+    trajectory: Trajectory,
+    always: Sequence[int],
+    schedule: Schedule | None = None,
+    scratch: Scratch | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> Trajectory:
     """Return a run that keeps some states always, and others as a schedule says."""
     states = trajectory.stored
-    kept = {number: states[number] for number in always}
+    kept = {number: in_memory(states[number]) for number in always}
+    memory, disk = (0, 0) if checkpoints is None else (checkpoints.memory, checkpoints.disk)
     left = {} if schedule is None else {n: u for n, u in enumerate(states) if u is not DROPPED}
 
-    def replay(first: int, last: int, u: PETSc.Vec, numbers: Sequence[int]) -> Sequence[PETSc.Vec]:
+    def replay(
+        first: int, last: int, u: PETSc.Vec, numbers: Sequence[int]
+    ) -> Sequence[PETSc.Vec | Filed]:
         problem, p = equations_of_step(trajectory, first)
         times, sizes = trajectory.times[first : last + 1], trajectory.step_sizes[first:last]
-        stay = Stay(len(numbers), np.array(numbers, dtype=np.int64) - first)
+        wanted = np.array(numbers, dtype=np.int64) - first
+        stay = Stay(len(numbers), wanted, scratch, memory)
         # the log's times and sizes, with no error control: the same steps, hence the same bits
         taken = take_again(problem, p, trajectory.stepping, u, times, sizes, stay)
         return [taken[number - first] for number in numbers]
 
     trajectory = replace(trajectory, stored=(), kept={})  # those that are not kept are not held
-    store = SomeStates(kept, len(states), replay, schedule, left)
+    store = SomeStates(kept, len(states), replay, schedule, left, scratch, disk)
     return replace(trajectory, stored=store)

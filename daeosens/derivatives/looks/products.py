@@ -99,7 +99,7 @@ def _again(trajectory: Trajectory, objective: Objective, steps: Stepping) -> Tra
     """
     problem, start = trajectory.problem, trajectory.stored[0].copy()
     pinned = pinned_times(steps, objective.times, problem.breakpoints)
-    return smooth_run(problem, start, trajectory.p, steps, "states", pinned)
+    return smooth_run(problem, start, trajectory.p, steps, pinned, "states")
 
 
 def _error(

@@ -5,13 +5,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from math import comb
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from petsc4py import PETSc
 
 from daeosens.errors import InputError, is_whole
 from daeosens.petsc.vectors import MOST
+from daeosens.timestepping.trajectory.scratch import Scratch
 
 DROPPED: Any = None
 """Stands in a list of states where one was that is not kept."""
@@ -30,6 +33,12 @@ class Checkpoints:
     memory : int
         How many states are in memory at most, the first one among them.  Besides: three that a
         sweep works with, the last one among them, and three at each event.
+    disk : int
+        How many more are in a file, one of each rank, written behind the computation: those that
+        are needed last and least often.
+    folder : str or Path, optional
+        Where that file lies, best on a disk of the machine itself; the system's folder for
+        temporary files by default.  It has no name, and is gone with the run.
 
     Raises
     ------
@@ -49,12 +58,22 @@ class Checkpoints:
     """
 
     memory: int
+    disk: int = 0
+    folder: str | Path | None = None
 
     def __post_init__(self) -> None:
         """Refuse numbers that leave no state."""
-        number: object = self.memory
-        if not (is_whole(number) and 1 <= number <= MOST):
-            raise InputError(f"memory = {number!r}", expected="a number of states >= 1")
+        for name, least in (("memory", 1), ("disk", 0)):
+            number: object = getattr(self, name)
+            if not (is_whole(number) and least <= number <= MOST):
+                raise InputError(f"{name} = {number!r}", expected=f"a number of states >= {least}")
+        if not isinstance(self.folder, (str, Path, type(None))):
+            raise InputError(f"folder = {self.folder!r}", expected="a path, or None")
+
+    @property
+    def slots(self) -> int:
+        """How many states are kept at one time."""
+        return self.memory + self.disk
 
 
 # ---- binomial checkpoints
@@ -148,6 +167,8 @@ class Binomial:
     ----------
     slots : int
         Number of states, that before the steps included.
+    memory : int
+        How many of them are in memory: more are not there as a whole at one time.
     marks : sequence of int
         Numbers of the states that the run has left, increasing.
     end : int
@@ -155,13 +176,14 @@ class Binomial:
     """
 
     slots: int
+    memory: int
     marks: tuple[int, ...] = ()
     end: int = -1
 
     def split(self, first: int, last: int, depth: int) -> int:
         """Return the number of the state that is kept between two; ``last`` if all are."""
         steps, slots = last - first, self.slots - depth
-        if steps <= max(slots, 0) + 1:
+        if steps <= min(max(slots, 0), self.memory) + 1:
             return last
         best = first + advance(steps, slots)
         if last != self.end or not self.marks:
@@ -204,12 +226,19 @@ class Stay:
         How many may stay at one time.
     numbers : array [K], optional
         Numbers of those that stay, increasing.
+    scratch : Scratch, optional
+        A file for those for which there is no room in memory.
+    memory : int
+        How many stay in memory beside such a file: the last ones.
     """
 
     most: int
     numbers: npt.NDArray[np.int64] | None = None
+    scratch: Scratch | None = None
+    memory: int = 0
     stride: int = 1
     _known: frozenset[int] = frozenset()
+    _in_memory: list[tuple[list[Any], int]] = field(default_factory=list[tuple[list[Any], int]])
     _lists: list[tuple[list[Any], int, set[int]]] = field(
         default_factory=list[tuple[list[Any], int, set[int]]]
     )
@@ -236,7 +265,19 @@ class Stay:
         place = len(states) - 3
         if place > 0 and not self.stays(offset + place):
             states[place] = DROPPED
+        elif place > 0 and self.scratch is not None:
+            self._file_earlier(self.scratch, states, place)
         self.count(offset + len(states) - 1)
+
+    def _file_earlier(self, scratch: Scratch, states: list[Any], place: int) -> None:
+        """Note one more state in memory, and store the earliest where they are too many."""
+        # sweeps back want the last ones first
+        self._in_memory.append((states, place))
+        while len(self._in_memory) > self.memory:
+            earlier, there = self._in_memory.pop(0)
+            fixed = any(there in fixed for watched, _, fixed in self._lists if watched is earlier)
+            if isinstance(earlier[there], PETSc.Vec) and not fixed:
+                earlier[there] = scratch.store(earlier[there])
 
     def count(self, number: int) -> None:
         """Keep fewer of the states in all lists, if those up to a number are too many."""

@@ -10,10 +10,16 @@ from typing import TypeAlias, overload
 from petsc4py import PETSc
 
 from daeosens.timestepping.trajectory.schedule import Schedule, Whole
+from daeosens.timestepping.trajectory.scratch import Filed, Scratch
 
-Replay: TypeAlias = "Callable[[int, int, PETSc.Vec, Sequence[int]], Sequence[PETSc.Vec]]"
+Replay: TypeAlias = "Callable[[int, int, PETSc.Vec, Sequence[int]], Sequence[PETSc.Vec | Filed]]"
 """``replay(first, last, u, numbers)``: the states of a log with these numbers, increasing and after
 ``first``, whose state is ``u``; ``last`` is the largest of them."""
+
+
+def in_memory(state: PETSc.Vec | Filed) -> PETSc.Vec:
+    """Return a state [n] that may be in a file; collective there."""
+    return state if isinstance(state, PETSc.Vec) else state.load()
 
 
 class SomeStates(Sequence[PETSc.Vec]):
@@ -36,6 +42,10 @@ class SomeStates(Sequence[PETSc.Vec]):
         What is kept between them; by default all are in memory at one time.
     left : mapping of int to Vec [n]
         States that the run has left; those that the schedule keeps at first stay.
+    scratch : Scratch, optional
+        A file for those on the way to a window.
+    filed : int
+        How many of these are in it: the first ones, which are needed last.
 
     Attributes
     ----------
@@ -57,7 +67,9 @@ class SomeStates(Sequence[PETSc.Vec]):
         count: int,
         replay: Replay,
         schedule: Schedule | None = None,
-        left: Mapping[int, PETSc.Vec] | None = None,
+        left: Mapping[int, PETSc.Vec | Filed] | None = None,
+        scratch: Scratch | None = None,
+        filed: int = 0,
     ) -> None:
         self._kept = kept
         self._numbers = sorted(kept)
@@ -65,17 +77,20 @@ class SomeStates(Sequence[PETSc.Vec]):
         self._replay = replay
         self._schedule = Whole() if schedule is None else schedule
         # those between two that are kept always: on the way to the window, by number
-        self._held: dict[int, PETSc.Vec] = {}
+        self._held: dict[int, PETSc.Vec | Filed] = {}
+        self._scratch, self._filed = scratch, filed if scratch is not None else 0
         self._first = self._last = -1
         self._window: list[PETSc.Vec] = []
         self._end: tuple[int, PETSc.Vec] | None = None
         self.replays = self.steps = 0
         if left:
             first, last, path = self._place(count - 2)
-            self._held = {number: left[number] for number in path if number in left}
+            for depth, number in enumerate(path):
+                if number in left:
+                    self._hold(number, depth, left[number])
             if all(number in left for number in range(first, last)):
                 self._first, self._last = first, last
-                self._window = [left[number] for number in range(first, last)]
+                self._window = [in_memory(left[number]) for number in range(first, last)]
 
     def __len__(self) -> int:
         """Return N+1."""
@@ -96,7 +111,7 @@ class SomeStates(Sequence[PETSc.Vec]):
         if self._end is not None and self._end[0] == place:
             return self._end[1]
         if place == self._last and self._window:  # a sweep over the window needs its end as well
-            u = self._taken(place - 1, self._window[-1], [place])[0]
+            u = in_memory(self._taken(place - 1, self._window[-1], [place])[0])
             self._end = (place, u)
             return u
         if not self._first <= place < self._last:
@@ -120,21 +135,35 @@ class SomeStates(Sequence[PETSc.Vec]):
                 first = middle
                 path.append(middle)
 
+    def _hold(self, number: int, depth: int, state: PETSc.Vec | Filed) -> None:
+        """Keep a state on the way to a window, in the file or in memory."""
+        if depth < self._filed and self._scratch is not None and isinstance(state, PETSc.Vec):
+            state = self._scratch.store(state)
+        elif depth >= self._filed:
+            state = in_memory(state)
+        self._held[number] = state
+
     def _enter(self, number: int) -> None:
         """Make the window of a state the one in memory."""
         first, last, path = self._place(number)
-        known = dict(self._held)
+        known: dict[int, PETSc.Vec | Filed] = dict(self._held)
         if self._end is not None:
             known[self._end[0]] = self._end[1]
         known |= dict(enumerate(self._window, self._first))
-        self._end = (last, known[last]) if last in known else None
+        self._end = (last, in_memory(known[last])) if last in known else None
         # the nearest known state before the window: steps are taken again from there
         on_way = {place for place in known if place <= first}
         start = max(on_way, default=-1)
         kept = self._numbers[bisect_right(self._numbers, number) - 1]
-        start, u = (start, known[start]) if start > kept else (kept, self._kept[kept])
-        self._held = {place: known[place] for place in path if place in known}
-        window = {place: known[place] for place in range(first, last) if place in known}
+        start, u = (start, in_memory(known[start])) if start > kept else (kept, self._kept[kept])
+        self._held = {}
+        depths = {place: depth for depth, place in enumerate(path)}
+        for place, depth in depths.items():
+            if place in known:
+                self._hold(
+                    place, depth, u if place == start and depth >= self._filed else known[place]
+                )
+        window = {place: in_memory(known[place]) for place in range(first, last) if place in known}
         known, self._window = {}, []  # free what is not on the way before anything is made
         if start == first:
             window[first] = u
@@ -145,14 +174,14 @@ class SomeStates(Sequence[PETSc.Vec]):
             taken = self._taken(start, u, wanted)
             for place, state in zip(wanted, taken, strict=True):
                 if place >= first:
-                    window[place] = state
+                    window[place] = in_memory(state)
                 if place <= first:
-                    self._held[place] = state
+                    self._hold(place, depths[place], window.get(place, state))
         self._window = [window[place] for place in range(first, last)]
         self._first, self._last = first, last
         self.replays += 1
 
-    def _taken(self, first: int, u: PETSc.Vec, wanted: list[int]) -> Sequence[PETSc.Vec]:
+    def _taken(self, first: int, u: PETSc.Vec, wanted: list[int]) -> Sequence[PETSc.Vec | Filed]:
         """Return states with the numbers wanted, all after ``first``, whose state is ``u`` [n]."""
         self.steps += wanted[-1] - first
         return self._replay(first, wanted[-1], u, wanted)
@@ -167,7 +196,8 @@ class SomeStates(Sequence[PETSc.Vec]):
     @property
     def made(self) -> list[PETSc.Vec]:
         """The vectors that are there, each once."""
-        there = [*self._kept.values(), *self._held.values(), *self._window]
+        held = [state for state in self._held.values() if isinstance(state, PETSc.Vec)]
+        there = [*self._kept.values(), *held, *self._window]
         if self._end is not None:
             there.append(self._end[1])
         return list({id(vec): vec for vec in there}.values())
