@@ -248,7 +248,8 @@ def main() -> None:
     warnings.simplefilter("ignore")  # trials of an optimiser go anywhere
     for name in [] if arguments.page else arguments.studies or STUDIES:
         ways = [way for way in arguments.ways if way != "windows" or not STUDIES[name].delays]
-        command = f"python scripts/bench/bilevel.py {name} --starts {arguments.starts}"
+        chosen = f"--noise {' '.join(map(str, arguments.noise))} --ways {' '.join(arguments.ways)}"
+        command = f"python scripts/bench/bilevel.py {name} --starts {arguments.starts} {chosen}"
         for noise in arguments.noise:
             results, determined = outcomes(name, noise, ways, arguments.starts)
             for way in ways:
