@@ -107,7 +107,8 @@ class Scratch:
 
 
 def _close(file: IO[bytes], writer: ThreadPoolExecutor) -> None:
-    writer.shutdown()
+    # The thread itself may be the last to let go; nothing waits to be written then.
+    writer.shutdown(wait=False)
     file.close()
 
 
