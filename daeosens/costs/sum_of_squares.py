@@ -10,7 +10,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Direction, Point
-from daeosens.petsc.vectors import Array, read
+from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.automatic_hessian import AutomaticHessian
 from daeosens.problem.branches import Branches
 from daeosens.problem.callback_guard import check_output
@@ -132,6 +132,21 @@ class SumOfSquares:
             change = change + dt * self._timed.slope(point)
         return change
 
+    def residual_tangents(self, point: Point, du: Array, dp: Array) -> Array:
+        """Return the derivative of r along directions [D, n] and [D, m] of a pinned point [D, q].
+
+        As ``residual_tangent`` of each, to rounding; one Jacobian does for all where r is of
+        arrays.
+        """
+        if isinstance(self._residual, ArrayResidual):
+            return self._residual.tangents(point, du, dp)
+        along = point[1].duplicate()
+        rows: list[Array] = []
+        for by_u, by_p in zip(du, dp, strict=True):
+            write(along, by_u)
+            rows.append(self._residual.tangent(point, (along, by_p)))
+        return np.array(rows)
+
     def add_residual_adjoint(
         self, weight: float, point: Point, w: Array, out: tuple[PETSc.Vec, PETSc.Vec]
     ) -> None:
@@ -179,10 +194,13 @@ class ArrayResidual:
 
     def tangent(self, point: Point, direction: Direction) -> Array:
         """Return the derivative of r along the direction [q]."""
-        du, dp = direction
-        change = self._matrix(point, 0) @ read(du)
+        return self.tangents(point, read(direction[0]), direction[1])
+
+    def tangents(self, point: Point, du: Array, dp: Array) -> Array:
+        """Return the derivative of r along directions [..., n] and [..., m]: [..., q]."""
+        change = du @ self._matrix(point, 0).T
         if self._p is not None:
-            change = change + self._matrix(point, 1) @ dp
+            change = change + dp @ self._matrix(point, 1).T
         return change / self._sigma
 
     def add_adjoint(self, weight: float, point: Point, w: Array, out: Out) -> None:

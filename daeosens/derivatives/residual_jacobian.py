@@ -12,6 +12,7 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import At, Cost, Direction, Observation, Point, Squares, When
 from daeosens.costs.objective import Objective, require_objective
+from daeosens.costs.sum_of_squares import SumOfSquares
 from daeosens.derivatives.adjoint import shared
 from daeosens.derivatives.directions import refuse_rows
 from daeosens.derivatives.engines.choice import Sweep, choose_sweep
@@ -19,10 +20,10 @@ from daeosens.derivatives.engines.request import AdjointRequest, lowered_on
 from daeosens.derivatives.engines.transposes import refuse_one_way_solver
 from daeosens.derivatives.hessian import HessianProduct
 from daeosens.derivatives.sweeps.backward import sweep_back
-from daeosens.derivatives.tangent import Tangent, tangent
+from daeosens.derivatives.tangent import Tangent, tangent, tangent_rows, tangent_sweep
 from daeosens.errors import UnsupportedError
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import Array, gather
+from daeosens.petsc.vectors import Array, gather, write
 from daeosens.problem.callback_guard import QUIET, unwrapped
 from daeosens.timestepping.trajectory.trajectory import Trajectory, check_trajectory
 
@@ -80,6 +81,49 @@ def residual_tangent(tangent: Tangent, objective: Objective) -> Array:
         change = scalar.residual_tangent(point, direction, tangent.moved(n))
         rows.append(math.sqrt(weight) * change)
     return np.concatenate(rows)
+
+
+def residual_tangents(
+    trajectory: Trajectory,
+    objectives: Sequence[Objective],
+    directions: Sequence[Any],
+    engine: Sweep = "auto",
+) -> list[Array]:
+    """Return the derivatives of r along pairs (du0, dp), for each objective [q_local, D].
+
+    As ``residual_tangent`` of each; without a vector for each state and direction where tangents
+    are carried in C.
+    """
+    carried = tangent_rows(trajectory, directions, engine)
+    if carried is None:
+        along = tangent_sweep(trajectory, directions, engine)
+        return [
+            np.column_stack([residual_tangent(tangent, objective) for tangent in along])
+            for objective in objectives
+        ]
+    rows, dp = carried
+    return [
+        np.hstack(
+            [
+                math.sqrt(weight) * along_all(scalar, point, rows[n], dp)
+                for weight, scalar, point, n in _terms(trajectory, objective)
+            ]
+        ).T
+        for objective in objectives
+    ]
+
+
+def along_all(scalar: Squares, point: Point, du: Array, dp: Array) -> Array:
+    """Return the derivative of r along directions [D, n] and [D, m] of a pinned point [D, q]."""
+    if isinstance(scalar, SumOfSquares):
+        return scalar.residual_tangents(point, du, dp)
+    # one inside of a step, for instance
+    vec = point[1].duplicate()
+    changes: list[Array] = []
+    for by_u, by_p in zip(du, dp, strict=True):
+        write(vec, by_u)
+        changes.append(scalar.residual_tangent(point, (vec, by_p)))
+    return np.array(changes)
 
 
 @QUIET

@@ -17,7 +17,7 @@ from daeosens.problem.callback_guard import QUIET, unwrapped
 from daeosens.problem.problem import PossiblyNamed, Problem
 from daeosens.timestepping.delayed_run import run_delayed
 from daeosens.timestepping.events.event_loop import run_through_events
-from daeosens.timestepping.method_choice import AUTO, by_form, run_chosen
+from daeosens.timestepping.method_choice import AUTO, by_form, replaced, run_chosen
 from daeosens.timestepping.smooth_run import smooth_run
 from daeosens.timestepping.stepping import Stepping, pinned_times, refuse_reserved
 from daeosens.timestepping.thinning import checkpointed, fitting, refuse_full_memory, staying
@@ -160,6 +160,44 @@ def solve(
         return resolved(problem, steps, pinned, take)
 
     return run_chosen(problem, state, parameters, stepping, controlled)
+
+
+@QUIET
+@unwrapped
+def solve_part(
+    problem: Problem,
+    u0: npt.ArrayLike | PETSc.Vec,
+    p: PossiblyNamed,
+    stepping: Stepping,
+    span: tuple[float, float],
+    times: Array,
+) -> Trajectory:
+    """Integrate over a part of the span of a stepping; all parts share one TS.
+
+    For many short runs of a problem without events and delays, which would spend most of their time
+    on setting up.
+
+    Parameters
+    ----------
+    problem, u0, p, stepping
+        As for ``solve``; the stepping cuts steps at times.
+    span : (float, float)
+        The part.
+    times : array [K]
+        Increasing times inside that steps hit.
+
+    Raises
+    ------
+    SolveError
+        As ``solve``.
+    """
+    whole = stepping.t_eval or problem.breakpoints or problem.comm.size > 1
+    if whole or stepping.method == AUTO or stepping.control != "states":
+        inside = tuple(t for t in stepping.t_eval if span[0] <= t <= span[1])
+        return solve(problem, u0, p, replaced(stepping, t_span=span, t_eval=inside), times)
+    problem.faults.clear()
+    state, parameters = problem.admit_state(u0), problem.admit_parameters(p)
+    return smooth_run(problem, state, parameters, stepping, times, "states", span=span)
 
 
 def check_checkpoint(checkpoint: object) -> None:

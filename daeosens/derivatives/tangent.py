@@ -19,7 +19,9 @@ from daeosens.derivatives.engines.choice import (
 )
 from daeosens.derivatives.engines.compiled.tangent import (
     Direction,
+    admit_rows,
     check_directions,
+    push_directions,
 )
 from daeosens.derivatives.engines.request import lowered_on
 from daeosens.derivatives.looks.look import look
@@ -229,6 +231,27 @@ def tangent_sweep(
         )
         for carried, (_, dp) in zip(along, admitted, strict=True)
     ]
+
+
+@QUIET
+@unwrapped
+def tangent_rows(
+    trajectory: Trajectory, directions: Sequence[Direction], engine: Sweep = "auto"
+) -> tuple[Array, Array] | None:
+    """Return the tangents of all states [N+1, D, n] in one piece, and each dp [D, m].
+
+    None where they are not carried in C, without events: then ``tangent_sweep`` is for them.  A
+    short run has more directions than steps, and a vector for each state of each direction would
+    take most of the time.
+    """
+    check_trajectory(trajectory)
+    check_directions(directions)
+    if choose_sweep(trajectory, engine, len(directions)) != "compiled":
+        return None
+    look(trajectory)
+    du, dp = admit_rows(trajectory.problem, directions)
+    rows = push_directions(trajectory, du, dp)
+    return None if rows is None else (rows, dp)
 
 
 def march(

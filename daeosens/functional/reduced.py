@@ -23,7 +23,7 @@ from daeosens.derivatives.residual_jacobian import (
     gauss_newton_product,
     residual,
     residual_adjoint,
-    residual_tangent,
+    residual_tangents,
     squares_of,
 )
 from daeosens.derivatives.solve import Checkpoint, check_checkpoint, solve
@@ -503,9 +503,9 @@ class Reduced:
         if self.sweep_for(rows.size, x.size) == "tangent":
             units = _units(x)
             for start in range(0, x.size, count):
-                several = self.tangents(x, units[start : start + count])
-                for j, along in enumerate(several, start=start):
-                    matrix.getDenseArray()[:, j] = residual_tangent(along, self.objective)
+                several = units[start : start + count]
+                (columns,) = self.residual_tangents(x, several, [self.objective])
+                matrix.getDenseArray()[:, start : start + len(several)] = columns
         else:
             first, last = rows.getOwnershipRange()
             for start in range(0, rows.size, count):
@@ -609,6 +609,20 @@ class Reduced:
         pushed = [self.control.push_forward(self.problem, x, dx) for dx in along]
         self.count.tangent += len(along)
         return tangent_sweep(self.trajectory(x), pushed, self._sweep)
+
+    @QUIET
+    def residual_tangents(
+        self, x: Vector, directions: Sequence[Vector], objectives: Sequence[Objective]
+    ) -> list[Array]:
+        """Return the derivatives of residuals along directions, each [q_local, D].  Collective.
+
+        The objectives are sums of squares: all of the cost, or parts of it.
+        """
+        agree(self.comm, "Reduced.residual_tangents")
+        x, along = self.point(x), self._directions(directions)
+        pushed = [self.control.push_forward(self.problem, x, dx) for dx in along]
+        self.count.tangent += len(along)
+        return residual_tangents(self.trajectory(x), objectives, pushed, self._sweep)
 
 
 def _units(x: PETSc.Vec) -> list[PETSc.Vec]:

@@ -68,8 +68,9 @@ def integrate(
     pinned: Array,
     record: Recording,
     stay: Stay | None = None,
+    span: tuple[float, float] | None = None,
 ) -> Run:
-    """Run TS from ``state`` [n], which becomes the first one of the log, over ``stepping.t_span``.
+    """Run TS from ``state`` [n], which becomes the first one of the log, over a span of time.
 
     Parameters
     ----------
@@ -87,22 +88,25 @@ def integrate(
         What the run leaves besides its states: nothing, stages, or PETSc's own trajectory.
     stay : Stay, optional
         Which of its states stay; all if it is not given.
+    span : (float, float), optional
+        A part of ``stepping.t_span``, which is the default.  All parts share a TS.
 
     Raises
     ------
     InputError, SolveError
         As ``solve``.
     """
+    span = stepping.t_span if span is None else span
     ready = acquire_ts(problem, p, stepping, record)
     if ready is None:
         with prepared_ts(problem, state, p, stepping, record, keep=True) as ready:
             runner = Runner(problem, stepping, record, ready)
-            run = runner.run(state, stepping.t_span, pinned.tolist(), stay=stay)
+            run = runner.run(state, span, pinned.tolist(), stay=stay)
             refuse_undetermined(problem, stepping, run, p)
             return run
     try:
         runner = Runner(problem, stepping, record, ready)
-        run = runner.run(state, stepping.t_span, pinned.tolist(), stay=stay)
+        run = runner.run(state, span, pinned.tolist(), stay=stay)
     except BaseException:
         ready.ts.destroy()
         raise

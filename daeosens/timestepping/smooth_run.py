@@ -23,12 +23,13 @@ def smooth_run(
     pinned: Array,
     record: Recording,
     stay: Stay | None = None,
+    span: tuple[float, float] | None = None,
 ) -> Trajectory:
     """Return a run from ``state`` [n], which becomes the first one of its log.
 
     Arguments and errors as of ``integrate``.
     """
-    run = integrate(problem, state, parameters, stepping, pinned, record, stay)
+    run = integrate(problem, state, parameters, stepping, pinned, record, stay, span)
     run.times.setflags(write=False)  # what sweeps follow
     run.sizes.setflags(write=False)
     return Trajectory(

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -18,17 +19,20 @@ from petsc4py import PETSc
 from scipy import sparse
 from scipy.sparse.linalg import splu
 
+from daeosens.costs.cost import Instant, Squares, Start
 from daeosens.costs.objective import Objective
 from daeosens.derivatives.engines.compiled.tangent import admit_rows, push_directions
-from daeosens.derivatives.residual_jacobian import squares_of
-from daeosens.derivatives.solve import solve
+from daeosens.derivatives.residual_jacobian import along_all, squares_of
+from daeosens.derivatives.solve import solve_part
 from daeosens.derivatives.tangent import tangent_sweep
 from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.functional.reduced import Reduced
+from daeosens.methods.dae.consistent_state import ConsistentState
 from daeosens.methods.events.consistent_reset import consistent_map
 from daeosens.methods.step import Step
 from daeosens.petsc.vectors import Array, gather, read, scatter, write
 from daeosens.timestepping.method_choice import replaced
+from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 LONGER = 2
@@ -65,6 +69,24 @@ class Shot:
     scale: Array
     level: Array
 
+    @cached_property
+    def terms(self) -> list[tuple[Any, float, Squares]]:
+        """What is measured, by times in order; a prior at the start."""
+        final = float(max(self.misfit.times))
+        terms = squares_of(self.misfit.lower(self.run.problem, final))
+        if self.prior is not None:
+            terms += squares_of(self.prior.lower(self.run.problem, final))
+        listed: list[Any] = terms
+        # without events there is one state at a time
+        return [(at.t if isinstance(at, Instant) else at, *rest) for at, *rest in listed]
+
+    @cached_property
+    def stepping(self) -> Stepping:
+        """The steps of windows."""
+        most = min(self.run.stepping.max_steps, MOST_STEPS)
+        # residuals are looked up at ends of steps
+        return replaced(self.run.stepping, max_steps=most, cut=True)
+
 
 @dataclass(frozen=True, eq=False)
 class Stage:
@@ -98,14 +120,6 @@ class Stage:
     def explained(self) -> bool:
         """Whether noise of the level of the misfit is all that is left: chi-square, to 5 sigma."""
         return 2.0 * self.value < self.degrees + 5.0 * np.sqrt(2.0 * self.degrees)
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Residuals, and their derivative in x and in all starts of windows, scaled."""
-
-    residual: Array
-    jacobian: Any
 
 
 def cut(shot: Shot, samples: int) -> Array:
@@ -224,15 +238,16 @@ def _minimized(
     lower = np.full(len(x), -np.inf) if bounds is None else gather(bounds[0])
     upper = np.full(len(x), np.inf) if bounds is None else gather(bounds[1])
     typical = np.maximum(gather(functional.typical()[0]), 1e-8)
-    rows = _rows(shots, edges, x, states)
-    value = 0.5 * float(rows.residual @ rows.residual)
+    runs = _runs(shots, edges, x, states)
+    jacobian = _jacobian(shots, runs)
+    value = 0.5 * float(runs.residual @ runs.residual)
     k, damping, iteration = len(x), 1e-3, 0
     while iteration < max_iterations:
         iteration += 1
         # sparse: each window's residuals depend on x, on its own start, and its jump on the next
         # one's
-        matrix: Any = rows.jacobian.T @ rows.jacobian
-        slope: Array = np.asarray(rows.jacobian.T @ rows.residual, dtype=float)
+        matrix: Any = jacobian.T @ jacobian
+        slope: Array = np.asarray(jacobian.T @ runs.residual, dtype=float)
         diagonal: Array = np.asarray(matrix.diagonal(), dtype=float)
         # what is at a bound and wants to leave it stays
         held = ((x <= lower) & (slope[:k] > 0)) | ((x >= upper) & (slope[:k] < 0))
@@ -249,25 +264,31 @@ def _minimized(
             part = step[start : start + starts.size].reshape(starts.shape)
             moved.append(starts + part * shot.scale)
             start += starts.size
-        try:
-            after = _rows(shots, edges, trial, moved)
-            lowered = 0.5 * float(after.residual @ after.residual)
-        except SolveError:
-            after, lowered = rows, np.inf
-        if lowered < value:
+        after, lowered = _trial(shots, edges, trial, moved)
+        if after is not None and lowered < value:
+            try:
+                # of a trial that is taken alone: derivatives take most of the time
+                jacobian = _jacobian(shots, after)
+            except SolveError:
+                lowered = np.inf
+        if after is not None and lowered < value:
             # the next length, or the fit, begins here: no more digits than that are of use; but a
             # parameter on its way back from where little depends on it gains little at first
             longest = bool((np.abs(step[:k]) > LONGEST_STEP * typical).any())
             done = value - lowered < 1e-3 * value and not longest
             done = done or lowered < 1e-9 * len(after.residual)
-            x, states, rows, value = trial, moved, after, lowered
+            runs.destroy()
+            x, states, runs, value = trial, moved, after, lowered
             damping = max(damping / 5.0, 1e-12)
             if done:
                 break
         else:
+            if after is not None:
+                after.destroy()
             damping *= 10.0
             if damping > 1e8:
                 break
+    runs.destroy()
     unknowns = len(x) + sum(starts.size for starts in states)
     return Stage(
         samples,
@@ -276,34 +297,73 @@ def _minimized(
         states,
         value,
         iteration,
-        len(rows.residual) - unknowns,
+        len(runs.residual) - unknowns,
     )
 
 
-def _rows(shots: Sequence[Shot], edges: Sequence[Array], x: Array, states: Sequence[Array]) -> Rows:
-    """Return all residuals and their derivatives; columns are x, then the starts of windows."""
-    total = len(x) + sum(starts.size for starts in states)
+def _trial(
+    shots: Sequence[Shot], edges: Sequence[Array], x: Array, states: Sequence[Array]
+) -> tuple[Runs | None, float]:
+    """Return the windows at a trial point and half their sum of squares, infinite if they fail."""
+    try:
+        runs = _runs(shots, edges, x, states)
+    except SolveError:
+        return None, np.inf
+    return runs, 0.5 * float(runs.residual @ runs.residual)
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """A run over a window, and what depends on it.
+
+    Attributes
+    ----------
+    trajectory : Trajectory
+    terms : list of (float, Squares, int)
+        What was measured in it: the root of the weight, the residual, the number of the state.
+    follow : ConsistentState or None
+        What makes its start consistent, where a DAE asks for it.
+    """
+
+    trajectory: Trajectory
+    terms: list[tuple[float, Squares, int]]
+    follow: ConsistentState | None
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """All windows of all experiments at one x: residuals, and what their derivatives need.
+
+    Attributes
+    ----------
+    x : array [k]
+    windows : list of list of Window
+        Of each experiment.
+    residual : array
+    """
+
+    x: Array
+    windows: list[list[Window]]
+    residual: Array
+
+    def destroy(self) -> None:
+        """Free the states."""
+        for window in chain.from_iterable(self.windows):
+            window.trajectory.destroy()
+
+
+def _runs(shots: Sequence[Shot], edges: Sequence[Array], x: Array, states: Sequence[Array]) -> Runs:
+    """Integrate all windows."""
+    windows: list[list[Window]] = []
     residuals: list[Array] = []
-    blocks: list[tuple[Array, list[int]]] = []
-    column = len(x)
-    for shot, times, own in zip(shots, edges, states, strict=True):
-        _shoot(shot, times, x, own, column, residuals, blocks)
-        column += own.size
-    data: list[Array] = []
-    rows: list[Any] = []
-    columns: list[Any] = []
-    start = 0
-    for block, places in blocks:
-        count = len(block)
-        rows.append(np.repeat(np.arange(start, start + count), len(places)))
-        columns.append(np.tile(places, count))
-        data.append(block.ravel())
-        start += count
-    entries = (np.concatenate(data), (np.concatenate(rows), np.concatenate(columns)))
-    if not np.isfinite(entries[0]).all():
-        raise SolveError("a derivative of a window is not finite")
-    jacobian = sparse.coo_array(entries, shape=(start, total)).tocsr()
-    return Rows(np.concatenate(residuals), jacobian)
+    try:
+        for shot, times, own in zip(shots, edges, states, strict=True):
+            windows.append([])
+            _shoot(shot, times, x, own, windows[-1], residuals)
+    except SolveError:
+        Runs(x, windows, np.zeros(0)).destroy()
+        raise
+    return Runs(x, windows, np.concatenate(residuals))
 
 
 def _shoot(
@@ -311,81 +371,98 @@ def _shoot(
     edges: Array,
     x: Array,
     states: Array,
-    column: int,
+    windows: list[Window],
     residuals: list[Array],
-    blocks: list[tuple[Array, list[int]]],
 ) -> None:
-    """Add the residuals of one experiment and their derivatives."""
-    run, problem, n, k = shot.run, shot.run.problem, len(shot.scale), len(x)
-    vec = scatter(x, run.start())
-    u0, p = run.control.unpack(problem, vec)
-    units: list[PETSc.Vec] = [scatter(unit, run.start()) for unit in np.eye(k)]
-    pushed = [run.control.push_forward(problem, vec, unit) for unit in units]
-    by_start = [(scale * unit, None) for scale, unit in zip(shot.scale, np.eye(n), strict=True)]
-    du = problem.create_state()
-    terms = squares_of(shot.misfit.lower(problem, float(edges[-1])))
-    at_start = [] if shot.prior is None else squares_of(shot.prior.lower(problem, float(edges[1])))
+    """Add the windows of one experiment and their residuals."""
+    run, problem = shot.run, shot.run.problem
+    u0, p = run.control.unpack(problem, scatter(x, run.start()))
     for w, (first, last) in enumerate(pairwise(edges.tolist())):
-        final = w == len(edges) - 2
-        inside = [term for term in terms if first <= term[0] < last or (final and term[0] == last)]
-        moments: list[Any] = [term[0] for term in inside]
-        within = sorted({float(at) for at in moments if first < at < last})
-        stepping = replaced(
-            run.stepping,
-            t_span=(float(first), float(last)),
-            max_steps=min(run.stepping.max_steps, MOST_STEPS),
-            cut=True,  # residuals are looked up at ends of steps
-        )
-        own = [] if w == 0 else by_start
-        places = list(range(k))
-        if w:
-            places += range(column + n * (w - 1), column + n * w)
         begin: Any = u0 if w == 0 else states[w - 1]
-        directions: Any = [pair if w == 0 else (None, pair[1]) for pair in pushed] + own
+        follow = None
         if w and problem.form != "rhs":
-            begin, directions = _consistent(run, first, begin, p, directions)
-        trajectory = solve(problem, begin, p, stepping, within, "states")
-        along, dp = _tangents(trajectory, directions)
-        for term in [*inside, *(at_start if w == 0 else [])]:
-            at, weight, scalar = term
-            number = trajectory.index(at)
-            state = trajectory.stored[number]
-            point = (float(trajectory.times[number]), state, trajectory.parameters(number))
-            residuals.append(np.sqrt(weight) * scalar.residual(point))
-            changes: list[Array] = []
-            for row, by_p in zip(along[number], dp, strict=True):
-                write(du, row)
-                changes.append(scalar.residual_tangent(point, (du, by_p)))
-            blocks.append((np.sqrt(weight) * np.array(changes).T, places))
+            begin, follow = _consistent(run, first, begin, p)
+        moments = [term[0] for term in shot.terms if isinstance(term[0], float)]
+        within = np.unique([at for at in moments if first < at < last])
+        trajectory = solve_part(problem, begin, p, shot.stepping, (first, last), within)
+        final = w == len(edges) - 2
+        terms = [
+            (np.sqrt(weight), scalar, trajectory.index(at))
+            for at, weight, scalar in shot.terms
+            if (w == 0 if isinstance(at, Start) else first <= at < last or (final and at == last))
+        ]
+        windows.append(Window(trajectory, terms, follow))
+        residuals += [root * scalar.residual(trajectory.point_at(n)) for root, scalar, n in terms]
         if not final:
-            end = gather(trajectory.stored[-1])
             # continuity as a residual: where the next window begins need not be where this one
             # ends, until it pays
-            residuals.append((end - states[w]) / shot.level)
-            jump = np.hstack([along[-1].T, -np.diag(shot.scale)]) / shot.level[:, None]
-            blocks.append((jump, [*places, *range(column + n * w, column + n * (w + 1))]))
-        trajectory.destroy()
+            residuals.append((gather(trajectory.stored[-1]) - states[w]) / shot.level)
 
 
-def _tangents(trajectory: Trajectory, directions: Any) -> tuple[Array, Array]:
-    """Return the tangents of all states [N + 1, D, n], and dp of the directions [D, m].
+def _jacobian(shots: Sequence[Shot], runs: Runs) -> Any:
+    """Return the derivative of all residuals; columns are x, then the starts of windows, scaled.
 
-    In one piece, where C does it: a short window has more directions than steps, and a vector for
-    each state of each direction would take most of the time.
+    Raises
+    ------
+    SolveError
+        A derivative that is not finite.
     """
-    du, dp = admit_rows(trajectory.problem, directions)
-    along = push_directions(trajectory, du, dp)
+    k = len(runs.x)
+    blocks: list[tuple[Array, Any]] = []
+    column = k
+    for shot, windows in zip(shots, runs.windows, strict=True):
+        n, vec = len(shot.scale), scatter(runs.x, shot.run.start())
+        problem, control = shot.run.problem, shot.run.control
+        units = [scatter(unit, shot.run.start()) for unit in np.eye(k)]
+        du, dp = admit_rows(problem, [control.push_forward(problem, vec, unit) for unit in units])
+        for w, window in enumerate(windows):
+            # the state where a window begins is unknown, but that of the first one follows from x
+            own = np.arange(column - n, column) if w else np.arange(0)
+            places = np.concatenate([np.arange(k), own])
+            if w == 1:
+                du = np.vstack([np.zeros((k, n)), np.diag(shot.scale)])
+                dp = np.vstack([dp, np.zeros((n, dp.shape[1]))])
+            along = _tangents(window, du, dp)
+            for root, scalar, number in window.terms:
+                point = window.trajectory.point_at(number)
+                blocks.append((root * along_all(scalar, point, along[number], dp).T, places))
+            if w < len(windows) - 1:
+                jump = np.hstack([along[-1].T, -np.diag(shot.scale)]) / shot.level[:, None]
+                blocks.append((jump, np.concatenate([places, np.arange(column, column + n)])))
+                column += n
+    counts = [len(block) for block, _ in blocks]
+    starts = np.cumsum([0, *counts])
+    rows: list[Any] = [
+        np.repeat(np.arange(first, first + len(block)), len(places))
+        for first, (block, places) in zip(starts, blocks, strict=False)
+    ]
+    columns: list[Any] = [np.tile(places, len(block)) for block, places in blocks]
+    entries = np.concatenate([block.ravel() for block, _ in blocks])
+    if not np.isfinite(entries).all():
+        raise SolveError("a derivative of a window is not finite")
+    where = (np.concatenate(rows), np.concatenate(columns))
+    return sparse.coo_array((entries, where), shape=(starts[-1], column)).tocsr()
+
+
+def _tangents(window: Window, du: Array, dp: Array) -> Array:
+    """Return the tangents of all states [N + 1, D, n]."""
+    trajectory, directions = window.trajectory, du
+    if window.follow is not None:
+        directions = _following(window.follow, trajectory, du, dp)
+    # in one piece, where C does it: a short window has more directions than steps, and a vector for
+    # each state of each direction would take most of the time
+    along = push_directions(trajectory, directions, dp)
     if along is None:
-        sweeps = tangent_sweep(trajectory, directions)
+        sweeps = tangent_sweep(trajectory, list(zip(directions, dp, strict=True)))
         along = np.array([[read(state) for state in sweep.states] for sweep in sweeps])
         along = along.transpose(1, 0, 2)
-    return along, dp
+    return along
 
 
 def _consistent(
-    run: Reduced, t: float, state: Array, p: Any, directions: Any
-) -> tuple[PETSc.Vec, list[tuple[PETSc.Vec, PETSc.Vec | None]]]:
-    """Return a start of a window whose algebraic variables follow the others, and directions of it.
+    run: Reduced, t: float, state: Array, p: Any
+) -> tuple[PETSc.Vec, ConsistentState | None]:
+    """Return a start of a window whose algebraic variables follow the others, and what they follow.
 
     Those of the unknown state are guesses; the jump from the window before, to which they come
     nearest, gives them.
@@ -396,11 +473,17 @@ def _consistent(
     start = u.copy()
     if follow is not None:
         follow.apply(t, u, parameters, start)
-    following: list[tuple[PETSc.Vec, PETSc.Vec | None]] = []
-    for du, dp in zip(*admit_rows(problem, directions), strict=True):
-        moved, along = problem.create_state(), problem.admit_parameter_direction(dp)
-        write(moved, du)
-        if follow is not None:
-            follow.tangent(Step(t, 0.0, start, start, parameters), moved, along, 0.0)
-        following.append((moved, along))
-    return start, following
+    return start, follow
+
+
+def _following(follow: ConsistentState, trajectory: Trajectory, du: Array, dp: Array) -> Array:
+    """Return the directions [D, n] of a consistent start."""
+    problem, (t, start, p) = trajectory.problem, trajectory.point_at(0)
+    rows: list[Array] = []
+    for by_u, by_p in zip(du, dp, strict=True):
+        moved = problem.create_state()
+        write(moved, by_u)
+        along = problem.admit_parameter_direction(by_p)
+        follow.tangent(Step(t, 0.0, start, start, p), moved, along, 0.0)
+        rows.append(gather(moved))
+    return np.array(rows)

@@ -20,7 +20,7 @@ from daeosens.costs.least_squares import LeastSquares
 from daeosens.costs.objective import Objective
 from daeosens.derivatives.adjoint import Gradient, adjoint, shared
 from daeosens.derivatives.halved import halved
-from daeosens.derivatives.residual_jacobian import residual, residual_adjoint, residual_tangent
+from daeosens.derivatives.residual_jacobian import residual, residual_adjoint
 from daeosens.errors import SolveError
 from daeosens.functional.joint import Joint
 from daeosens.functional.reduced import Reduced
@@ -244,21 +244,20 @@ class EstimatedNoise:
         for experiment, run, misfit, prior in zip(
             self.experiments, self.runs(x), self._misfits, self.priors, strict=True
         ):
-            along = experiment.tangents(x, units)
+            squares = [misfit] if prior is None else [misfit, prior]
+            rows, *of_prior = experiment.residual_tangents(x, units, squares)
             observed = ~np.isnan(misfit.scaled_data)
             by_column = np.broadcast_to(sigma, observed.shape)[observed]
             group = np.broadcast_to(self.groups, observed.shape)[observed]
-            rows = np.column_stack([residual_tangent(tangent, misfit) for tangent in along])
-            rows /= by_column[:, None]
+            rows = rows / by_column[:, None]
             # Rows of one experiment: r / sigma [q_k], R / sigma [q_k, k].
             left = gather(residual(run, misfit)) / by_column
             matrix += rows.T @ rows
             for g in range(len(levels)):
                 slopes[g] += left[group == g] @ rows[group == g]
             if prior is not None:
-                rows = np.column_stack([residual_tangent(tangent, prior) for tangent in along])
-                matrix += rows.T @ rows
-                total += gather(residual(run, prior)) @ rows
+                matrix += of_prior[0].T @ of_prior[0]
+                total += gather(residual(run, prior)) @ of_prior[0]
         total += slopes.sum(axis=0)
         # The whole gradient, prior included, vanishes at the minimum: it is taken from the
         # slopes, in shares N_g / N, so that they are exact there and for a single level without
