@@ -20,7 +20,7 @@ from daeosens.timestepping.events.event_loop import run_through_events
 from daeosens.timestepping.method_choice import AUTO, by_form, replaced, run_chosen
 from daeosens.timestepping.smooth_run import smooth_run
 from daeosens.timestepping.stepping import Stepping, pinned_times, refuse_reserved
-from daeosens.timestepping.thinning import checkpointed, fitting, refuse_full_memory, staying
+from daeosens.timestepping.thinning import checkpointed, fitting, staying
 from daeosens.timestepping.trajectory.schedule import Checkpoints
 from daeosens.timestepping.trajectory.trajectory import Recording, Trajectory
 
@@ -124,10 +124,10 @@ def solve(
     whole = _needs_all(problem, stepping, petsc_trajectory)
     if few is not None and whole:
         raise _refused_checkpoints(few, petsc_trajectory, stepping)
-    if few is None and checkpoint == "auto" and not whole:
-        few = fitting(problem, stepping, pinned)
-    elif few is None:
-        refuse_full_memory(problem, stepping, pinned, whole or f'checkpoint = "{checkpoint}"')
+    if few is None:
+        # only "auto" may thin a run whose states do not fit
+        asked_for_all = "" if checkpoint == "auto" else f'checkpoint = "{checkpoint}"'
+        few = fitting(problem, stepping, pinned, whole or asked_for_all)
     if problem.delays is not None:
         return run_delayed(problem, state, parameters, by_form(problem, stepping), pinned, record)
     if not problem.smooth and petsc_trajectory is not None:

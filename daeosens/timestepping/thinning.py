@@ -101,7 +101,9 @@ LEAST = 4
 """Checkpoints in fewer places take a run again too often to be what anybody wants."""
 
 
-def fitting(problem: Problem, stepping: Stepping, pinned: Array) -> Checkpoints | None:
+def fitting(
+    problem: Problem, stepping: Stepping, pinned: Array, needs_all: str = ""
+) -> Checkpoints | None:
     """Return how many states a run may keep if all of them might not fit into memory, else None.
 
     Collective.
@@ -112,11 +114,15 @@ def fitting(problem: Problem, stepping: Stepping, pinned: Array) -> Checkpoints 
         What is run, and how.
     pinned : array [K]
         Times that steps hit.
+    needs_all : str
+        What keeps all states in any case.  Such a run is refused where one knows that they do not
+        fit, and begun otherwise.
 
     Raises
     ------
     InputError
-        There is hardly room for a few of them.
+        There is hardly room for a few of them, or none for all that are needed: tells their size,
+        and the checkpoints that fit.
     """
     steps = _expected_steps(stepping, pinned)
     state = 8 * -(-problem.size // problem.comm.size)  # bytes a rank
@@ -132,35 +138,17 @@ def fitting(problem: Problem, stepping: Stepping, pinned: Array) -> Checkpoints 
             expected=f"room for {LEAST} states in {SHARE:.0%} of the memory",
             remedy="more ranks on more machines",
         )
-    return Checkpoints(room)
-
-
-def refuse_full_memory(problem: Problem, stepping: Stepping, pinned: Array, why: str) -> None:
-    """Refuse a run that keeps all its states where one knows that they do not fit.  Collective.
-
-    Parameters
-    ----------
-    problem, stepping, pinned
-        As for ``fitting``.
-    why : str
-        What keeps all of them.
-
-    Raises
-    ------
-    InputError
-        Tells their size, and the checkpoints that fit.
-    """
-    few = fitting(problem, stepping, pinned)
-    if few is None or stepping.adaptive or stepping.dt is None:
-        return
-    steps = _expected_steps(stepping, pinned)
-    state = 8 * -(-problem.size // problem.comm.size)
-    factor = repeated_steps(steps, few.memory) / steps
+    if not needs_all:
+        return Checkpoints(room)
+    # A run that chooses its steps may take fewer than the most that are expected.
+    if stepping.adaptive or stepping.dt is None:
+        return None
+    factor = repeated_steps(steps, room) / steps
     raise InputError(
-        f"{why}: {steps + 1} states take {in_bytes((steps + 1) * state)} a rank, and "
-        f"{in_bytes(free_memory(problem.comm.tompi4py()))} are free",
+        f"{needs_all}: {steps + 1} states take {in_bytes((steps + 1) * state)} a rank, and "
+        f"{in_bytes(free)} are free",
         expected=f"states in {SHARE:.0%} of the memory",
-        remedy=f"checkpoint=timestepping.Checkpoints({few.memory}), which fits: a gradient takes "
+        remedy=f"checkpoint=timestepping.Checkpoints({room}), which fits: a gradient takes "
         f"{factor:.2f} times the steps of the run again",
     )
 

@@ -10,49 +10,17 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from daeosens.costs.observation import paired_unknowns
-from daeosens.errors import InputError, UnsupportedError, name_list, real_number, whole_number
-from daeosens.functional.parameter import Parameter
+from daeosens.errors import InputError, UnsupportedError, real_number, whole_number
 from daeosens.functional.parameters import Parameters
-from daeosens.inverse.bilevel.functional import (
-    BilevelFunctional,
-    ExperimentRows,
-    pulled,
-    ran_away,
-    spread_starts,
-)
-from daeosens.inverse.bilevel.inner import Row, admit_rows, combination, linear_constraints
+from daeosens.inverse.bilevel.formulation import Formulation, bilevel_functional
+from daeosens.inverse.bilevel.functional import BilevelFunctional, pulled, ran_away, spread_starts
+from daeosens.inverse.bilevel.inner import Row, combination
 from daeosens.inverse.bilevel.interpolants import Kind
-from daeosens.inverse.bilevel.samples import samples_of
-from daeosens.inverse.likelihood.experiments import Experiment, controls, tables
+from daeosens.inverse.likelihood.experiments import Experiment
 from daeosens.inverse.search.multistart import Multistart, multistart
 from daeosens.inverse.search.start_points import MOST_STARTS
 from daeosens.petsc.ranks import admit_comm
-from daeosens.petsc.vectors import Array, finite_array, gather
-from daeosens.problem.problem import Problem
-from daeosens.tracing import separate
-
-
-@dataclass(frozen=True, eq=False)
-class Formulation:
-    """How measurements and equations become a least squares problem; as for ``bilevel``."""
-
-    linear: Sequence[str] | None = None
-    interpolant: Kind = "cubic"
-    nodes: int = 3
-    block: int = 0
-    sigma: npt.ArrayLike | None = None
-    ridge: float = 0.0
-    equalities: Sequence[Row] = ()
-    inequalities: Sequence[Row] = ()
-
-    def __post_init__(self) -> None:
-        set_field = object.__setattr__
-        set_field(self, "ridge", real_number(self.ridge, "ridge", least=0.0))
-        if self.linear is not None:
-            set_field(self, "linear", name_list(self.linear, "linear"))
-        for kind in ("equalities", "inequalities"):
-            set_field(self, kind, admit_rows(getattr(self, kind), kind))
+from daeosens.petsc.vectors import Array, gather
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,7 +51,7 @@ class Bilevel:
     >>> import daeosens as ds
     >>> model = ds.trace(lambda t, u, p: -p.rate * u, size=1, parameters=["rate"])
     >>> t = np.linspace(0.0, 2.0, 21)
-    >>> result = bilevel(model, {"t": t, "u": np.exp(-0.5 * t)}, {"rate": Parameter(1.0)})
+    >>> result = bilevel(model, {"t": t, "u": np.exp(-0.5 * t)}, {"rate": ds.Parameter(1.0)})
     >>> result.linear, round(result.estimate["rate"], 4)
     (('rate',), 0.5)
     """
@@ -208,7 +176,7 @@ def bilevel(
     >>> t = np.linspace(0.0, 4.0, 21)
     >>> run = ds.solve(model, [2.0], [1.3, 0.7], ds.Stepping((0.0, 4.0), "rk4", dt=0.1), t_eval=t)
     >>> data = {"time": run.times[::2], "u": run.u[::2, 0]}
-    >>> start = {"v": Parameter(1.0), "K": Parameter(10.0, scale="log")}
+    >>> start = {"v": ds.Parameter(1.0), "K": ds.Parameter(10.0, scale="log")}
     >>> result = bilevel(model, data, start)
     >>> result.linear, round(result.estimate["v"], 3), round(result.estimate["K"], 3)
     (('v',), 1.3, 0.7)
@@ -285,160 +253,6 @@ def _settings(
     }
 
 
-def bilevel_functional(
-    model: Any,
-    experiments: Sequence[Experiment],
-    parameters: Parameters,
-    formulation: Formulation = Formulation(),
-    *,
-    columns: Sequence[str] | None = None,
-    observe: Any = None,
-) -> tuple[BilevelFunctional, tuple[str, ...]]:
-    """Return what ``bilevel`` minimises, and the free parameters that f does not depend on.
-
-    Arguments and errors as for ``bilevel``.
-    """
-    if not isinstance(model, Problem):
-        raise InputError(
-            f"model is {type(model).__name__}",
-            expected="a traced model",
-            remedy="daeosens.trace(rhs, size, parameters)",
-        )
-    size = model.size
-    if model.events:
-        raise UnsupportedError(
-            "bilevel for a model with events",
-            expected="states that are smooth between measurements",
-            remedy="the data between two events as an experiment of their own",
-        )
-    measured, table = tables(experiments, columns)
-    whole, parts = controls(model, parameters, experiments)
-    names: tuple[str, ...] = model.parameter_names
-    rhs = separate(model)
-    # each experiment has parameters of its own names; which are free is asked of the entry that
-    # stands for each
-    free_here = [
-        [name for name in names if whole.entries[part.entry_of(name)].free]
-        if all(part.entry_of(name) in whole.entries for name in names)
-        else _missing(names, part, whole)
-        for part in parts
-    ]
-    free = [name for name in names if any(name in here for here in free_here)]
-    if not free:
-        raise InputError("no parameter is free", expected="at least one Parameter(free=True)")
-    # a largest set in which f is linear, read from the traced graph
-    solved = rhs.linear(free, formulation.linear)
-    used = {name for name, read in zip(names, rhs.used, strict=True) if read}
-    linear_entries: dict[str, Parameter] = {}
-    others: dict[str, Parameter] = {}
-    unused: dict[str, None] = {}
-    for part, here in zip(parts, free_here, strict=True):
-        for name in here:
-            entry = part.entry_of(name)
-            if name not in used:
-                unused[entry] = None
-            elif name in solved:
-                linear_entries[entry] = whole.entries[entry]
-            else:
-                others[entry] = whole.entries[entry]
-    places = [{entry: k for k, entry in enumerate(entries)} for entries in (linear_entries, others)]
-    sigma = formulation.sigma
-    if sigma is not None:
-        levels = finite_array(sigma, "sigma")
-        if levels.shape not in ((), (len(table.names),)):
-            raise InputError(
-                f"sigma has shape {levels.shape}", expected=f"a number, or [{len(table.names)}]"
-            )
-        sigma = np.broadcast_to(levels, (len(table.names),))
-    rows: list[ExperimentRows] = []
-    for k, (part, here, measurements, experiment) in enumerate(
-        zip(parts, free_here, measured, experiments, strict=True)
-    ):
-        label = f"experiments[{k}]{f' ({experiment.name})' if experiment.name else ''}: "
-        samples = samples_of(
-            measurements,
-            paired_unknowns(model, observe, measurements.names),
-            size,
-            formulation.interpolant,
-            formulation.nodes,
-            sigma,
-            formulation.block,
-            None if experiment.stepping is None else experiment.stepping.t_span[0],
-            label if len(parts) > 1 else "",
-        )
-        of_linear = [i for i, name in enumerate(names) if name in here and name in solved]
-        of_others = [
-            i
-            for i, name in enumerate(names)
-            if name in here and name in used and name not in solved
-        ]
-        # from the experiment's own parameters to those of all experiments
-        at = [
-            [place[part.entry_of(names[i])] for i in chosen]
-            for place, chosen in zip(places, (of_linear, of_others), strict=True)
-        ]
-        rows.append(
-            ExperimentRows(
-                samples,
-                rhs.at_points(of_linear, of_others, len(samples.nodes)),
-                np.array([whole.entries[part.entry_of(name)].value for name in names], dtype=float),
-                np.array(at[0], dtype=np.intp),
-                np.array(at[1], dtype=np.intp),
-                model.delays,
-            )
-        )
-    states = sum(experiment.samples.constants.shape[1] for experiment in rows)
-    # each unknown initial state takes one measurement away
-    count = sum(experiment.samples.target.size for experiment in rows) - states
-    unknown = len(linear_entries) + len(others)
-    needed = unknown - len(formulation.equalities)
-    if count < needed:
-        raise InputError(
-            f"{count + states} measurements for {unknown} parameters and the initial state of "
-            f"{len(rows)} experiment{'s' * (len(rows) > 1)}",
-            expected=f"at least {needed + states}",
-            remedy="more samples, or Parameter(..., free=False)",
-        )
-    others |= {
-        name: _told_by(rows, others[name]) for name in _named_delays(model) if name in others
-    }
-    # what has logarithms is not negative: the inner problem knows linear bounds only
-    lower = [max(e.lower, 0.0) if e.scale == "log" else e.lower for e in linear_entries.values()]
-    constraints = linear_constraints(
-        list(linear_entries),
-        lower,
-        [entry.upper for entry in linear_entries.values()],
-        formulation.equalities,
-        formulation.inequalities,
-    )
-    functional = BilevelFunctional(
-        tuple(rows), linear_entries, others, constraints, formulation.ridge
-    )
-    return functional, tuple(unused)
-
-
-def _named_delays(model: Problem) -> list[str]:
-    """Return those parameters that are delays themselves."""
-    called = () if model.delays is None else model.delays.names
-    return [name for name in model.parameter_names if f'"{name}"' in called]
-
-
-def _told_by(rows: Sequence[ExperimentRows], delay: Parameter) -> Parameter:
-    """Return a delay within what data can tell of it, where it has no bounds.
-
-    One that is as long as the run sees nothing but history; one that is a small part of the time
-    between measurements sees the present.  Minima out there are at infinity.
-    """
-    samples = [experiment.samples for experiment in rows]
-    longest = max(float(series.breaks[-1]) - series.first for series in samples)
-    shortest = min(float(np.median(np.diff(series.breaks))) for series in samples)
-    lower = delay.lower if delay.lower > 0.0 else 0.1 * shortest
-    upper = delay.upper if np.isfinite(delay.upper) else longest
-    if not lower <= delay.value <= upper:
-        lower, upper = delay.lower, delay.upper  # the start knows better
-    return replace(delay, lower=lower, upper=upper)
-
-
 def _listed(data: Any, times: str | npt.ArrayLike | None) -> list[Experiment]:
     entries: list[Any] = [*data] if isinstance(data, (list, tuple)) else [data]
     if any(isinstance(experiment, Experiment) for experiment in entries):
@@ -455,15 +269,6 @@ def _listed(data: Any, times: str | npt.ArrayLike | None) -> list[Experiment]:
                 )
         return entries
     return [Experiment(data, times=times)]
-
-
-def _missing(names: Sequence[str], part: Parameters, whole: Parameters) -> list[str]:
-    missing = [name for name in names if part.entry_of(name) not in whole.entries]
-    raise InputError(
-        f'parameter "{missing[0]}" has no value',
-        expected="an entry for each parameter of the model",
-        remedy=f'{{"{missing[0]}": Parameter(1.0)}}, or a number if it is known',
-    )
 
 
 def _best_determined(functional: BilevelFunctional, attempts: Multistart) -> Array:

@@ -68,7 +68,7 @@ class Tracker:
         effort: SearchEffort,
         names: Sequence[str],
     ) -> None:
-        self._n_x, self._n_y = follower.layout.n_x, follower.layout.n_y
+        self._n_x = follower.layout.n_x
         self._follower = follower
         self._switches = switches
         self.report = Branches(names)

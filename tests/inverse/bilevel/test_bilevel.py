@@ -9,7 +9,7 @@ from scipy.stats import truncnorm
 import daeosens as ds
 from daeosens import Experiment, InputError, Parameter, Parameters, SolveError, UnsupportedError
 from daeosens.inverse import Normal, bilevel
-from daeosens.inverse.bilevel.estimate import Formulation, bilevel_functional
+from daeosens.inverse.bilevel.formulation import Formulation, bilevel_functional
 from daeosens.inverse.bilevel.functional import pulled, ran_away
 from daeosens.inverse.bilevel.interpolants import expected_above_zero, interpolant
 from daeosens.inverse.bilevel.samples import curve
