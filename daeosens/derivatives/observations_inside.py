@@ -27,6 +27,7 @@ def observed_inside(trajectory: Trajectory, cost: Cost) -> Cost:
         (n, _time(when)) for n, (when, _, _) in zip(numbers, cost.points, strict=True) if n >= 0
     ]
     assert trajectory.inside is not None
+    # one step from the state before to each time: all of them in one go
     states = iter(trajectory.inside(trajectory, places))
     steps = steps_of(trajectory)
     points: list[tuple[When, float, Scalar]] = []

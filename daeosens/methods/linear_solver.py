@@ -97,6 +97,7 @@ def linear_defaults(
 
 def _preconditioner(matrix: PETSc.Mat, dm: PETSc.DM | None) -> str:
     """Return PETSc's name of the usual one for a matrix with entries."""
+    # "redundant": every rank factorises the whole matrix, as PETSc from PyPI has no parallel LU
     several = matrix.comm.size > 1
     if not isinstance(dm, PETSc.DMDA):
         return "bjacobi" if several else "lu"
@@ -178,6 +179,7 @@ def block_solver(matrix: PETSc.Mat, options: Mapping[str, Any]) -> PETSc.KSP:
     a diagonal; the user's options hold for the others.  Collective.
     """
     chosen = {key: value for key, value in options.items() if key.startswith(("ksp_", "pc_"))}
+    # these need the whole system's fields, grids or parts
     if chosen.get("pc_type") in WHOLE:
         chosen = {}
     if matrix.getType() != PETSc.Mat.Type.SUBMATRIX:

@@ -51,6 +51,7 @@ class Amount:
         """Return the derivative of the gradient along dp [m]."""
         result = np.zeros(len(p))
         for i, k in enumerate(self.factors):
+            # the gradient of the other factors: the second derivative of a product
             rest = Amount(self.scale, self.factors[:i] + self.factors[i + 1 :])
             result[k] += float(rest.gradient(p) @ dp)
         return result
@@ -171,6 +172,7 @@ class _BatchWithInput:
         linear = self._inner.linearize(t, u, p, rows)
         if self._doses.fixed:
             return linear
+        # a linearisation that keeps products of its own cannot be added to: it is made anew
         if linear.weights is None:  # the products keep what the input would need
             pull = partial(self.pull_parameters, t, u, p)
             return by_matrices(self.jacobian(t, u, p), pull, rows)

@@ -175,8 +175,10 @@ class _Moment:
 def _with_infusions(problem: Problem, schedule: Sequence[_Moment]) -> Problem:
     """Return the problem with a mode for each set of infusions that there is at a time."""
     n, m = problem.size, problem.n_parameters
+    # an event of the problem belongs to all modes: it stays with the whole
     modes: dict[str, Problem] = {NOTHING: replace(problem, events=())}
     names: dict[Any, str] = {frozenset(): NOTHING}
+    # infusions under way by row of the table; which of them run decides the mode
     running: dict[int, tuple[int, Amount]] = {}
     events: list[Event] = []
     for moment in schedule:
@@ -246,6 +248,8 @@ def _schedule(problem: Problem, doses: Doses) -> list[_Moment]:
         amount = _product(names, (dose.amount, fraction), where)
         if delay is not None and delay not in names:
             raise _unknown(delay, names, "lag")
+        # lags that are numbers are in the time already; those that are parameters stay with the
+        # event, whose time then has a derivative
         moment = at(time, delay)
         moment["name"].append(f"dose {number}")
         if dose.duration == 0.0:

@@ -135,6 +135,8 @@ def refuse_undetermined(problem: Problem, stepping: Stepping, run: Run, p: Any) 
         return
     t, u, rest = float(run.times[0]), run.states[0], problem.create_state()
     t = problem.inside(t, t, float(run.sizes[0]))
+    # the matrix of an implicit step is F_u + s F_udot with a shift s of about 1/h; its
+    # factorisation says whether it is singular
     system = SystemMatrix(problem.residual_u, problem.residual_udot, t, u, rest, p)
     matrix = system.fill(t, u, rest, p, 1.0 / float(run.sizes[0]))
     linear_solver(matrix, stepping.options, dm=problem.dm).destroy()
@@ -211,6 +213,7 @@ class Runner:
         chosen = ready.first_step != stepping.first_step  # by PETSc's options
         self.short_step = ready.first_step if chosen else stepping.short_step
         method = stepping.resolved_method
+        # a first step is chosen here only where neither the user nor PETSc's options have said one
         self._choosing = not chosen and stepping.dt is None and ready.fixed_size is None
         self._choosing = self._choosing and method.tableau is not None
         # whether TS takes the first step as it is: estimates of the error need the step before
@@ -274,6 +277,7 @@ class Runner:
         )
         # PETSc's options may end a run earlier
         ts.setMaxTime(min(span[1], self._ready.max_time))
+        # ``max_steps`` is that of the whole run, whose earlier pieces have used some
         left = self._ready.max_steps - taken
         ts.setMaxSteps(left if most is None else min(left, most))
         size = self._first_step(first, start, stops[0]) if first_step is None else first_step
@@ -282,6 +286,7 @@ class Runner:
         if self._trusting and size > self._stepping.least_first_step:
             size = self._judged(first, start, min(size, stops[0] - first))
         self._start(log, start, first, size, watched=watch is not None)
+        # ended by ``most``: no failure, though the end of the span has not been reached
         enough = most is not None and most < left and ts.getStepNumber() == most
         reason: Any = ts.getConvergedReason()
         if not (log.stopped or (enough and reason > 0)):
@@ -308,6 +313,7 @@ class Runner:
         if not self._choosing or self._problem.form != "rhs":
             return self.first_step
         stepping, least = self._stepping, self.first_step
+        # the first step must not pass the first time that steps hit
         bounds = least, max(least, min(stepping.longest_first_step, end - t))
         order = stepping.resolved_method.order
         return starting(self._problem, (t, u, self.p), bounds, order, *stepping.tolerances)

@@ -105,6 +105,8 @@ class StepLog:
             ts.setTimeStep(h)
         if self._steps.stalled:
             raise self._shrunk(t)
+        # what is not finite in a trial that was refused is no fault of the run; while steps shrink
+        # it is kept, to be named when they have stalled
         if self._problem.faults and not self._steps.stalling:
             self._problem.faults.clear()  # of trials before
         if self._steps.enters_piece(t, h):
@@ -127,6 +129,8 @@ class StepLog:
             self._stay.note(self._states, self._offset)
         if self._keep_stages:
             vectors = stages(ts)[1:]  # the first one is the state before the step
+            # the first steps keep their stages as far as memory goes; sweeps compute the others
+            # again
             if (len(self._stages) + 1) * len(vectors) <= self._room_for_stages():
                 self._stages.append([self._states[-2], *(stage.copy() for stage in vectors)])
 
@@ -297,6 +301,7 @@ class StepLog:
 
     def _become_negative(self) -> str:
         """Return numbers of unknowns that have become negative, for a message.  Collective."""
+        # of concentrations and the like: a root or a power of a negative number is the usual cause
         first, last = read(self.states[0]), read(self.states[-1])
         begin, _ = self.states[0].getOwnershipRange()
         own = (begin + np.flatnonzero((first >= 0.0) & (last < 0.0)))[:6].tolist()

@@ -125,6 +125,7 @@ def prepared_ts(
     InputError, UnsupportedError
         What PETSc cannot step, options that nothing reads.
     """
+    # options set a TS up: one that has read some cannot be lent to a run with others
     plain = not stepping.options and nothing_for_ts()
     keep = keep and plain and _can_be_kept(problem, stepping, record)
     held = Held(p)
@@ -146,6 +147,7 @@ def prepared_ts(
         ts.destroy()
         raise
     if keep:
+        # the block above has ended without an error: what failed inside a step may be locked
         release_ts(problem, ready)
     elif record not in ("memory", "disk"):  # a trajectory keeps those
         ready.ts.destroy()
@@ -174,6 +176,7 @@ def acquire_ts(
     if record not in ("states", "stages") or not waiting or not nothing_for_ts():
         return None
     for k, ready in enumerate(waiting):
+        # the same object in nearly all calls: comparing fields takes longer
         if ready.stepping is stepping or ready.stepping == stepping:
             ready.held.p = p
             return waiting.pop(k)

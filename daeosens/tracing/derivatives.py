@@ -336,6 +336,8 @@ def _function(
 
 def _is_matrix(graph: Graph) -> bool:
     """Whether f_p is small enough to be a matrix."""
+    # many colours mean as many passes over the graph: products with f_p are cheaper than the
+    # matrix
     pattern = casadi.jacobian_sparsity(graph.value, graph.p)
     if pattern.nnz() > ENTRIES:
         return False

@@ -116,6 +116,7 @@ def _product(node: Any, parts: list[Any]) -> Any:
     """Differentiate z + x y, where one factor does not change."""
     start, left, right = parts
     x, y = node.dep(1), node.dep(2)
+    # both factors change: no rule here, CasADi's own Jacobian has to do
     if left is not None and right is not None:
         return None
     if left is not None:  # vec(X y) = (y^T kron I) vec(X)

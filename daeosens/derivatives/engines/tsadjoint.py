@@ -209,6 +209,7 @@ def _attach_quadrature(ts: PETSc.TS, problem: Problem, p: Any, rows: Sequence[De
             matrix.getDenseArray()[:, k] = gradient_p.getArray(readonly=True)
         matrix.assemble()
 
+    # TS has one quadrature equation for each row of costs
     count = PETSc.Vec().create(comm=problem.comm)
     count.setSizes(len(rows))
     count.setType(PETSc.Vec.Type.STANDARD)

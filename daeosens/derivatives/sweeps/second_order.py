@@ -121,6 +121,7 @@ class SecondOrderSweep:
         ]
         for vec, row in pairs:
             write(vec, row)
+        # the final state is in no window, so it is observed where the sweep begins
         if last == self._trajectory.n_steps:
             vectors.observe(last)
         vectors.back(first, last)
@@ -143,9 +144,13 @@ class SecondOrderSweep:
         run, moving = self._trajectory, self._trajectory.moving
         if run.crossings and last == first + 1:
             return False  # a step by itself is as quick
+        # A state at an implicit event moves in time: it is the business of the step to it
+        # (``event_step``).
         inside = range(first + (first in moving), last + (last == run.n_steps))
         observed = {n - first: seen for n, seen in self._observed.items() if n in inside}
         window = window_of(run, first, last)
+        # first-order work is kept for the next product of the same Hessian, if one window is the
+        # run
         whole = (first, last) == (0, run.n_steps)
         memory = self._memory if whole else FirstOrderMemory()
         along = self._along(first)
@@ -185,6 +190,7 @@ class SecondOrderSweep:
             sweep, last = self._vectors, self._trajectory.n_steps
             sweep.observe(last)
             sweep.back(0, last)
+            # tangents of all states may be as large as the run: freed before the next product
             for vec in (vec for way in sweep.tangents for vec in way.states):
                 vec.destroy()
             if sweep.first.weights is not None:

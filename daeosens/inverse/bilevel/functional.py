@@ -79,6 +79,7 @@ class ExperimentRows:
         if self.delays is None:
             return self._fixed_points
         samples = self.samples
+        # delayed states are read from the curves; before the first sample history holds
         late, before = zip(*map(samples.late, self.delays.values(p).tolist()), strict=True)
         stacked, first = np.concatenate(late, axis=1), np.array([samples.first])
         behind = np.array(before, dtype=float)
@@ -261,6 +262,7 @@ class BilevelFunctional:
     def value(self, x: PETSc.Vec) -> float:
         """Return J(x)."""
         at = self.at(x)
+        # in units of the columns' lengths, as the inner problem is solved
         bent = self.ridge * float(np.sum((at.inner.p / at.inner.scale) ** 2))
         return 0.5 * (float(at.residual @ at.residual) + bent)
 
@@ -361,6 +363,7 @@ def spread_starts(functional: BilevelFunctional, count: int, decades: float, see
     width = widths(functional, decades)
     low = np.where(np.isfinite(upper - lower), lower, np.maximum(start - width, lower))
     high = np.where(np.isfinite(upper - lower), upper, np.minimum(start + width, upper))
+    # Latin hypercubes: each parameter's range is met evenly, however few the starts
     cube = qmc.LatinHypercube(len(start), rng=np.random.default_rng(seed))
     share = cube.random(count - 1) if count > 1 else np.zeros((0, len(start)))
     return np.vstack([start, low + share * (high - low)])

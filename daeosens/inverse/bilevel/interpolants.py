@@ -103,10 +103,13 @@ def expected_above_zero(psi: Interpolant, level: float) -> Interpolant:
     """
 
     def curve(times: Array, nu: int = 0) -> Array:
+        # The mean of N(psi, level^2), cut off at zero, is level (z + phi(z)/Phi(z)); by
+        # logarithms, since both vanish far below zero
         z = psi(times) / level
         hazard = np.exp(-0.5 * z**2 - 0.5 * np.log(2.0 * np.pi) - log_ndtr(z))
         if nu == 0:
             return level * (z + hazard)
+        # hazard' = -hazard (z + hazard), of which both derivatives follow
         slope = 1.0 - hazard * (z + hazard)
         if nu == 1:
             return slope * psi(times, 1)
@@ -159,6 +162,7 @@ def interpolant(times: Array, values: Array, kind: Kind = "cubic", name: str = "
             expected=f'at least {FEWEST[kind]} for interpolant="{kind}"',
             remedy="more samples, or another interpolant",
         )
+    # splines want each time once; replicates weigh by their number where the curve is smoothed
     means = np.bincount(inverse, values) / counts
     if kind == "cubic":
         return interpolate.CubicSpline(knots, means)

@@ -248,6 +248,8 @@ def _minimized(
         # one's
         matrix: Any = jacobian.T @ jacobian
         slope: Array = np.asarray(jacobian.T @ runs.residual, dtype=float)
+        # Marquardt's scaling: damping in units of the diagonal of J^T J, so that units of unknowns
+        # do not matter; the small addition is for unknowns that nothing depends on
         diagonal: Array = np.asarray(matrix.diagonal(), dtype=float)
         # what is at a bound and wants to leave it stays
         held = ((x <= lower) & (slope[:k] > 0)) | ((x >= upper) & (slope[:k] < 0))
@@ -285,6 +287,7 @@ def _minimized(
         else:
             if after is not None:
                 after.destroy()
+            # past 1e8 steps are so short that values differ by rounding only
             damping *= 10.0
             if damping > 1e8:
                 break

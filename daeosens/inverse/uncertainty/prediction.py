@@ -255,6 +255,8 @@ def _stretched(stepping: Stepping, times: Array) -> Stepping:
         raise InputError(
             f"time {times.min():g} lies before the start {first:g}", expected="later times"
         )
+    # later times only go on with the run; earlier ones change nothing, the steps are those of the
+    # fit up to the times that are hit besides
     span = (first, max(last, float(times.max())))
     return dataclasses.replace(stepping, t_span=span, cut=True)
 

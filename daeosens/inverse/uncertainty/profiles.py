@@ -111,6 +111,7 @@ class Profile:
     def symmetric_interval(self) -> tuple[float, float]:
         """The quadratic interval in the parameter's own unit (delta method)."""
         center = self._unit(self.estimate)
+        # d exp(x) = exp(x) dx
         reach = self.half_width * (center if self.scale == "log" else 1.0)
         return center - reach, center + reach
 
@@ -323,6 +324,7 @@ def profile(
     base, gradient = functional.value_and_gradient(start)
     slope = gather(gradient)
     limits = None if bounds is None else (gather(bounds[0]), gather(bounds[1]))
+    # each parameter is a trace of its own: J minimised over the others, along the parameter
     entries: list[Profile] = []
     for name in chosen:
         i = estimate.names.index(name)

@@ -116,6 +116,7 @@ class ConsistentState:
         t, _, _, u_after, p, _ = step
         time, work = later_side(self._problem, t), self._full
         linear = self._linearise(time, u_after, p)
+        # the algebraic part of du is of no account: it is replaced by what G = 0 says
         self._columns.clear(du)
         linear.whole.mult(du, work)
         if dp is not None and self._problem.n_parameters:

@@ -216,6 +216,7 @@ def _split(problem: Problem, t: float, u: PETSc.Vec, p: Any, make_solver: MakeSo
         return Split(kept, parts, PETSc.Mat().createDiagonal(diagonal))
     # else combinations of rows and columns, once and for all where the mass is constant
     known = not (problem.curved_mass or matrix.getType() in PRODUCTS)
+    # singular vectors of the zero singular values of each block, and their duals
     bases = null_bases(matrix) if known else None
     if bases is None or not bases.left:
         raise UnsupportedError(

@@ -121,6 +121,8 @@ class ConsistentReset:
         consistent = self._maps[mode]
         if consistent is None:
             return jump
+        # Newton's method changes algebraic variables alone: differential ones are what the reset
+        # said
         guess = after.copy()
         consistent.apply(t, guess, p, after)
         guess.destroy()

@@ -158,6 +158,7 @@ class _Terms:
 
     def rhs(self, _t: float, u: PETSc.Vec, p: Array, out: PETSc.Vec) -> None:
         gamma = self._set_weights(p)[2]
+        # U' = D1 Lap U - U V^2 + gamma (1 - U), V' = D2 Lap V + U V^2 - (gamma + kappa) V
         f = self._grid.writable(out)
         ghosted = self._linear_part(u, f)
         v = ghosted[1:-1, 1:-1, V]
@@ -172,6 +173,7 @@ class _Terms:
     def jacobian(self, _t: float, u: PETSc.Vec, p: Array, out: PETSc.Mat) -> None:
         rates = self._set_weights(p)
         planes = self._planes
+        # diffusion is the same at all points of a row: its planes change with the rates alone
         if self._in_planes != rates:
             along_x, along_y = laplacian_weights(self._grid)
             for k, (component, _, (by_x, _)) in enumerate(_DIFFUSION):
@@ -193,6 +195,7 @@ class _Terms:
         self._linear_part(v, product)
         by_u, by_v = self._work, self._more
         self._reaction_slopes(u, by_u, by_v)
+        # u v^2 along the direction: v^2 dU + 2 u v dV leaves U's equation and enters V's
         by_u *= direction[:, :, U]
         by_v *= direction[:, :, V]
         by_u += by_v
@@ -229,6 +232,7 @@ class _Terms:
             if name == "gamma":
                 np.subtract(1.0, inside[:, :, U], out=column[:, :, U])
             if laplacian is None or name in ("gamma", "kappa"):
+                # V decays by gamma + kappa: the same column for both
                 np.negative(inside[:, :, V], out=column[:, :, V])
             else:
                 component = U if name == "D1" else V
@@ -268,6 +272,8 @@ class _Terms:
         if {"D1", "D2"} & set(self._names):
             self._stencil.laplacian(self._stencil.ghosted(w), laplacian)
             self._stencil.laplacian(self._stencil.ghosted(du), other)
+        # f is linear in the rates, so the mixed derivative is the term itself: D's along its
+        # Laplacian, which is symmetric, decays along minus the component
         rows = np.zeros(len(self._names))
         for k, name in enumerate(self._names):
             if name in ("D1", "D2"):

@@ -143,6 +143,8 @@ def _numbers(grid: Grid, width: int) -> npt.NDArray[Any]:
         own = np.arange(np.prod(grid.owned_shape)).reshape(grid.owned_shape)
         more = [*((width, width) for _ in grid.shape), (0, 0)]
         if grid.boundary == "periodic":
+            # one rank: natural numbers are PETSc's; beyond a zero boundary -1, which PETSc leaves
+            # out
             return np.pad(own, more, mode="wrap")
         return np.pad(own, more, constant_values=-1)
     wide = wide_dm(grid, width)

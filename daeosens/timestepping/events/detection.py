@@ -126,6 +126,7 @@ class EventDetector:
             value, ahead = self._from_inside(surface, t, u, value, 1)
         slope = self._slope(surface, t, u, value, ahead=ahead)
         noise = self.noise(surface, t, u, value)
+        # the time itself is rounded: within that rounding the value moves by so much
         late = 4.0 * ROUNDING * max(abs(t), first_step) * abs(slope)
         surface.value, surface.slope, surface.earlier = value, slope, None
         surface.start_slope = surface.end_slope = None
@@ -135,6 +136,7 @@ class EventDetector:
         if not surface.on:
             surface.side = math.copysign(1.0, value)
         elif not surface.touching:
+            # on the surface the slope says to which side the state goes, as its value is rounding
             surface.side = math.copysign(1.0, slope)
         else:
             surface.side = self._touching_side(surface, t, u, noise)
@@ -142,6 +144,8 @@ class EventDetector:
     def _touching_side(self, surface: Surface, t: float, u: PETSc.Vec, noise: float) -> float:
         """Return the side to which the state leaves a surface that it touches."""
         state = u.duplicate()
+        # the value grows with the square of the time, or slower: a longer look where the first
+        # tells nothing
         for part in (1e-3, 1e-1):
             h = part * self.runner.short_step
             self.runner.step(t, h, u, state)
@@ -161,10 +165,12 @@ class EventDetector:
         ends) is returned; 0 where the function does not jump.
         """
         h, p = self.runner.short_step, self.runner.p
+        # the least distance in time that rounding does not take away
         moment = ahead * margin_beside(max(abs(t), h), h)
         inside = surface.at(t + moment, u, p)
         if inside == value:
             return value, 0
+        # what a smooth function changes by over the same time is no jump
         change = abs(surface.at(t + 2.0 * moment, u, p) - inside)
         jumps = abs(inside - value) > 100.0 * change + self.noise(surface, t, u, value)
         return (inside, ahead) if jumps else (value, 0)
@@ -191,11 +197,13 @@ class EventDetector:
         around, p, first_step = self._around, self.runner.p, self.runner.short_step
         known = self._around_of == (t, u.handle, step)
         self._around_of = (t, u.handle, step)
+        # F(t, u, u') = 0 has no f: a short step of the method stands in for it
         if self.problem.form != "rhs":
             soon = SOON * first_step
             if not known:
                 self.runner.step(t, soon, u, around[0])
             return (surface.at(t + soon, around[0], p) - value) / soon
+        # Along (1, f): a central difference of g alone, which costs two calls of it and no step.
         part = SHARE * first_step
         if not known:
             problem, rate = self.problem, self._rate
@@ -229,6 +237,7 @@ class EventDetector:
             value, ahead = surface.at(t_next, u_next, p), 0
             if ends:
                 value, ahead = self._from_inside(surface, t_next, u_next, value, -1)
+            # nearly all surfaces of nearly all steps end here: one value, no further call
             if surface.far(value, h):
                 surface.move(value, h)
                 continue
@@ -266,6 +275,8 @@ class EventDetector:
         if self.problem.form == "rhs":
             slope = self._slope(surface, t_next, u_next, value, h, ahead)
             surface.end_slope = slope  # where the next step begins, unless the piece ends here
+        # in x = (t - start) / h: the last value, the ones before or the slope, this value and its
+        # slope
         curve = interpolate([*surface.start(h), (1.0, value, slope and h * slope)])
         if abs(value) <= CLOSE * abs(value - surface.value) and self._ends_on(
             surface, t_next, u_next, value
@@ -352,6 +363,8 @@ def _suspect(curve: Interpolant, side: float, value: float, looked: Sequence[flo
     extrema = [(x, side * curve.at(x)[0]) for x in curve.extrema()]
     if not extrema:
         return 0.0
+    # values this near to zero may be on the other side, as the interpolation has an error; each
+    # look inside the step makes that smaller
     doubt = (
         DOUBT
         * 0.1 ** len(looked)

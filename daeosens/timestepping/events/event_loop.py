@@ -113,6 +113,7 @@ class _EventLoop:
         self._detectors: dict[str, EventDetector] = {}
         self._grid_end: float | None = None
         self._size: float | None = None
+        # the first steps after events: as bold as was not refused lately (``_next_start``)
         self._largest_start = math.inf
         self._faults = 0
         self.monitor = None if problem.monitor is None else problem.monitor()
@@ -128,6 +129,8 @@ class _EventLoop:
         if self.monitor is not None and self.monitor.at_once:
             self._complete(*self.log.last)
         while not self.finished:
+            # The order at one instant: events at known times first, then what the monitor wants,
+            # then surfaces on which the piece begins; only then steps.
             self._explicit_events(fired)
             t, state = self.log.last
             if self.finished:
@@ -140,7 +143,9 @@ class _EventLoop:
             if self._complete(t, state):
                 continue
             entered = detector.settle(t, state, fired)
+            # a surface that has fired and is crossed again at once: the run would not move on
             refuse_passing(fired, self.log.crossings)
+            # the piece begins on surfaces and moves their way: they fire before any step
             if entered:
                 if fired:
                     names = [surface.event.name for surface in (*fired, *entered)]
@@ -217,6 +222,7 @@ class _EventLoop:
         detector.hits.clear()
         detector.end = end
         refuse_chatter(log.crossings, log.effort.steps, self.stepping.max_steps)
+        # the steps themselves; ``detector.watch`` ends them at the first with a crossing inside
         run = self._taken(detector, state, (t, end), hits)
         while detector.left:
             refuse_jump_from_rest(detector, *detector.left.pop())
@@ -304,6 +310,7 @@ class _EventLoop:
         count, end = len(run.sizes), float(run.times[-1])
         self._most = min(2 * max(self._most, count), MOST)
         if detector.hits:
+            # the monitor must not see states beyond a crossing, where other equations hold
             run = self._cut(detector, run)
         states = rows_of(run.states)
         for n, suspects in monitor.look(run.times, states, self.p):
@@ -346,6 +353,8 @@ class _EventLoop:
             surface.side = math.copysign(1.0, value or slope)
             if bracket is not None:
                 parts = bracket if bracket[0] < bracket[1] else (0.0, 1.0)
+                # the monitor knows a bracket and no values: a straight line whose zero is the
+                # middle
                 points = [(part, part - sum(bracket) / 2, None) for part in parts]
                 if ends is not None and ends[0][0] < 0.0 <= ends[1][0]:
                     points = [(part, *end) for part, end in zip(parts, ends, strict=True)]
@@ -368,6 +377,7 @@ class _EventLoop:
         time.
         """
         count = self._looks[name] = self._looks.get(name, 0) + 1
+        # at powers of two: each look takes callbacks, and a run may have thousands of events
         if count & (count - 1) or not self.log.sizes or not self.log.sizes[-1]:
             return
         log = self.log
@@ -397,6 +407,7 @@ class _EventLoop:
         """
         if self._grid_end is None or self._grid_end < t:
             return None
+        # fixed steps go on along the grid that they would have had without the event
         dt = detector.runner.first_step
         return self._grid_end + dt if self._grid_end - t < HIT * dt else self._grid_end
 

@@ -81,15 +81,20 @@ class Surface:
         if value * side <= 0.0 or side == 0.0:
             return False
         change = value - last
+        # a step that ends on the surface to rounding is looked at closely
         if abs(value) <= CLOSE * abs(change):
             return False
         if self.earlier is None:
+            # a parabola through two values and the slope is trusted where the slope foretells the
+            # change
             first = h * self.slope
             if abs(change - first) > 0.5 * abs(first):
                 return False
             lowest, scale = abs(value), max(abs(last), abs(value))
         else:
             size, before = self.earlier
+            # Newton's form on points at -size, 0 and h, with x in units of h: the slope of the
+            # parabola at 0; that at 1 is 2 change - first
             ratio, past = size / h, last - before
             first = (change * ratio + past / ratio) / (1.0 + ratio)
             steady = 0.5 * abs(change)
@@ -101,6 +106,7 @@ class Surface:
                 return True
             lowest, scale = min(abs(last), abs(value)), max(abs(last), abs(value), abs(before))
         if first * side < 0.0 < (change + change - first) * side:  # a minimum inside
+            # the vertex of last + first x + (change - first) x^2
             lowest = min(lowest, (last - 0.25 * first * first / (change - first)) * side)
         return lowest > COARSE * scale
 

@@ -128,6 +128,8 @@ class Piece:
         if self._rates is None:
             return t, hull_of(x), None
         left, right = self._rates[start:end], self._rates[start + 1 : end + 1]
+        # control points of the cubics through states and rates: x stays in their hull, and x' in
+        # that of three times their differences
         third = np.diff(times)[:, None] / 3.0
         inner = x[:-1] + third * left, x[1:] - third * right
         rates = np.concatenate([left, right, (inner[1] - inner[0]) / third])
@@ -152,6 +154,7 @@ class Piece:
     def inside(self, k: int, n: int, part: float) -> Optimisers:
         """Return how an optimiser is inside a step, or where it vanishes before."""
         first, start = 0.0, self.optimisers[k, n]
+        # inside a step active sets may change: followed from the last change before the part
         for change in self.changes.get((k, n), []):
             if change.part < part:
                 first, start = change.part, change.after

@@ -334,6 +334,8 @@ class Search:
             None if path is None else _pointer(path),
             _pointer(self._least_width(None)),
             ctypes.c_int(minimizers.mode == "global"),
+            # the proof of a search is its leaves: the check goes over them again with intervals of
+            # t and x
             ctypes.c_long(minimizers.boxes + 100),  # dearer than a search: no proof
             ctypes.c_long(len(points)),
             _pointer(points),
@@ -369,6 +371,8 @@ class Search:
         return boxes, active, numbers
 
     def _minimizers(self, inputs: Array, mode: str, undecided: Array, notes: Array) -> Minimizers:
+        # lists of C: 0 enclosures, 1 the regions in which each is the only one, 2 excluded leaves,
+        # 3 undecided boxes
         enclosures, active, bounds = self._list(0)
         regions, _, _ = self._list(1)
         points = np.empty(enclosures.shape[:2])
@@ -473,6 +477,7 @@ class Search:
                 axis=-1,
             )
             meets = (others[:, :, 0] <= about[:, 1]) & (others[:, :, 1] >= about[:, 0])
+            # a larger box would hold another minimiser as well: nothing is shown for this one
             if meets.all(axis=1).any():
                 return False
             sides: list[Array] = []

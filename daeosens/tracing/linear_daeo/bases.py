@@ -151,6 +151,7 @@ class Bases:
         """Return (1, z) and its derivative along the run [K, 1 + n_z] at points [K], [K, n_x]."""
         function: Any = mode.functions["motion"]
         out = np.empty((len(t), 2 * self.n_z))
+        # compiled: all points in one call, without Python in between
         if isinstance(function, Native):
             inputs = np.ascontiguousarray(x), np.ascontiguousarray(p)
             call_points(
@@ -169,6 +170,7 @@ class Bases:
     def flows(self, places: Sequence[tuple[str, Array]], t: Array, x: Array) -> Array:
         """Return all flows [K, n_v] at points, each with a mode and parameters."""
         flows = np.empty((len(t), len(self.programme.flows)))
+        # flows are linear in (1, z) in each basis: points of one basis and one p are one product
         kinds = [(mode, id(p)) for mode, p in places]
         for kind in set(kinds):
             here = np.array([kind_here == kind for kind_here in kinds])
@@ -304,9 +306,13 @@ class Bases:
         speed = ROUNDING * (np.abs(basis.distances) @ np.abs(rates))
         # beyond a bound, or at it and on the way out: then it would be beyond at once
         falls = (distances < -size) | ((distances <= size) & (slopes < -speed))
+        # the furthest beyond its bound first (the largest infeasibility); those on their way out
+        # keep their order
         order = np.argsort(np.where(distances < -size, distances, 0.0), kind="stable")
         chosen: list[int] = order[falls[order]].tolist()
         for k in chosen:
+            # a flow beyond by no more than rounding and without a successor stays: ``BEYOND`` is
+            # its room
             if distances[k] < -BEYOND or basis.after(*basis.places[k]) is not None:
                 return basis.places[k]
         return None
@@ -383,6 +389,8 @@ class Bases:
         at_high = (_times(programme.high, z) - values <= room) & (
             programme.high[:, 1:] @ rates[1:] - moves <= room
         )
+        # A nonbasic unknown without reduced cost moves the optimum along its column: unique only
+        # if each way is blocked by a basic flow at its bound
         for number in mode.loose:
             column = basis.column(number)
             changed = self.needed[np.abs(column[self.needed]) > ROUNDING].tolist()
@@ -402,6 +410,7 @@ class Bases:
     def _loose(self, basis: Basis) -> list[int]:
         """Return the unknowns that no objective holds and with which flows in f change."""
         effect = np.zeros(len(basis.side))
+        # rows of the tableau say with which nonbasic unknowns the flows in f change
         effect[self.needed] = 1.0
         for number in self.needed.tolist():
             if basis.side[number] == BASIC:

@@ -89,6 +89,8 @@ class Watcher:
         bases, self.reached = self._bases, t
         current = bases[mode]
         bases.check_kept(current, t, u, p)
+        # an event may have moved bounds: the dual simplex method goes from the old basis to the
+        # new one
         settled = bases.settled(current, t, u, p)
         if settled is not current:
             return Event(t, mode=settled.name, name=CHANGE)
@@ -109,10 +111,12 @@ class Watcher:
         mode = self._mode
         assert mode is not None
         z, rates = self._bases.motion(mode, times, states, p)
+        # one pass over all steps and flows at once; only the few in doubt are looked at one by one
         doubtful, distances, slopes = self._doubts(mode, times, z, rates)
         fresh = [k for k in np.flatnonzero(doubtful.any(axis=0)).tolist() if k not in mode.events]
         if fresh:
             for k in fresh:
+                # making its event may widen a bound (``_event``): distances are looked at again
                 mode.events[k] = self._event(mode, k)
             doubtful, distances, slopes = self._doubts(mode, times, z, rates)
         self._new = False
@@ -153,9 +157,14 @@ class Watcher:
         if self._new:  # where the piece begins some flows leave their bounds
             size = ROUNDING * (np.abs(mode.rows) @ np.abs(z[0]))
             distances[0, np.abs(distances[0]) <= size] = 0.0
+        # The control points of the Bezier form of the cubic through values and slopes at both
+        # ends: the cubic lies in their convex hull, so where that is positive no flow comes to its
+        # bound
         h = np.diff(times)[:, None]
         first, last = distances[:-1], distances[1:]
         left, right = first + h * slopes[:-1] / 3.0, last - h * slopes[1:] / 3.0
+        # how far the hull's inner points are from the straight line: what the cubic may be wrong
+        # by
         bend = np.maximum(
             np.abs(left - (2.0 * first + last) / 3.0), np.abs(right - (first + 2.0 * last) / 3.0)
         )
@@ -173,6 +182,8 @@ class Watcher:
         bases = self._bases
         number, bound = mode.basis.places[mode.basis.watched[k]]
         if mode.basis.after(number, bound) is None:
+            # no other basis follows here: the bound is given this width before the programme is
+            # infeasible
             mode.rows[k, 0] += BEYOND
         parts = self._event_parts(bases.bound(mode.rows[k]))
 
@@ -194,6 +205,7 @@ def _apart(doubtful: npt.NDArray[np.bool_], distances: Array, slopes: Array) -> 
     chosen = np.flatnonzero(doubtful)
     values = np.concatenate([distances[:, chosen], slopes[:, chosen]])
     with np.errstate(invalid="ignore", divide="ignore"):
+        # divided by its largest value, each curve has a shape that does not depend on its unit
         shapes = values / np.abs(values).max(axis=0)
     first: list[int] = []
     for k in range(len(chosen)):

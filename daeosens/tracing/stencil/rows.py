@@ -139,6 +139,8 @@ class Rows:
                 f"  if (large) fetch(q{k} + {dof} * (n + begin), {dof} * (end - begin));"
                 for k in self._read_directly
             ),
+            # no iteration reads what another writes: the compiler may use SIMD without checks at
+            # run time
             "  INDEPENDENT",
             "  for (long i = begin; i < end; i++) {",
             f"    const double x[] = {{first + i * spacing{others}}}, read[] = {{{reads}}};",

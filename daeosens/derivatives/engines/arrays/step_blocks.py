@@ -121,6 +121,7 @@ def running_slopes(
         return None, mu
     state, by_u, by_p = problem.create_state(), problem.create_state(), problem.create_parameters()
     slopes = np.zeros((len(points.t), len(densities), problem.size))
+    # running costs are no batch: their callbacks take one point after the other
     for point, (t, u, share) in enumerate(
         zip(points.t.tolist(), points.u, points.share.tolist(), strict=True)
     ):
