@@ -167,13 +167,15 @@ class Differentiated:
                 return result
         return evaluate(self._function, _held(arguments, directions), directions, self._home)
 
-    def tried(self, arguments: Sequence[Any], directions: tuple[int, ...]) -> Any:
-        """Return what the callback makes of arguments that it may not be meant for.
+    def at_points(
+        self, arguments: Sequence[Any], directions: tuple[int, ...], count: int
+    ) -> DerivativeArray | None:
+        """Return what the callback makes of ``PointArray`` arguments, at ``count`` points.
 
-        None if it fails.  Nobody has looked at whether the result is right.
+        None where points have to be evaluated one after the other.
         """
         try:
-            result = evaluate(self._function, arguments, directions, self._home)
+            result = evaluate(self._function, arguments, directions, self._home, count)
         except Exception:  # noqa: BLE001 (it is asked in another way then)
             return None
         return result if type(result) is DerivativeArray else None

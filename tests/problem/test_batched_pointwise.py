@@ -1,9 +1,10 @@
-"""Derivatives at many points: from one evaluation for callbacks by entries, else one by one."""
+"""Derivatives at many points: from one evaluation for all of them, else one by one."""
 
 import numpy as np
 import pytest
 
 from daeosens import ODE, Stepping, Terminal, adjoint, solve
+from daeosens.problem.batched.pointwise import OneByOne, SinglePoint
 
 
 def pendulum(t, u, p):
@@ -22,7 +23,15 @@ def by_matrix(t, u, p):
     return np.array([[0.0, 1.0], [-1.0, -0.1]]) @ u * p[0] + 0.0 * (p[1] + p[2])
 
 
-BY_ENTRIES = [pendulum, filled, by_matrix]
+def by_slices(t, u, p):
+    rates = np.empty(2)
+    rates[0] = u[1]
+    rates[1:] = -p[0] * np.sin(u[:-1]) - p[1] * u[1:]
+    rates[1:] += p[2] * np.cos(t)
+    return rates
+
+
+BY_ENTRIES = [pendulum, filled, by_matrix, by_slices]
 
 
 def with_sum(t, u, p):
@@ -124,3 +133,112 @@ def test_one_evaluation_stands_for_those_at_all_points():
     assert calls < 2 * points + 10
     *_, calls = gradients(with_branch)
     assert calls > points
+
+
+def in_place_on_views(t, u, p):
+    rates = u.copy()
+    inner = rates[1:-1]
+    inner *= p[0]
+    inner[0] = u[0] * u[-1]
+    rates[[0, 3]] -= p[1] * t
+    return rates
+
+
+def of_matrices(t, u, p):
+    matrix = u.reshape(2, 2)
+    inner = p[0] * matrix @ matrix.T - np.outer(u[:2], u[2:])
+    return np.concatenate([(inner @ u[:2])[::-1], np.dot(np.ones((2, 4)), u) + inner[0]])
+
+
+def of_pairs(t, u, p):
+    apart = u[None, :] - u[:, None]
+    return p[1:2] + p[0] * np.sum(np.sin(apart) / np.sqrt(1.0 + apart**2), axis=1)
+
+
+def of_many_functions(t, u, p):
+    size = np.linalg.norm(u) + np.std(u) + np.sum(np.abs(u)) ** p[1]
+    table = np.interp(t, [0.0, 1.0, 2.0], [1.0, 3.0, 2.0])
+    moved = np.roll(u, 1) + np.cumsum(u) - np.prod(u)
+    moved[1:] += np.diff(u)
+    choice = np.where(u > 0.5, u, p[0]) + np.clip(u, -0.2, 0.2) + np.hypot(u, p[1])
+    wave = np.real(np.exp(1j * u) * (u + 2j))
+    return table * moved / size + choice + wave + np.einsum("i,j->i", u, u) + np.tanh(u)
+
+
+def with_parameters_filled(t, u, p):
+    rates = np.full_like(u, 1.0)
+    rates[:2] = p
+    for k in range(1, len(u)):
+        rates[k] += p[0] * u[k - 1] - u[k] / (1.0 + u[k])
+    return rates
+
+
+def stacked_by_rows(t, u, p):
+    rows = np.array([u[:2], [p[0], u[3]], np.array([t, 1.0])])
+    return np.vstack([rows[0] * rows[1], rows[1] - rows[2]]).ravel() + np.stack([u, u])[1]
+
+
+AT_ONCE = [
+    *(in_place_on_views, of_matrices, of_pairs, of_many_functions, with_parameters_filled),
+    stacked_by_rows,
+]
+
+
+def of_places_that_differ(t, u, p):
+    return u * p[0] + np.max(u) * p[1]
+
+
+def of_entries_chosen(t, u, p):
+    positive = u > 0.5
+    rates = p[0] * u
+    rates[positive] = p[1]
+    return rates
+
+
+def of_entry_by_time(t, u, p):
+    return u * u[int(4 * t) % 4] * p[0]
+
+
+def of_solutions(t, u, p):
+    return np.linalg.solve(np.eye(4) + p[0] * np.outer(u, u), u)
+
+
+def of_differing_branches(t, u, p):
+    return p[0] * u if u[0] > 0.5 else p[1] * u
+
+
+ALONE = [
+    *(of_places_that_differ, of_entries_chosen, of_entry_by_time, of_solutions),
+    of_differing_branches,
+]
+
+
+@pytest.mark.parametrize("rhs", AT_ONCE + ALONE)
+def test_derivatives_at_all_points_are_those_at_single_points(rhs):
+    rng = np.random.default_rng(3)
+    single = SinglePoint(rhs, None, None, None, (4, 2))
+    t, u, p = np.linspace(0.0, 1.9, 40), rng.uniform(0.1, 1.0, (40, 4)), np.array([0.7, 1.3])
+    one_by_one = np.array([single.both(*point, p) for point in zip(t.tolist(), u, strict=True)])
+    together = single.at_points(t, u, p, range(6), lambda k: one_by_one[k])
+    assert (together is None) == (rhs in ALONE)
+    if together is not None:
+        np.testing.assert_allclose(together, one_by_one, rtol=1e-14, atol=1e-15)
+    many = OneByOne(SinglePoint(rhs, None, None, None, (4, 2)))
+    np.testing.assert_allclose(many.jacobian(t, u, p), one_by_one[..., :4], rtol=1e-14, atol=1e-15)
+    w = rng.normal(size=(3, 40, 4))
+    along_p = np.einsum("mki,kij->mj", w, one_by_one[..., 4:])
+    np.testing.assert_allclose(many.pull_parameters(t, u, p, w), along_p, rtol=1e-12)
+
+
+def test_a_callback_that_counts_its_calls_is_evaluated_point_by_point():
+    """What it keeps between calls is not the same for one call for all points as for one each."""
+    calls = []
+
+    def remembering(t, u, p):
+        calls.append(1)
+        return p[0] * u * (1.0 if len(calls) < 2 else 2.0)
+
+    single = SinglePoint(remembering, None, None, None, (1, 1))
+    at_one = np.array([[2.0, 2.0]])
+    points = np.arange(20.0), np.ones((20, 1)), np.ones(1)
+    assert single.at_points(*points, range(2), lambda _k: at_one) is None

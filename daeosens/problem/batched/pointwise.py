@@ -18,7 +18,8 @@ from daeosens.problem.automatic_derivatives import (
 )
 from daeosens.problem.batched.linearization import Linearization, by_matrices
 from daeosens.problem.callback_guard import check_output, guarded
-from daeosens.problem.derivative_arrays import DerivativeArray
+from daeosens.problem.coloring import MANY_COLUMNS
+from daeosens.problem.derivative_arrays import DerivativeArray, PointArray
 from daeosens.problem.matrices import Products
 
 ArrayProducts: TypeAlias = "Callable[..., tuple[Array, ...]]"
@@ -32,11 +33,16 @@ Of 28 unknowns and 7 parameters (n-body) 0.6 of the time, of 50 and 51 (Kuramoto
 """
 
 
-FEW_POINTS = 6
-"""Of so many points or fewer one after the other is as quick as all at once, and a look at that."""
+FEW_POINTS = 16
+"""Fewer points are as quick one after the other as all at once: Lotka-Volterra 200 us at once for
+any number of them up to 100, 15 us for each alone."""
+
+TOGETHER, TEMPORARY = 512, 2**22
+"""Points that are evaluated at once, at most, and bytes of their derivatives: beyond, caches are
+too small for what is between (Pollution: 14 us a point, 19 of 1024, 23 of 4096)."""
 
 SAME = 1e-10
-"""Part of the largest rate of an unknown by which one from all points at once may be rounded."""
+"""Part of the largest derivative of a column by which one from all points may be rounded."""
 
 
 class SinglePoint:
@@ -49,7 +55,7 @@ class SinglePoint:
     in_one : bool
         Whether f_u and f_p are had quicker together.
     at_all : bool
-        Whether f may take unknowns of all points, [n, K], for those of one.
+        Whether f may be evaluated at all points at once.
     """
 
     def __init__(
@@ -76,7 +82,8 @@ class SinglePoint:
         # f_u and f_p from one pass of derivative arrays where both are automatic and few
         automatic = jacobian is None and jacobian_p is None and self.reads_p
         self.in_one = automatic and sizes[0] * sum(sizes) <= SMALL
-        self.at_all = self.in_one
+        # where f_u and f_p are given nothing is evaluated at all points
+        self.at_all = jacobian is None or jacobian_p is None
         self._seeds = np.eye(sum(sizes) if self.in_one else 0)
         self._both = Differentiated(
             rhs, "rhs", 'jacobian=callback or "differences", jacobian_p= likewise'
@@ -110,35 +117,67 @@ class SinglePoint:
         slopes = self._both((t, *varying), (t, u, p), (count,)).slopes
         return check_output(slopes.reshape(-1, count), "jacobian", (n, count), t)
 
-    def all_at_once(self, t: Array, u: Array, p: Array) -> Array | None:
-        """Return f_u and f_p side by side [K, n, n + m] from one evaluation for all points.
+    def at_points(
+        self, t: Array, u: Array, p: Array, columns: range, at_one: Callable[[int], Array]
+    ) -> Array | None:
+        """Return columns of f_u and f_p side by side [K, n, columns], from few evaluations.
 
-        Most callbacks go by entries, ``p[0] * u[0] - u[1]``, and do the same with those of all
-        points.  Of others (sums, sizes, branches, products) shapes or values differ: values are
-        compared at every point, and derivatives at three.  None where it cannot be so.
+        Points are an axis of all arrays that the callback does not see (``PointArray``).  None
+        where it goes other ways at some points, or calls what knows no such axis.
+
+        Parameters
+        ----------
+        t, u, p
+            The points.
+        columns : range
+            Which of the n + m.
+        at_one : callable
+            ``at_one(k)`` returns the same [n, columns] from an evaluation at one point.
         """
-        (count, n), width = u.shape, sum(self.sizes)
-        seeds = self._seeds.copy()
-        varying_u = DerivativeArray(
-            u.T.copy(), np.broadcast_to(seeds[:n, None], (n, count, width)).copy()
-        )
-        result = self._both.tried((t.copy(), varying_u, seeded(p, seeds[n:])), (width,))
-        if result is None or result.shape != (n, count):
+        (count, n), width = u.shape, len(columns)
+        several = min(TOGETHER, TEMPORARY // (8 * n * max(width, 1)))
+        if not self.at_all or min(count, several) < FEW_POINTS:
             return None
-        values, slopes = np.asarray(result.value), np.asarray(result.slopes)
-        if values.dtype != float or slopes.dtype != float or not np.isfinite(slopes).all():
-            return None
-        rates = np.array([self.rate(*point, p) for point in zip(t.tolist(), u, strict=True)]).T
-        sizes = np.abs(rates).max(axis=1, keepdims=True)
-        if not (np.abs(values - rates) <= SAME * sizes).all():
-            return None
-        matrices = slopes.swapaxes(0, 1)
-        for k in (0, count // 2, count - 1):  # each of which may be looked at by differences
-            matrix = self.both(float(t[k]), u[k], p)
-            limits = SAME * np.abs(matrices).max(axis=0)
+        of_u, of_p = np.eye(n, width, -columns.start), np.eye(p.size, width, n - columns.start)
+        matrices = np.empty((count, n, width))
+        for first in range(0, count, several):
+            part = slice(first, first + several)
+            slopes = self._slopes(t[part], u[part], p, of_u, of_p)
+            if slopes is None:
+                self.at_all = False
+                return None
+            matrices[part] = np.moveaxis(slopes, -1, 0)
+        # what keeps numbers from call to call would differ from single points, each of which may
+        # be looked at by differences as well
+        for k in (0, count // 2, count - 1):
+            matrix = at_one(k)
+            limits = SAME * np.abs(matrix).max(axis=0, initial=0.0)
             if not (np.abs(matrices[k] - matrix) <= limits).all():
+                self.at_all = False
                 return None
         return matrices
+
+    def _slopes(self, t: Array, u: Array, p: Array, of_u: Array, of_p: Array) -> Array | None:
+        """Return the derivatives [n, columns, K] of f along the columns of seeds."""
+        (count, n), width = u.shape, of_u.shape[1]
+        # slopes of unknowns have room for numbers of all points, should the callback put some
+        # there; those of parameters are the same at all points
+        room = np.broadcast_to(of_u[..., None], (*of_u.shape, count)).copy()
+        varying_u = DerivativeArray(PointArray(u.T.copy()), PointArray(room))
+        varying_p = DerivativeArray(PointArray(p[:, None].copy()), PointArray(of_p[..., None]))
+        arguments = PointArray(t.copy()), varying_u, varying_p
+        result = self._both.at_points(arguments, (width,), count)
+        if result is None or result.shape != (n,):
+            return None
+        slopes: Array = result.slopes.copy().entries
+        if slopes.dtype != float or not np.isfinite(slopes).all():
+            return None
+        return np.broadcast_to(slopes, (n, width, count))
+
+    def by_parameters(self, t: float, u: Array, p: Array) -> Array:
+        """Return f_p [n, m], where it is a matrix."""
+        assert not isinstance(self.by_p, Products)
+        return check_output(full(self.by_p(t, u, p)), "jacobian_p", self.sizes, t)
 
     def pull(self, t: float, u: Array, p: Array, w: Array) -> Array:
         """Return f_p^T w [M, m] for rows of weights w [M, n]."""
@@ -146,7 +185,7 @@ class SinglePoint:
             name, m = "jacobian_p.apply_transpose", self.sizes[1]
             rows = [np.array(self.by_p.apply_transpose(t, u, p, row)) for row in w]
             return np.array([check_output(row, name, (m,), t) for row in rows])
-        return w @ check_output(full(self.by_p(t, u, p)), "jacobian_p", self.sizes, t)
+        return w @ self.by_parameters(t, u, p)
 
     def push(self, t: float, u: Array, p: Array, dp: Array) -> Array:
         """Return f_p dp [D, n] for rows of directions dp [D, m]."""
@@ -158,7 +197,7 @@ class SinglePoint:
         if isinstance(self.by_p, AutomaticJacobian) and len(dp) < self.sizes[1]:
             along = self.by_p.along
             return np.array([along(row, t, u, p) for row in dp]).reshape(-1, self.sizes[0])
-        return dp @ check_output(full(self.by_p(t, u, p)), "jacobian_p", self.sizes, t).T
+        return dp @ self.by_parameters(t, u, p).T
 
     def hessian(
         self, t: float, u: Array, p: Array, w: Array, du: Array, dp: Array
@@ -188,18 +227,36 @@ class OneByOne:
 
     def jacobian(self, t: Array, u: Array, p: Array) -> Array:
         """Return f_u at every point [K, n, n]."""
-        matrices = np.empty((*u.shape, u.shape[1]))  # a list of arrays would take as much again
-        for k, point in enumerate(zip(t.tolist(), u, strict=True)):
-            matrices[k] = self._single.jacobian(*point, p)
+        single, n = self._single, u.shape[1]
+        if single.given_u is None and n < MANY_COLUMNS:
+            at_one = partial(self._of_point, single.jacobian, t, u, p)
+            at_once = single.at_points(t, u, p, range(n), at_one)
+            if at_once is not None:
+                return at_once
+        matrices = np.empty((*u.shape, n))  # a list of arrays would take as much again
+        for k in range(len(t)):
+            matrices[k] = self._of_point(single.jacobian, t, u, p, k)
         return matrices
+
+    @staticmethod
+    def _of_point(function: Callable[..., Array], t: Array, u: Array, p: Array, k: int) -> Array:
+        return function(float(t[k]), u[k], p)
 
     def pull_parameters(self, t: Array, u: Array, p: Array, w: Array) -> Array:
         """Return the sum over the points of f_p^T w [M, m]."""
-        result = np.zeros((len(w), self._single.sizes[1]))
-        if self._single.reads_p:
-            for k, point in enumerate(zip(t.tolist(), u, strict=True)):
-                # points add up, since all of them have the same p: mu = sum of f_p^T w
-                result += self._single.pull(*point, p, w[:, k])
+        single, (n, m) = self._single, self._single.sizes
+        result = np.zeros((len(w), m))
+        if not single.reads_p:
+            return result
+        if single.given_p is None:
+            at_one = partial(self._of_point, single.by_parameters, t, u, p)
+            at_once = single.at_points(t, u, p, range(n, n + m), at_one)
+            if at_once is not None:
+                # all rows and points at once: w [M, K n] times f_p [K n, m]
+                return w.reshape(len(w), -1) @ at_once.reshape(-1, m)
+        for k, point in enumerate(zip(t.tolist(), u, strict=True)):
+            # points add up, since all of them have the same p: mu = sum of f_p^T w
+            result += single.pull(*point, p, w[:, k])
         return result
 
     def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
@@ -208,21 +265,12 @@ class OneByOne:
         if not single.in_one:
             pull = partial(self.pull_parameters, t, u, p)
             return by_matrices(self.jacobian(t, u, p), pull, rows)
-        both = None
-        # as many points as unknowns or parameters could be taken for these
-        if single.at_all and len(t) > FEW_POINTS and len(t) not in single.sizes:
-            both = single.all_at_once(t, u, p)
-            single.at_all = both is not None
-        if both is not None:
-            by_u, by_p = both[:, :, :n], both[:, :, n:]
-        else:
-            by_u, by_p = np.empty((*u.shape, n)), np.empty((*u.shape, single.sizes[1]))
-            for k, point in enumerate(zip(t.tolist(), u, strict=True)):
-                of_point = single.both(*point, p)
-                by_u[k], by_p[k] = of_point[:, :n], of_point[:, n:]
-        along = by_p.reshape(u.size, -1)
-        # all rows and points at once: w [M, K n] times f_p [K n, m]
-        return by_matrices(by_u, lambda w: w.reshape(len(w), -1) @ along, rows)
+        at_one = partial(self._of_point, single.both, t, u, p)
+        both = single.at_points(t, u, p, range(sum(single.sizes)), at_one)
+        if both is None:
+            both = np.array([at_one(k) for k in range(len(t))])
+        along = both[:, :, n:].reshape(u.size, -1)
+        return by_matrices(both[:, :, :n], lambda w: w.reshape(len(w), -1) @ along, rows)
 
     def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
         """Return f_p dp at every point [D, K, n]."""

@@ -12,6 +12,9 @@ At kinks the derivative is the one towards larger arguments: that of ``abs`` at 
 ``maximum(x, 0)`` 1, that of ``minimum(x, 0)`` 0; of two equal arguments that vary ``maximum`` takes
 the first and ``minimum`` the second.  ``norm`` and ``hypot`` have the slope 0 where they are 0.
 Steps (``floor``, ``sign``, ``heaviside``, comparisons) are constant.
+
+Values and slopes may also be ``PointArray``s, which stand for an array at each of many points and
+look like one: so a callback that is written for one point is evaluated at all of them at once.
 """
 
 from daeosens.problem.derivative_arrays import (
@@ -42,6 +45,7 @@ from daeosens.problem.derivative_arrays.callback_at_work import (
     users_trace,
 )
 from daeosens.problem.derivative_arrays.evaluation import branches, evaluate
+from daeosens.problem.derivative_arrays.points import PointArray
 
 RULES = (
     elementwise,
@@ -62,6 +66,7 @@ __all__ = [
     "UFUNCS",
     "DerivativeArray",
     "DerivativeLostError",
+    "PointArray",
     "as_array",
     "branches",
     "evaluate",

@@ -21,6 +21,7 @@ from daeosens.problem.derivative_arrays.callback_at_work import (
     DerivativeLostError,
     of_users,
 )
+from daeosens.problem.derivative_arrays.points import POINTS, PointArray, at_points, stacked
 from daeosens.problem.printed_text import is_printed
 
 Value: TypeAlias = Any
@@ -477,6 +478,7 @@ def _operate(ufunc: np.ufunc, left: Any, right: Any) -> Any:
 _NUMBERS = (
     DerivativeArray,
     DerivativeNumber,
+    PointArray,
     np.ndarray,
     np.generic,
     float,
@@ -766,7 +768,9 @@ def joined(things: Any) -> DerivativeArray | None:
             varying = thing
         parts.append(thing)
     if varying is None:
-        return None
+        # times of all points: such arrays can be filled with numbers that vary, as NumPy's can
+        differ = any(type(part) is PointArray for part in parts)
+        return constant(stacked(parts)) if differ else None
     # constants between numbers that vary have slopes of zero
     count = varying.slopes.shape[-1]
     values, slopes = [], []
@@ -784,6 +788,8 @@ def joined(things: Any) -> DerivativeArray | None:
         assert value is not None
         assert slope is not None
         return DerivativeArray(value, slope)
+    if type(varying.slopes) is PointArray:
+        return DerivativeArray(stacked(values), stacked(slopes))
     return DerivativeArray(_ARRAY(values), _ARRAY(slopes))
 
 
@@ -793,7 +799,7 @@ def as_array(x: Any) -> Any:
         whole = joined(x)
         return _ARRAY(x) if whole is None else whole
     x = admitted(x)
-    if type(x) is DerivativeArray:
+    if type(x) is DerivativeArray or type(x) is PointArray:
         return x
     if sparse.issparse(x):
         matrix: Any = x
@@ -825,7 +831,7 @@ def constant(value: Any) -> DerivativeArray:
 def held(value: Any, directions: tuple[int, ...]) -> Any:
     """Return an array with slopes of zero along directions, the outermost level first."""
     if not directions:
-        return value
+        return at_points(value) if POINTS and POINTS[-1] else value
     count, *inner = directions
     slopes = np.zeros((*np.shape(value), count), dtype=complex if np.iscomplexobj(value) else float)
     return DerivativeArray(held(value, tuple(inner)), held(slopes, tuple(inner)))

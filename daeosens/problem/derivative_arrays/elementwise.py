@@ -20,6 +20,7 @@ from daeosens.problem.derivative_arrays.arrays import (
     note_whole,
     primal,
 )
+from daeosens.problem.derivative_arrays.points import PointArray
 from daeosens.problem.derivative_arrays.rules import (
     apart,
     elementwise,
@@ -104,7 +105,10 @@ def _ASBOOL(condition: Any) -> Any:  # noqa: N802
         return np.asarray(condition != 0)
     if isinstance(condition, (list, tuple)):
         return np.array([_ASBOOL(element) for element in condition])
-    return np.asarray(primal(condition), dtype=bool)
+    condition = primal(condition)
+    if type(condition) is PointArray:
+        return condition.astype(bool)
+    return np.asarray(condition, dtype=bool)
 
 
 def _absolute(ufunc: np.ufunc, x: Any) -> Any:

@@ -31,6 +31,7 @@ from daeosens.problem.derivative_arrays.callback_at_work import (
     of_users,
 )
 from daeosens.problem.derivative_arrays.fresh_arrays import FreshArray, all_now
+from daeosens.problem.derivative_arrays.points import POINTS
 from daeosens.problem.derivative_arrays.splines import interpolants
 
 
@@ -185,6 +186,7 @@ def evaluate(
     arguments: Sequence[Any],
     directions: tuple[int, ...],
     home: str = "",
+    points: int = 0,
 ) -> Any:
     """Return what a callback makes of arguments that carry derivatives.
 
@@ -202,6 +204,8 @@ def evaluate(
         Numbers of directions, the outermost level first.
     home : str
         The callback's package, which its helpers may be in.
+    points : int
+        How many points arguments are of (``PointArray``); 0 for arrays of one point.
     """
     # NumPy's namespace is changed while callbacks are at work, and only for them (``_at_work``):
     # nested evaluations, of a callback that solves for something, change it once
@@ -213,6 +217,7 @@ def evaluate(
         for kind, _, rule in interpolants():
             kind.__call__ = rule
     DIRECTIONS.append(directions)
+    POINTS.append(points)
     THREADS.append(threading.get_ident())
     HOMES.append(home)
     try:
@@ -223,6 +228,7 @@ def evaluate(
     finally:
         HOMES.pop()
         THREADS.pop()
+        POINTS.pop()
         DIRECTIONS.pop()
         if not DIRECTIONS:
             _NUMPY.update(_OF_NUMPY)

@@ -12,9 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from daeosens.problem.derivative_arrays.arrays import FUNCTIONS, DerivativeArray, as_array, primal
+from daeosens.problem.derivative_arrays.arrays import (
+    FUNCTIONS,
+    DerivativeArray,
+    as_array,
+    constant,
+    primal,
+)
 from daeosens.problem.derivative_arrays.callback_at_work import DerivativeLostError
 from daeosens.problem.derivative_arrays.elementwise import chosen
+from daeosens.problem.derivative_arrays.points import PointArray
 from daeosens.problem.derivative_arrays.rules import (
     axis_number,
     axis_numbers,
@@ -269,17 +276,24 @@ def _splitting(function: Callable[..., Any], default: int | None) -> Callable[..
 
 def _like(function: Callable[..., Any]) -> Callable[..., Any]:
     def rule(a: Any, *arguments: Any, **options: Any) -> Any:
-        made = function(primal(a), *[values_of(argument) for argument in arguments], **options)
+        like = primal(a)
+        at_points = type(like) is PointArray
+        if at_points:  # made as for one point, and filled at all of them
+            like = np.empty(like.shape, like.dtype)
+        made = function(like, *[values_of(argument) for argument in arguments], **options)
         if made.dtype.char not in "dD":
             return made
-        count = a.slopes.shape[-1]
-        nothing = np.zeros((*made.shape, count), dtype=made.dtype)
-        # second derivatives: zeros have zero slopes, of either kind
-        if varies(a.value):
-            inner = a.value.slopes.shape[-1]
-            nothing = DerivativeArray(nothing, np.zeros((*nothing.shape, inner)))
-            made = DerivativeArray(made, np.zeros((*made.shape, inner)))
-        result = DerivativeArray(made, nothing)
+        if at_points:
+            result: Any = constant(made)
+        else:
+            count = a.slopes.shape[-1]
+            nothing = np.zeros((*made.shape, count), dtype=made.dtype)
+            # second derivatives: zeros have zero slopes, of either kind
+            if varies(a.value):
+                inner = a.value.slopes.shape[-1]
+                nothing = DerivativeArray(nothing, np.zeros((*nothing.shape, inner)))
+                made = DerivativeArray(made, np.zeros((*made.shape, inner)))
+            result = DerivativeArray(made, nothing)
         filled = arguments[0] if function.__name__ == "full_like" and arguments else None
         if varies(filled):
             result[...] = filled
