@@ -100,6 +100,8 @@ def DDE(  # noqa: N802 (a noun of the public interface)
     d = len(specifications)
     call = guarded(rhs, "rhs", PETSc.COMM_SELF)
 
+    # y = (t, u, z) is one state of 1 + n + d n unknowns: an ODE of it brings all derivatives, in u,
+    # in the delayed states and in the time, at many points too
     def function(_time: float, y: Any, p: Any) -> Any:
         t = y[0]
         values = rhs(t, y[1 : n + 1], y[n + 1 :].reshape(d, n), p)

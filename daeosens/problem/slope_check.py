@@ -96,6 +96,7 @@ def contradiction(shifted: Shifted, derivative: Array, terms: Array) -> Contradi
     largest = STEPS[0]
     with np.errstate(all="ignore"):
         ahead, behind = shifted(largest), shifted(-largest)
+        # nearly every call ends here: differences to second order agree with the derivative
         central = (ahead - behind) / (2.0 * largest)
         # sums of terms that cancel leave rounding, which has a derivative as well
         left = LEFT * float(np.max(terms, initial=0.0))
@@ -110,10 +111,12 @@ def contradiction(shifted: Shifted, derivative: Array, terms: Array) -> Contradi
         sides = [_sides(shifted, middle, STEPS[0], ahead, behind)]
         for fine in STEPS[1:]:
             sides.append(_sides(shifted, middle, fine))
+            # two lengths from two sides: as far as these four agree, the difference is known
             all_four = np.concatenate(sides[-2:])
             difference = sides[-1].mean(axis=0)
             spread = np.ptp(all_four, axis=0)
             off = np.abs(difference - derivative)
+            # rounding of the values, divided by the step
             floor = ROUNDING * (size + terms) / fine
             certain = doubtful & (off > CERTAINTY * spread + floor)
             certain &= off > LEAST * np.maximum(np.abs(difference), np.abs(derivative))
@@ -135,6 +138,7 @@ def _sides(
     result: list[Array] = []
     for side, near in ((h, ahead), (-h, behind)):
         close = shifted(side) if near is None else near
+        # from two points on one side, to second order: a kink in the middle spoils neither side
         result.append((4.0 * (close - middle) - (shifted(2.0 * side) - middle)) / (2.0 * side))
     return np.array(result)
 

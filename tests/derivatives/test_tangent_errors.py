@@ -4,34 +4,39 @@ import numpy as np
 import pytest
 
 import daeosens as ds
-from daeosens.derivatives import tangent_errors
-from daeosens.derivatives.tangent_errors import tangents_and_errors
+from daeosens.derivatives.tangent_errors import DENSE, tangents_and_errors
 from daeosens.methods import METHODS, find_method
 
 EMBEDDED = [name for name, entry in METHODS.items() if entry.adaptive and entry.tableau is not None]
 
 
-def pendulum(*, compiled):
-    def rhs(t, u, p):
-        return np.stack([u[1], -p[0] * np.sin(u[0]) + p[1] * np.cos(t)])
+MANY = DENSE // 2 + 1
 
-    if compiled:
-        return ds.trace(rhs, 2, ["stiffness", "force"])
-    return ds.ODE(rhs, 2, ["stiffness", "force"])
+
+def pendulums(count, *, compiled=False):
+    """Return equal pendulums; of ``MANY`` steps have matrices that are not dense."""
+
+    def rhs(t, u, p):
+        angles, rates = u[:count], u[count:]
+        return np.concatenate([rates, -p[0] * np.sin(angles) + p[1] * np.cos(t)])
+
+    make = ds.trace if compiled else ds.ODE
+    return make(rhs, 2 * count, ["stiffness", "force"])
 
 
 DIRECTIONS = [([1.0, 0.0], None), (None, [1.0, 0.0]), ([0.3, -0.2], [0.5, 0.7])]
 
 
 @pytest.mark.parametrize("method", EMBEDDED)
-def test_every_way_gives_the_same(method, monkeypatch):
+def test_every_way_gives_the_same(method):
     stepping = ds.Stepping((0.0, 2.0), method, dt=0.4)  # the same ones for all
     numbers = []
-    for compiled in (True, False):
-        run = ds.solve(pendulum(compiled=compiled), [1.0, 0.2], [2.0, 0.4], stepping, (), "stages")
-        numbers.append(tangents_and_errors(run, DIRECTIONS))
-    monkeypatch.setattr(tangent_errors, "DENSE", 0)
-    numbers.append(tangents_and_errors(run, DIRECTIONS))  # by the maps of single steps
+    for count, compiled in ((1, True), (1, False), (MANY, False)):
+        model, start = pendulums(count, compiled=compiled), np.repeat([1.0, 0.2], count)
+        run = ds.solve(model, start, [2.0, 0.4], stepping, (), "stages")
+        along = [(None if du is None else np.repeat(du, count), dp) for du, dp in DIRECTIONS]
+        # of many ones by the maps of single steps; the first of them
+        numbers.append([part[..., ::count] for part in tangents_and_errors(run, along)])
     largest = abs(numbers[0][1]).max()
     for values, errors in numbers[1:]:
         np.testing.assert_allclose(values, numbers[0][0], rtol=0.0, atol=1e-9)
@@ -42,18 +47,17 @@ def test_every_way_gives_the_same(method, monkeypatch):
 @pytest.mark.parametrize("arrays", [True, False])
 @pytest.mark.parametrize("mass", [1.0, 3.0])
 def test_of_a_linear_equation_the_estimate_is_the_difference_of_both_stability_functions(
-    method, arrays, mass, monkeypatch
+    method, arrays, mass
 ):
     explicit = find_method(method).explicit
     if explicit and mass != 1.0:
         pytest.skip("no explicit steps with a mass")
-    if not arrays:
-        monkeypatch.setattr(tangent_errors, "DENSE", 0)
-    matrix = None if mass == 1.0 else np.array([[mass]])
-    decay = ds.ODE(lambda t, u, p: -p[0] * u, 1, ["rate"], mass=matrix)
+    n = 1 if arrays else DENSE + 1  # more go by the maps of single steps
+    matrix = None if mass == 1.0 else mass * np.eye(n)
+    decay = ds.ODE(lambda t, u, p: -p[0] * u, n, ["rate"], mass=matrix)
     stepping = ds.Stepping((0.0, 1.0), method, dt=0.3, t_eval=[0.2, 0.5])
-    run = ds.solve(decay, [1.0], [2.0], stepping, (), "stages")
-    values, errors = tangents_and_errors(run, [([1.0], None)])
+    run = ds.solve(decay, np.ones(n), [2.0], stepping, (), "stages")
+    values, errors = tangents_and_errors(run, [(np.ones(n), None)])
     scheme = find_method(method).tableau
     a, b, b_embedded = scheme.a, scheme.b, scheme.b_embedded
     for h, before, error in zip(run.step_sizes, values[:-1, 0, 0], errors[:, 0, 0], strict=True):

@@ -18,6 +18,7 @@ from daeosens import (
     solve,
 )
 from daeosens.problem import Products
+from daeosens.problem.batched.hessians import TEMPORARY
 from daeosens.problem.batched.protocol import make_batch
 
 K, M, D = 5, 2, 4
@@ -111,22 +112,25 @@ def test_batched_callbacks_are_called_once_for_all_points(points, rng):
     assert calls == [("rhs", 1), ("rhs_u", 1), ("pull_p", 1)]
 
 
-def test_jacobians_in_the_parameters_are_evaluated_for_as_many_points_as_memory_allows(
-    points, rng, monkeypatch
-):
+def test_jacobians_in_the_parameters_are_evaluated_for_as_many_points_as_memory_allows(rng):
     seen = []
 
     def by_p(t, u, p):
         seen.append(len(np.atleast_1d(t)) if np.ndim(t) else 0)
         return batched.rhs_p(t, u, p)
 
+    at_once = TEMPORARY // (3 * 3 * 8)
+    count = 2 * at_once + 5
+    t, u = rng.uniform(size=count), forms.U0 + 0.3 * rng.normal(size=(count, 3))
+
     batch = make_batch(batched.rhs, batched.rhs_u, by_p, None, PRODUCTS, (3, 3), batched=True)
-    w = rng.normal(size=(M, K, 3))
-    whole = batch.pull_parameters(*points, forms.P0, w)
+    w = rng.normal(size=(1, count, 3))
+    batch.pull_parameters(t[:K], u[:K], forms.P0, w[:, :K])  # is compared with single points
     seen.clear()
-    monkeypatch.setattr("daeosens.problem.batched.hessians.TEMPORARY", 2 * 9 * 8)
-    assert abs(batch.pull_parameters(*points, forms.P0, w) - whole).max() < 1e-14
-    assert seen == [2, 2, 1]
+    whole = batch.pull_parameters(t, u, forms.P0, w)
+    assert seen == [at_once, at_once, 5]
+    by_hand = np.einsum("ki,kij->j", w[0], batched.rhs_p(t, u, forms.P0))
+    np.testing.assert_allclose(whole[0], by_hand, rtol=1e-10, atol=1e-8)
 
 
 def test_parameters_that_are_never_read_cost_nothing(points):

@@ -14,7 +14,6 @@ from daeosens import Event, InputError, Parameter, Parameters, Reduced, Stepping
 from daeosens.problem import Native
 from daeosens.tracing import derivatives, execution, tracer
 from daeosens.tracing.c_source import source
-from daeosens.tracing.compilation import CompilerError
 from daeosens.tracing.matrix_nodes import block_jacobian
 from daeosens.tracing.named_parameters import admit_shapes
 
@@ -25,15 +24,13 @@ W, DU, DP = RNG.normal(size=(3, 3))
 CLOSE = {"rtol": 1e-13, "atol": 1e-13}
 
 
-def no_compiler(*_arguments):
-    raise CompilerError("there is no C compiler")
+pytestmark = pytest.mark.filterwarnings("ignore:traced models run without being compiled")
 
 
 @pytest.fixture(params=["compiled", "interpreted"])
 def engine(request, monkeypatch):
     if request.param == "interpreted":
-        monkeypatch.setattr("daeosens.tracing.execution.load", no_compiler)
-        monkeypatch.setattr("daeosens.tracing.execution._warn", lambda _message: None)
+        monkeypatch.setenv("CC", "no-such-compiler")
     return request.param
 
 
@@ -461,8 +458,7 @@ def test_a_constant_mass_is_found_to_be_constant():
 
 
 def test_costs_of_another_model_are_refused_without_a_compiler(monkeypatch):
-    monkeypatch.setattr("daeosens.tracing.execution.load", no_compiler)
-    monkeypatch.setattr("daeosens.tracing.execution._warn", lambda _message: None)
+    monkeypatch.setenv("CC", "no-such-compiler")
     decay, wide = (ds.trace(lambda t, u, p: -u, size, 1) for size in (1, 3))
     run = ds.solve(decay, [1.0], [2.0], Stepping((0.0, 1.0), "rk4", dt=0.5))
     with pytest.raises(InputError, match=r"'value' is a traced function .* sizes \[1, 3, 1\]"):

@@ -154,6 +154,7 @@ def _over_parts(piece: Piece, path: Path, k: int, n: int, parts: Array) -> Spans
     dt = np.array(path.length)
     left, right = (o.change(dt, path.slope(s)) for o, s in ((first, 0.0), (last, 1.0)))
     s, way = parts.mean(axis=1)[:, None], last.y - first.y
+    # the cubic Hermite polynomial, as the chord and what bends away from it
     y = first.y + s * way + s * (1.0 - s) * ((1.0 - s) * (left - way) - s * (right - way))
     hulls = [path.hull(a, b) for a, b in parts.tolist()]
     t, x = (np.array([hull[j] for hull in hulls]) for j in range(2))
@@ -166,6 +167,7 @@ def _free(first: Array, last: Array, n_y: int) -> npt.NDArray[np.bool_]:
     """Return which y [..., n_y] are not at the same bound throughout."""
     with np.errstate(invalid="ignore"):
         sides = [
+            # two bits of each y in one number: 0 is free
             np.nan_to_num(end)[..., None].astype(np.int64) >> 2 * np.arange(n_y) & 3
             for end in (first, last)
         ]
@@ -176,6 +178,7 @@ def _joined(parts: Array) -> Iterator[Array]:
     """Yield neighbouring parts as one, up to eight of them."""
     begin = 0
     for k in range(1, len(parts) + 1):
+        # neighbours together, but not too many: long parts have wide bounds again
         if k == len(parts) or parts[k, 0] != parts[k - 1, 1] or k - begin == 8:
             yield np.array([parts[begin, 0], parts[k - 1, 1]])
             begin = k

@@ -35,6 +35,8 @@ class Room:
     def __init__(self, at: Enclosures) -> None:
         values = at.first(at.box[None]).value[0, 1:]
         range_ = values[:, 1] - values[:, 0]
+        # each g in units of its own range over the box: how much one is missed by can be compared
+        # then
         self._units: Array = np.where(np.isfinite(range_) & (range_ > 0.0), range_, 1.0)
         self._y: Array = at.box.mean(axis=1)
         self._at_start = self._largest(at)
@@ -93,6 +95,8 @@ class Room:
         """Return weights of g, of sum 1, whose sum has hardly a slope where the room is largest."""
         values, gradients = at.point(self._y)
         lack, slopes = values[1:] / self._units, gradients[1:] / self._units[:, None]
+        # Multipliers of min s, g / units <= s: they are not negative, add up to one (the last row,
+        # which outweighs the others) and make the weighted gradient least.
         near = lack >= lack.max() - 1e-3
         size = 1e3 * (1.0 + np.abs(slopes).max())
         rows = np.vstack([slopes[near].T, np.full(int(near.sum()), size)])
@@ -128,11 +132,13 @@ class Room:
             middle = at.first(np.stack([center, center], axis=-1)).value[:, 1:, 0]
             slope = np.abs(np.einsum("q,kqi->ki", weights, second.middle[:, 1:]))
             around = np.einsum("q,kqi->ki", weights, second.radius[:, 1:])
+            # the sum at the middle, less what its slopes may make of it within half a width
             lowest = middle @ weights - ((slope + around) * away).sum(axis=1) * (1.0 + MARGIN)
             rounding = MARGIN * (np.abs(middle) @ weights)
             stay = (values[..., 0] <= limit).all(axis=1) & (lowest - rounding <= of_sum)
             boxes = first.boxes[stay]
             widest = np.argmax(boxes[..., 1] - boxes[..., 0], axis=1)
+            # what is left is cut in two across its widest side
             rows, halfway = np.arange(len(boxes)), boxes.mean(axis=2)
             below, above = boxes.copy(), boxes.copy()
             below[rows, widest, 1] = above[rows, widest, 0] = halfway[rows, widest]
