@@ -21,6 +21,7 @@ from petsc4py import PETSc
 from daeosens.errors import InputError, UnsupportedError, is_iterable, is_real, nearest
 from daeosens.petsc.vectors import Array, as_float, finite_array, read, write
 from daeosens.problem.batched.protocol import Batch
+from daeosens.problem.branches import Branches
 from daeosens.problem.callback_guard import check_output, guarded
 from daeosens.problem.delays import Delays
 from daeosens.problem.derivative_arrays import as_array
@@ -44,6 +45,7 @@ def DDE(  # noqa: N802 (a noun of the public interface)
     *,
     delays: Delay | Sequence[Delay],
     history: History,
+    breakpoints: npt.ArrayLike = (),
 ) -> Problem:
     """Describe u'(t) = f(t, u(t), u(t - tau_1), ..., u(t - tau_d), p).
 
@@ -65,6 +67,9 @@ def DDE(  # noqa: N802 (a noun of the public interface)
     history : callable or array [n]
         ``history(t, p) -> array [n]``, the state before the run, or a constant one.  A run begins
         with the u0 that it is given, which may be another state than ``history(t_0, p)``.
+    breakpoints : array_like [K], optional
+        Times at which f or the history jumps or has a kink in t, as for ``ODE``: steps end there,
+        and where sums of delays have passed since.
 
     Returns
     -------
@@ -73,7 +78,8 @@ def DDE(  # noqa: N802 (a noun of the public interface)
     Raises
     ------
     InputError
-        No delay, one that is not positive, an unknown name, another signature or shape.
+        No delay, one that is not positive, an unknown name, another signature or shape, breakpoints
+        that do not increase.
     UnsupportedError
         A right-hand side that takes delayed rates as well (a neutral equation).
 
@@ -118,9 +124,13 @@ def DDE(  # noqa: N802 (a noun of the public interface)
         values = call(t, y[1 : n + 1], y[n + 1 :].reshape(d, n), p)
         return check_output(values, "rhs", (n,), t, names=frame.state_names)
 
-    return delayed(
-        ODE(not_read, size, names), batch, rate, specifications, admit_history(history, n)
-    )
+    def at_point(t: Any, v: Any, p: Any) -> Any:
+        return rhs(t, v[:n], v[n:].reshape(d, n), p)
+
+    at_point.__module__ = function.__module__
+    equations = ODE(not_read, size, names, breakpoints=breakpoints)
+    past = admit_history(history, n)
+    return delayed(equations, batch, rate, specifications, past, branches=Branches(at_point))
 
 
 def delayed(
@@ -130,6 +140,7 @@ def delayed(
     delays: Sequence[tuple[str, Any]],
     history: Callable[..., Any],
     view: Callable[[Any], Any] = lambda p: p,
+    branches: Branches | None = None,
 ) -> Problem:
     """Return the problem of a delay equation.
 
@@ -145,6 +156,8 @@ def delayed(
         ``history(t, p)``, from ``admit_history``.
     view : callable
         Makes what delays and history see of the parameters.
+    branches : Branches, optional
+        What decides in f at (t, (u, z), p).
     """
     n, d, names = equations.size, len(delays), equations.parameter_names
     guarded_history = guarded(history, "history", PETSc.COMM_SELF)
@@ -158,7 +171,10 @@ def delayed(
         values = history(y[0], view(p))
         return check_output(values, "history", (n,), y[0], differentiated=True)
 
-    past.__module__ = getattr(history, "__module__", "")
+    def decided_past(t: Any, _u: Any, p: Any) -> Any:
+        return history(t, view(p))
+
+    past.__module__ = decided_past.__module__ = getattr(history, "__module__", "")
     lags.__module__ = next(
         (getattr(value, "__module__", "") for _, value in delays if callable(value)), ""
     )
@@ -174,7 +190,15 @@ def delayed(
     assert of_lags is not None
     assert of_past is not None
     delay_functions = Delays(
-        tuple(name for name, _ in delays), rates, of_lags, of_past, rate, lag, history_at
+        tuple(name for name, _ in delays),
+        rates,
+        of_lags,
+        of_past,
+        rate,
+        lag,
+        history_at,
+        branches,
+        Branches(decided_past),
     )
 
     def start_rate(t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from daeosens.errors import SolveError
 from daeosens.petsc.vectors import Array
 from daeosens.problem.batched.protocol import Batch
+from daeosens.problem.branches import Branches
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +29,8 @@ class Delays:
         phi [n] of states [n] of which the first entry is the time.
     rate, lag, history : callable
         f [n] at (y, p), the delays [d] at p, phi [n] at (t, p).
+    branches, branches_of_past : Branches or None
+        What decides in f, at (t, (u, z), p), and in phi, at (t, anything, p).
     """
 
     names: tuple[str, ...]
@@ -37,6 +40,8 @@ class Delays:
     rate: Callable[[Array, Array], Array]
     lag: Callable[[Array], Array]
     history: Callable[[float, Array], Array]
+    branches: Branches | None = None
+    branches_of_past: Branches | None = None
 
     @property
     def count(self) -> int:

@@ -361,6 +361,8 @@ class Problem:
     @property
     def branches_known(self) -> bool:
         """Whether branches of the equations are known, in one of their modes at least."""
+        if self.delays is not None:
+            return self.delays.branches is not None
         modes = self.modes.values() if self.modes else (self,)
         return any(mode.branches is not None for mode in modes)
 

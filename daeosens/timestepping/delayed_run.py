@@ -11,6 +11,8 @@ discrete program is this.
 - A piece between two cuts is divided into parts.  Fixed steps: equal ones, none longer than dt.
   Adaptive steps: as the error estimate has it; their shares of the piece are what is held fixed
   when the run is differentiated, so that steps move with the ends of their piece.
+- Breakpoints, where f or the history jumps in t, are cuts as well, and so are their sums with
+  delays; f and the history are seen from the inside of a step.
 - No step is longer than the smallest delay: what stages look at is over when they look.
 
 Source
@@ -33,7 +35,6 @@ from daeosens.methods.rk.continuous import ContinuousTableau, continuous
 from daeosens.methods.rk.method import ExplicitMethod
 from daeosens.petsc._kernels import starting_step
 from daeosens.petsc.vectors import Array, read, write
-from daeosens.problem.delays import Delays
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.step_times import span_rounding
 from daeosens.timestepping.stepping import Stepping
@@ -126,8 +127,8 @@ def run_delayed(
     delays = problem.delays
     assert delays is not None
     tau = delays.values(p)
-    steps = _Steps(delays, method, stepping, tau, read(state).copy(), p)
-    steps.take(*_cuts(stepping, tau, pinned, method.order))
+    steps = _Steps(problem, method, stepping, tau, read(state).copy(), p)
+    steps.take(*_cuts(stepping, tau, pinned, method.order, problem.breakpoints))
     rows, times, sizes = steps.states(), np.array(steps.times), np.array(steps.sizes)
     times.setflags(write=False)
     sizes.setflags(write=False)
@@ -200,7 +201,9 @@ def refuse_unsound(
     return method
 
 
-def _cuts(stepping: Stepping, tau: Array, pinned: Array, order: int) -> tuple[Array, Array]:
+def _cuts(
+    stepping: Stepping, tau: Array, pinned: Array, order: int, breakpoints: Sequence[float]
+) -> tuple[Array, Array]:
     """Return the times [C] at which the run is cut, and their derivatives [C, d] in the delays.
 
     Where several are the same up to rounding all are kept, with pieces of length 0 between them:
@@ -210,13 +213,18 @@ def _cuts(stepping: Stepping, tau: Array, pinned: Array, order: int) -> tuple[Ar
     rounding = span_rounding(stepping.t_span)
     # Breaking points are at sums of delays: a kink at t0 comes back after each, one order
     # smoother. Beyond the order of the method steps do not feel it.
-    counts = np.array(list(_sums(len(tau), order, tau, last - first - rounding)), dtype=float)
-    counts = counts.reshape(-1, len(tau))
+    starts, counted = [], []
+    for kink in (first, *breakpoints):
+        sums = list(_sums(len(tau), order, tau, last - kink - rounding))
+        counts = np.array(sums, dtype=float).reshape(-1, len(tau))
+        counts = counts[kink + counts @ tau > first + rounding]  # of one in the history
+        starts.append(kink + counts @ tau)
+        counted.append(counts)
     fixed = np.unique(np.concatenate([[first], pinned, [last]]))
     # They move with the delays, d time / d tau_k being how often tau_k is in the sum; times of
     # the user do not.
-    times = np.concatenate([fixed, first + counts @ tau])
-    slopes = np.concatenate([np.zeros((len(fixed), len(tau))), counts])
+    times = np.concatenate([fixed, *starts])
+    slopes = np.concatenate([np.zeros((len(fixed), len(tau))), *counted])
     order_of = np.argsort(times, kind="stable")
     times, slopes = times[order_of], slopes[order_of]
     moves: Any = slopes.any(axis=1)
@@ -247,7 +255,7 @@ class _Steps:
 
     def __init__(
         self,
-        delays: Delays,
+        problem: Problem,
         method: ExplicitMethod,
         stepping: Stepping,
         tau: Array,
@@ -255,7 +263,9 @@ class _Steps:
         p: Array,
     ) -> None:
         self.tableau = continuous(method.kind, method.order, estimated=stepping.adaptive)
-        self._delays, self._stepping, self._tau, self._p = delays, stepping, tau, p
+        assert problem.delays is not None
+        self._problem, self._delays = problem, problem.delays
+        self._stepping, self._tau, self._p = stepping, tau, p
         self._order = method.order
         self._first = stepping.t_span[0]
         self._rounding = span_rounding(stepping.t_span)
@@ -398,7 +408,8 @@ class _Steps:
             if i == 0 and self._last_rate is not None:
                 k[0] = self._last_rate
                 continue
-            y[0], y[1 : 1 + u.size] = t + c * h, u + h * (row[:i] @ k[:i])
+            y[0] = self._problem.inside(t + c * h, t, h)
+            y[1 : 1 + u.size] = u + h * (row[:i] @ k[:i])
             y[1 + u.size :] = z[i].ravel()
             k[i] = self._delays.rate(y.copy(), self._p)
         after = u + h * (tableau.b @ k)
@@ -444,8 +455,10 @@ class _Steps:
             # dense output: u_k + h_k sum_j w_j(s) f_j, s the share of step k that has passed
             weights = sizes[:, None] * self.tableau.at((at[inside] - self._ends[k]) / sizes)
             z[inside] = self._u[k] + (weights[:, None, :] @ self.rates[k])[:, 0]
-        for place in map(tuple, np.argwhere(~inside).tolist()):
-            z[place] = self._delays.history(float(at[place]), self._p)
+        for i, delay in np.argwhere(~inside).tolist():
+            begin = t - float(self._tau[delay])
+            time = time_in_history(self._problem, float(at[i, delay]), begin, h, self._rounding)
+            z[i, delay] = self._delays.history(time, self._p)
         return z, looked
 
     def _grow(self, n: int) -> None:
@@ -466,6 +479,37 @@ class _Steps:
                 expected=f"the end of the run, t = {self._stepping.t_span[1]:g}",
                 remedy="a larger max_steps, bounds of the delays",
             )
+
+
+def time_in_history(
+    problem: Problem, time: float, begin: float, size: float, rounding: float
+) -> float:
+    """Return a delayed time as the history is to see it: off the breakpoints, inside of its step.
+
+    Steps of size 0 stand for what longer delays would put there, and look further back.
+    """
+    return problem.inside(time, begin if size else begin - rounding, size)
+
+
+def delayed_states(trajectory: Trajectory, n: int, t: float) -> Array:
+    """Return the delayed states [d n] at a time of step n, as its inside sees them."""
+    problem, steps, times = trajectory.problem, trajectory.report, trajectory.times
+    assert problem.delays is not None
+    start, h = float(times[n]), float(trajectory.step_sizes[n])
+    rounding = span_rounding(trajectory.stepping.t_span)
+    states: list[Array] = []
+    for tau in steps.tau.tolist():
+        begin, at = start - tau, t - tau
+        inwards = at + INWARDS * (begin + 0.5 * h - at)
+        if inwards <= times[0]:
+            time = time_in_history(problem, at, begin, h, rounding)
+            states.append(problem.delays.history(time, np.asarray(trajectory.p)))
+            continue
+        k = min(int(np.searchsorted(times, inwards, side="right")) - 1, len(steps.rates) - 1)
+        size = float(trajectory.step_sizes[k])
+        weights = size * steps.tableau.at(np.array((at - float(times[k])) / (size or 1.0)))
+        states.append(trajectory.u[k] + weights @ steps.rates[k])
+    return np.concatenate(states)
 
 
 def interpolated(trajectory: Trajectory, places: Sequence[tuple[int, float]]) -> list[PETSc.Vec]:

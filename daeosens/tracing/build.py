@@ -121,6 +121,7 @@ def build_delayed(
     parameters: int | Sequence[str] | Mapping[str, Any],
     delays: Delay | Sequence[Delay],
     history: History,
+    breakpoints: npt.ArrayLike,
     comm: MPI.Comm,
 ) -> Model:
     """Return the model of ``daeosens.trace`` with delays."""
@@ -145,9 +146,14 @@ def build_delayed(
     def rate(y: Array, p: Array) -> Array:
         return check_output(batch.rhs(at, y[None], p)[0, 1 : n + 1], "rhs", (n,), float(y[0]))
 
-    equations = ODE(not_read, state_names or n, tracer.shapes.names)
-    past = admit_history(history, n)
-    problem = delayed(equations, batch, rate, specifications, past, tracer.shapes.split)
+    def at_point(t: Any, v: Any, p: Any) -> Any:
+        return rhs(t, v[:n], v[n:].reshape(d, n), p)
+
+    at_point.__module__ = getattr(rhs, "__module__", "")
+    branches = Branches(at_point, tracer.shapes.split)
+    equations = ODE(not_read, state_names or n, tracer.shapes.names, breakpoints=breakpoints)
+    past, view = admit_history(history, n), tracer.shapes.split
+    problem = delayed(equations, batch, rate, specifications, past, view, branches)
 
     def lags(_t: Any, _u: Any, p: Any) -> Any:
         return np.array(

@@ -1,5 +1,7 @@
 """Derivatives of delay equations: exact for the steps that were taken, delays included."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -23,6 +25,7 @@ from daeosens import (
 )
 from daeosens.derivatives import derivative_error
 from daeosens.derivatives.residual_jacobian import residual_adjoint
+from daeosens.errors import KinkWarning
 from daeosens.verify import duality
 
 NAMES = ["a", "b", "c", "q0", "q1", "tau"]
@@ -222,6 +225,83 @@ def test_closed_forms_in_the_rate_and_the_delay():
     bends = [[first**2 - r * second**3, mixed], [mixed, r**2 - 4 * r**3 * second]]
     products = hessian_product(run, last, dp=np.eye(2))
     np.testing.assert_allclose([product.p for product in products], bends, rtol=1e-11)
+
+
+def jumping(t, u, z, p):
+    return z[0] + np.where(t < 1.6, 0.0, p[0])
+
+
+def jumping_history(t, p):
+    return np.array([1.0 + np.where(t < -0.4, p[1], 0.0)])
+
+
+def power(x, k):
+    """x^k / k! right of 0."""
+    return float(x > 0.0) * x**k / math.factorial(k) if k >= 0 else 0.0
+
+
+@pytest.mark.parametrize("tau", [0.75, 0.8])  # and 2 tau is at the jump
+@pytest.mark.parametrize("make", [DDE, ds.trace])
+def test_breakpoints_of_equations_and_history(make, tau):
+    """U' = u(t - tau) + a [t > 1.6] from 1 + b [t < -0.4], a sum of powers."""
+    a, b, end, terms = 0.7, -0.6, 2.5, range(5)
+    problem = make(
+        jumping,
+        1,
+        ["a", "b", "tau"],
+        delays=["tau"],
+        history=jumping_history,
+        breakpoints=[-0.4, 1.6],
+    )
+    run = solve(problem, [1.0], [a, b, tau], Stepping((0.0, end), "rk5ts", dt=0.2))
+    last = Terminal(lambda t, u, p: u[0])
+    gradient, products = adjoint(run, last), hessian_product(run, last, dp=[0.0, 0.0, 1.0])
+    jump = [end - 1.6 - k * tau for k in terms]
+    on, off = [end - k * tau for k in terms], [end + 0.4 - (k + 1) * tau for k in terms]
+    value = 1.0 + sum(power(on[k], k + 1) for k in terms)
+    by_a = sum(power(jump[k], k + 1) for k in terms)
+    by_b = sum(power(on[k], k + 1) - power(off[k], k + 1) for k in terms)
+    slope = sum(-k * power(on[k], k) * (1.0 + b) for k in terms)
+    slope -= sum(a * k * power(jump[k], k) - b * (k + 1) * power(off[k], k) for k in terms)
+    bend = sum(k**2 * power(on[k], k - 1) * (1.0 + b) for k in terms)
+    bend += sum(
+        a * k**2 * power(jump[k], k - 1) - b * (k + 1) ** 2 * power(off[k], k - 1) for k in terms
+    )
+    assert gradient.value == pytest.approx(value + a * by_a + b * by_b, rel=1e-11)
+    np.testing.assert_allclose(gradient.p, [by_a, by_b, slope], rtol=1e-10)
+    assert products.p[2] == pytest.approx(bend, rel=1e-9)
+    assert duality(run, last) < 1e-12
+
+
+@pytest.mark.parametrize("make", [DDE, ds.trace])
+@pytest.mark.parametrize(
+    ("tau", "breakpoints", "message"),
+    [
+        (0.75, [-0.4], "the equations jump near t = 1.6, where steps move with the delays"),
+        (0.8, [-0.4], "the equations jump near t = 1.6, where steps move with the delays"),
+        (0.75, [1.6], r'the history jumps near t = -0.4: gradients in delay "tau"(.|\n)*-0.4'),
+    ],
+)
+def test_jumps_that_delays_pass_are_told(make, tau, breakpoints, message):
+    names, given = ["a", "b", "tau"], {"history": jumping_history, "breakpoints": breakpoints}
+    stepping = Stepping((0.0, 2.5), "rk5ts", rtol=1e-6)
+    problem = make(jumping, 1, names, delays=["tau"], **given)
+    run = solve(problem, [1.0], [0.7, -0.6, tau], stepping)
+    with pytest.warns(KinkWarning, match=message):
+        adjoint(run, Terminal(lambda t, u, p: u[0]))
+    # delays that are not differentiated leave steps and jumps where they are
+    problem = make(jumping, 1, names[:2], delays=[tau], **given)
+    run = solve(problem, [1.0], [0.7, -0.6], stepping)
+    adjoint(run, Terminal(lambda t, u, p: u[0]))
+
+
+def test_jumps_at_levels_of_delayed_states_are_told():
+    problem = DDE(
+        lambda t, u, z, p: np.where(z[0] > 0.5, -p[0], 0.1) * u, 1, ["k"], delays=[1.0], history=[1]
+    )
+    run = solve(problem, [1.0], [0.4], Stepping((0.0, 4.0), "rk5ts", rtol=1e-6))
+    with pytest.warns(KinkWarning, match="the equations jump near t = 2.73(.|\n)*smooth function"):
+        adjoint(run, Terminal(lambda t, u, p: u[0]))
 
 
 # tests/references/delay_equations.py: x(20) by a, n and tau

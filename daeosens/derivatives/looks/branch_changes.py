@@ -11,7 +11,9 @@ import numpy as np
 from daeosens.derivatives.looks.seen import Seen
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.branches import Decisions
+from daeosens.problem.delays import Delays
 from daeosens.problem.problem import Problem
+from daeosens.timestepping.delayed_run import delayed_states
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 ON_THE_KINK = 1e-12
@@ -70,6 +72,8 @@ def equations_of(trajectory: Trajectory, in_time: bool = False) -> Piecewise | N
     """Return f, or F at the rate of each step; None where nothing is known of its branches."""
     if not trajectory.problem.branches_known:
         return None
+    if trajectory.problem.delays is not None:
+        return _delayed_equations(trajectory, trajectory.problem.delays, in_time)
     modes, parameters = trajectory.problem.modes, trajectory.parameters
     create = trajectory.problem.create_state
     state, out, moved = create(), create(), create()
@@ -98,6 +102,37 @@ def equations_of(trajectory: Trajectory, in_time: bool = False) -> Piecewise | N
         else:
             problem.rhs(t, state, parameters(n), out)
         return read(out).copy()
+
+    return Piecewise(decide, value)
+
+
+def _delayed_equations(trajectory: Trajectory, delays: Delays, in_time: bool) -> Piecewise:
+    """Return f(t, u, z) of a delay equation, with what is delayed at the time."""
+    p, of_f = np.asarray(trajectory.p), delays.branches
+    assert of_f is not None
+
+    def decide(n: int, t: float, u: Array) -> Decisions:
+        point = np.concatenate([u, delayed_states(trajectory, n, t)])
+        return of_f(t, point, p, in_time=in_time)
+
+    def value(n: int, t: float, u: Array) -> Array:
+        return delays.rate(np.concatenate([[t], u, delayed_states(trajectory, n, t)]), p)
+
+    return Piecewise(decide, value)
+
+
+def history_of(trajectory: Trajectory, delays: Delays, number: int) -> Piecewise | None:
+    """Return the history that a delay sees at the times of the run, and its end from there on."""
+    p, of_past = np.asarray(trajectory.p), delays.branches_of_past
+    tau, end = float(trajectory.report.tau[number]), float(trajectory.times[0])
+    if of_past is None:
+        return None
+
+    def decide(_n: int, t: float, u: Array) -> Decisions:
+        return of_past(min(t - tau, end), u, p, in_time=True)
+
+    def value(_n: int, t: float, _u: Array) -> Array:
+        return delays.history(min(t - tau, end), p)
 
     return Piecewise(decide, value)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,12 +13,15 @@ from daeosens.derivatives.looks.branch_changes import (
     branch_changes,
     density_of,
     equations_of,
+    history_of,
     jumps_at_states,
     point_on_chord,
 )
 from daeosens.derivatives.looks.kinks_at_points import warn_on_kinks
 from daeosens.derivatives.looks.seen import Seen
 from daeosens.errors import KinkWarning, warn
+from daeosens.problem.delays import Delays
+from daeosens.timestepping.delayed_run import DelayedSteps
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 LOST = 0.02
@@ -26,6 +30,9 @@ LOST = 0.02
 
 def warn_of_jumps(trajectory: Trajectory, _costs: Sequence[Cost], seen: Seen) -> None:
     """Warn where f jumps inside a step: gradients lack a term there."""
+    remedy = "breakpoints= for a jump at a time that is known; a smooth function"
+    if trajectory.problem.delays is None:  # which have no events
+        remedy = "an event there that changes the mode, daeosens.hybrid; " + remedy
     for change in branch_changes(trajectory, equations_of(trajectory), seen):
         # where f jumps at a moving time t*, the exact derivative has a term (f+ - f-) dt*, which no
         # step that crosses t* contains; of a kink only the second derivative has one
@@ -34,9 +41,7 @@ def warn_of_jumps(trajectory: Trajectory, _costs: Sequence[Cost], seen: Seen) ->
             _warn(
                 f"the equations jump near t = {change.time:.6g}, where a branch changes "
                 "sides between two steps: derivatives lack what the time of that change "
-                "contributes where it moves\n"
-                "  try: an event there that changes the mode, daeosens.hybrid; "
-                "breakpoints= for a jump at a time that is known; a smooth function"
+                "contributes where it moves\n  try: " + remedy
             )
             return
     _warn_of_passed_jumps(trajectory, seen)
@@ -142,6 +147,10 @@ def _warn_of_passed_jumps(trajectory: Trajectory, seen: Seen) -> None:
     follow an event pass it, and as much of the run is on its other side.
     """
     problem = trajectory.problem
+    if problem.delays is not None:
+        if problem.branches_known:
+            _warn_of_jumps_passed_by_delays(trajectory, problem.delays, seen)
+        return
     moving = [record.timed for record in trajectory.records]
     if not any(moving) or not problem.branches_known or problem.comm.size > 1:
         return
@@ -157,6 +166,51 @@ def _warn_of_passed_jumps(trajectory: Trajectory, seen: Seen) -> None:
                 "jump to the other\n"
                 "  try: breakpoints= at the times at which the equations jump: a table read by "
                 "int(t), a switch"
+            )
+            return
+
+
+def _warn_of_jumps_passed_by_delays(trajectory: Trajectory, delays: Delays, seen: Seen) -> None:
+    """Warn where f or the history jumps in t alone, and steps or delayed times move past it.
+
+    The ends of steps follow the delays that are differentiated, the jump does not.
+    """
+    steps: DelayedSteps = trajectory.report
+    tau_p = delays.lags.pull_parameters(
+        np.zeros(1), steps.tau[None], np.asarray(trajectory.p), np.eye(delays.count)[:, None]
+    )
+    moved: Any = (steps.time_slopes @ tau_p).any(axis=1)
+    still = set(np.flatnonzero(~(moved[:-1] | moved[1:])).tolist())
+    function = equations_of(trajectory, in_time=True)
+    jumps = (
+        change.time for change in branch_changes(trajectory, function, seen, still) if change.jump
+    )
+    known = set(trajectory.times[moved].tolist())
+    if function is not None:  # a breaking point may be at the same time by chance
+        at_ends = (time for time in jumps_at_states(trajectory, function) if time in known)
+        jumps = itertools.chain(jumps, at_ends)
+    for time in jumps:
+        seen.equations_jump = True
+        _warn(
+            f"the equations jump near t = {time:.6g}, where steps move with the delays: gradients "
+            "in the delays lack what passes from one side of that jump to the other\n"
+            f"  try: breakpoints=[{time:.6g}, ...], the times at which the equations jump"
+        )
+        return
+    for number in np.flatnonzero(tau_p.any(axis=1)).tolist():
+        past = history_of(trajectory, delays, number)
+        if past is None:
+            continue
+        inside = (change.time for change in branch_changes(trajectory, past, seen) if change.jump)
+        for time in itertools.chain(inside, jumps_at_states(trajectory, past)):
+            at = time - float(steps.tau[number])
+            known = trajectory.problem.breakpoints
+            if any(abs(at - jump) <= 1e-9 * abs(time) for jump in known):
+                continue
+            _warn(
+                f"the history jumps near t = {at:.6g}: gradients in delay {delays.names[number]} "
+                "lack what passes from one side of that jump to the other\n"
+                f"  try: breakpoints=[{at:.6g}, ...], the times at which the history jumps"
             )
             return
 

@@ -29,7 +29,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from daeosens.petsc.vectors import Array
-from daeosens.timestepping.delayed_run import DelayedSteps
+from daeosens.timestepping.delayed_run import DelayedSteps, time_in_history
+from daeosens.timestepping.step_times import span_rounding
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 _MADE: WeakKeyDictionary[DelayedSteps, DelayedProgram] = WeakKeyDictionary()
@@ -119,6 +120,7 @@ class DelayedProgram:
         t = trajectory.times[:-1, None] + h[:, None] * tableau.c  # [N, S]
         self.t_tau = steps.time_slopes[:-1, None] + tableau.c[:, None] * steps.size_slopes[:, None]
         delayed = t[:, :, None] - steps.tau  # [N, S, d]
+        problem, starts = trajectory.problem, trajectory.times
         self.delayed_tau = self.t_tau[:, :, None] - np.eye(self.d)  # [N, S, d, d]
         self.inside = steps.looked >= 0
         k = np.where(self.inside, steps.looked, 0)
@@ -142,6 +144,18 @@ class DelayedProgram:
         past = np.argwhere(~self.inside)
         self.past = tuple(past.T)
         self.past_times = delayed[self.past]
+        if problem.breakpoints:  # f and the history as the steps have seen them
+            rounding = span_rounding(trajectory.stepping.t_span)
+            for row, (n, _, delay) in enumerate(past.tolist()):
+                begin, size = float(starts[n] - steps.tau[delay]), float(h[n])
+                time = float(self.past_times[row])
+                self.past_times[row] = time_in_history(problem, time, begin, size, rounding)
+            t = np.array(
+                [
+                    [problem.inside(time, float(starts[n]), float(h[n])) for time in row]
+                    for n, row in enumerate(t.tolist())
+                ]
+            )
         for place, time in zip(map(tuple, past), self.past_times.tolist(), strict=True):
             z[place] = self.delays.history(time, self.p)
         points = np.concatenate(
