@@ -1,5 +1,6 @@
 """The pages: their Python runs from the top, their links lead somewhere."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -59,3 +60,45 @@ def test_links_lead_somewhere(page):
         target = (page.parent / path) if path else page
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+def named_files(text):
+    """Return the files that a text names, and the places in the package where each may be."""
+    names = re.findall(r"`([\w/]+\.(?:py|pyx|c|h))(?::\w+)?`", text)
+    return {name: list((ROOT / "daeosens").rglob(name.split("/")[-1])) for name in names}
+
+
+def test_the_page_on_architecture_names_files_that_are_there():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    for name, places in named_files(page).items():
+        assert [path for path in places if path.as_posix().endswith(f"/{name}")], name
+    folders = re.findall(r"`((?:\w+/)+\w+)`", page)
+    for folder in folders:
+        assert list((ROOT / "daeosens").glob(f"**/{folder}*")) or (ROOT / folder).exists(), folder
+
+
+def test_the_picture_of_the_packages_is_the_contract_of_imports():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    (line,) = re.findall(r"^`(errors < .*)`$", page, re.MULTILINE)
+    contract = (ROOT / ".importlinter").read_text().split("layers =")[1].split("\n\n")[0]
+    layers = [row.strip() for row in contract.splitlines() if row.strip()]
+    assert line.split(" < ") == [row for row in layers[::-1] if row != "__main__"]
+    rows = re.findall(r"^\| `(\w+)` \|.*\|.*\| (.*) \|$", page, re.MULTILINE)
+    assert [name for name, _ in rows] == line.split(" < ")
+    for package, first in rows:
+        for name in re.findall(r"`([\w/]+)`", first):
+            assert (ROOT / "daeosens" / package / f"{name}.py").exists(), (package, name)
+
+
+def test_packages_say_in_a_few_lines_what_they_do_and_what_to_read_first():
+    whole = ROOT / "daeosens"
+    for package in sorted(whole.rglob("__init__.py")):
+        if package.parent == whole:
+            continue
+        text = ast.get_docstring(ast.parse(package.read_text()))
+        assert 4 <= len(text.splitlines()) <= 24, package
+        (first,) = re.findall(r"[Rr]ead first:\s+(.*)", text, re.DOTALL) or [""]
+        names = re.findall(r"``([\w/]+)(?:\.\w+)?``", first)
+        assert names, package
+        for name in names:
+            assert [*package.parent.glob(f"{name}*"), *whole.glob(f"{name}*")], (package, name)

@@ -1,4 +1,12 @@
-"""Inverse problems: fits, their uncertainty, profiles, multistart, posteriors of fields."""
+"""Inverse problems: fits, their uncertainty, profiles, multistart, posteriors of fields.
+
+In come a problem, measurements with their noise, and ``Parameters``; out come estimates and how
+well they are known.  ``likelihood`` makes a functional of data, ``bilevel`` and ``search`` find
+where a fit begins and whether it has ended, ``uncertainty`` says how well estimates are known, and
+``discovery`` looks for the terms of an equation.
+
+Read first: ``fit`` (all of these in order), ``fit_result``, ``uncertainty/covariance``.
+"""
 
 from daeosens.inverse.bilevel import Bilevel, bilevel
 from daeosens.inverse.discovery import Discovered, Discovery

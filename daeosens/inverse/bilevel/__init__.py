@@ -1,11 +1,12 @@
 """Bi-level estimation: measurements in the place of solutions.
 
 A traced right-hand side and measurements of all its unknowns come in; out go estimates of its
-parameters, without an integration (``bilevel``).  ``estimate`` is the place to begin.
-``formulation`` makes of each experiment its ``samples`` (interpolants and quadrature), and of all
-of them a ``functional`` of the nonlinear parameters, whose ``inner`` problem gives the linear
-ones.  ``windows`` goes on with the true equations, from short windows of samples to longer ones,
-and ``start`` puts both before a fit.
+parameters, without an integration (``bilevel``).  ``formulation`` makes of each experiment its
+``samples`` (interpolants and quadrature), and of all of them a ``functional`` of the nonlinear
+parameters, whose ``inner`` problem gives the linear ones.  ``windows`` goes on with the true
+equations, from short windows of samples to longer ones, and ``start`` puts both before a fit.
+
+Read first: ``estimate``, ``formulation``, ``functional``.
 """
 
 from daeosens.inverse.bilevel.estimate import Bilevel, bilevel

@@ -1,4 +1,12 @@
-"""The compiled extensions: what libpetsc has and petsc4py lacks, and calls of C functions."""
+"""The compiled extensions: what libpetsc has and petsc4py lacks, and calls of C functions.
+
+In come PETSc objects, arrays and addresses of C functions; loops over steps or points run without
+Python.  ``ts_types`` are types of TS, ``sweeps`` recurrences of derivatives, ``grids`` loops over
+the points of grids; beside these ``bindings`` (of libpetsc), ``natives`` (calls of C functions) and
+``steps`` (the log of a run).  Each .pyx has a .pyi that says what it takes.
+
+Read first: docs/architecture.md, "Steps in C"; then ``ts_types/dense_steps.c``.
+"""
 
 # First petsc4py: the extension finds libpetsc because petsc4py has loaded the library of that name,
 # which holds for every way of installing PETSc.

@@ -3,4 +3,6 @@
 Sweeps know all stage points after the forward run and evaluate derivatives at all of them in one
 call.  ``protocol`` says what an engine may ask for; ``pointwise``, ``vectorized`` and ``compiled``
 answer from callbacks of one point, of many points, and from C functions.
+
+Read first: ``protocol``, ``pointwise``.
 """

@@ -15,6 +15,9 @@ Steps (``floor``, ``sign``, ``heaviside``, comparisons) are constant.
 
 Values and slopes may also be ``PointArray``s, which stand for an array at each of many points and
 look like one: so a callback that is written for one point is evaluated at all of them at once.
+
+Read first: ``arrays`` (the type), ``evaluation`` (of a callback), ``rules`` (how functions have
+theirs).
 """
 
 from daeosens.problem.derivative_arrays import (

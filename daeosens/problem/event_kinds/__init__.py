@@ -1,4 +1,11 @@
-"""Kinds of events, found by name: those of this package and those of plug-ins."""
+"""Kinds of events, found by name: those of this package and those of plug-ins.
+
+In come the names of a system (``System``) and options; out come ``Event``s, or a function from a
+problem to one with more modes.  ``registry`` finds a kind by its name, ``named`` reads tables of a
+configuration, ``affine`` has resets and event functions with all their derivatives.
+
+Read first: ``threshold`` and ``impulse``, the shortest; then ``registry``.
+"""
 
 from daeosens.problem.event_kinds.fault import fault
 from daeosens.problem.event_kinds.hysteresis import hysteresis

@@ -1,4 +1,9 @@
-"""Semi-discretised partial differential equations on structured grids, each a ``Problem``."""
+"""Semi-discretised partial differential equations on structured grids, each a ``Problem``.
+
+In come a ``Grid`` (a distributed DMDA with coordinates) and rates; out come problems on PETSc
+vectors.  ``stencil_matrix`` makes sparse matrices of stencils, ``multigrid`` what coarser grids
+need.  Read first: ``structured``, then ``heat``, the shortest problem.
+"""
 
 from daeosens.problem.grids.gray_scott import RATES, gray_scott, spots
 from daeosens.problem.grids.heat import first_mode, heat

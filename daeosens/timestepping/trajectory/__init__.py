@@ -1,1 +1,8 @@
-"""What a run remembers: states, steps, events; and how to take its steps once more."""
+"""What a run remembers: states, steps, events; and how to take its steps once more.
+
+In comes the log of a run; ``trajectory`` is what users and sweeps see of it.  States are known by
+their number: ``states`` has all of them, ``store`` some, and the others are taken again by the
+checkpoints of ``schedule``, in memory or in a file (``scratch``).
+
+Read first: ``trajectory``, ``states``; then ``schedule`` and ``store``.
+"""

@@ -3,4 +3,7 @@
 ``problem`` is what users call; ``point`` records the function, ``derivatives`` differentiates it,
 ``rows`` and ``source`` write the loops in C, ``chain`` lets the stages of a step share them, and
 ``interpreted`` does without a compiler.
+
+In come a function, a ``Grid`` and parameters; out comes a ``Problem``.  Read first: ``problem``,
+``point``.
 """

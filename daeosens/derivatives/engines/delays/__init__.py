@@ -1,1 +1,6 @@
-"""Sweeps over whole runs of delay equations, by arrays."""
+"""Sweeps over whole runs of delay equations, by arrays.
+
+A step looks at states of many earlier ones, so that no window has all that it needs: in comes a
+whole run, out come its tangents, adjoints and second order.  Read first: ``program`` (the run as
+one linearised program), then ``sweep``.
+"""
