@@ -136,7 +136,7 @@ class SinglePoint:
         """
         (count, n), width = u.shape, len(columns)
         several = min(TOGETHER, TEMPORARY // (8 * n * max(width, 1)))
-        if not self.at_all or min(count, several) < FEW_POINTS:
+        if not self.at_all or count < FEW_POINTS or n * width > SMALL:
             return None
         of_u, of_p = np.eye(n, width, -columns.start), np.eye(p.size, width, n - columns.start)
         matrices = np.empty((count, n, width))
