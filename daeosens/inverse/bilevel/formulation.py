@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,9 @@ from daeosens.inverse.likelihood.experiments import Experiment, controls, tables
 from daeosens.petsc.vectors import Array, finite_array
 from daeosens.problem.problem import Problem
 from daeosens.tracing import separate
-from daeosens.tracing.separable import SeparableRhs
+
+if TYPE_CHECKING:  # it needs CasADi, which is optional
+    from daeosens.tracing.separable import SeparableRhs
 
 
 @dataclass(frozen=True, eq=False)
