@@ -316,5 +316,28 @@ CASES: dict[str, Case | Script] = {
             "Milliseconds of processor time of the gradient of one cost, and of the derivatives of "
             "all n states, by steps and in blocks; callbacks that take many points, `rk5dp`.",
         ),
+        Script(
+            "accuracy",
+            "Steps and errors",
+            "What docs/stepping.md and docs/daeo.md have tables of; no times.  Van der Pol's "
+            "oscillator, mu = 1000, over one jump, by rtol = atol, absolute errors; from its slow "
+            "manifold, with steps that resolve states or derivatives, relative errors; and the "
+            "DAEO whose optimiser jumps, by step size, absolute errors.",
+        ),
+        Script(
+            "fit_methods",
+            "Methods for fits",
+            "Runs and sweeps that the fits of the [zoo](zoo.md) take; each method comes to the "
+            "same minimum.  A gradient comes with each run of L-BFGS, and with each accepted point "
+            "of the others.",
+        ),
+        Script(
+            "lynx_intervals",
+            "How well rates are known",
+            "Estimates, standard errors and 95 % intervals of the rates of lynx and hare "
+            "(`drivers/lynx_hare.py`), beside standard deviations that were published (B. "
+            "Carpenter, 2018), and the part of their reach by which symmetric intervals miss the "
+            "ends of the profiles'.",
+        ),
     )
 }
