@@ -11,13 +11,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "drivers"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "drivers"))
 
 import lynx_hare as study
 
 import daeosens as ds
 from daeosens.io import read_config
+
+CONFIG = Path(__file__).resolve().parents[2] / "configs" / "lynx_hare.toml"
 
 
 def main() -> None:
@@ -26,7 +27,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="JSON file")
     parser.add_argument("--repeat", type=int, default=1, help="of no effect: nothing is timed")
     arguments = parser.parse_args()
-    config = read_config(ROOT / "configs" / "lynx_hare.toml", study.Config)
+    config = read_config(CONFIG, study.Config)
     fitted = ds.fit(
         *study.model(config),
         noise=study.NOISE,
