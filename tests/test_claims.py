@@ -1,16 +1,33 @@
-"""What the pages say of measured times is what the results beside them hold."""
+"""Numbers of the pages are those of the results beside them, of a test, or of the program itself.
+
+A new number that looks measured (a time, a ratio, a share, an error; ``support/page_numbers.py``)
+fails here until it is tied: to results in docs/benchmarks, as a ``Claim`` or a table below; or in
+``support/stated_numbers.py`` to the file that has it as a default or asserts it.
+"""
 
 from __future__ import annotations
 
 import importlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).parents[1] / "docs"
+from page_numbers import ROOT, doubted, functions, literals, untied, values, words_of
+from stated_numbers import REASONS, STATED
+
+from daeosens.timestepping.trajectory.schedule import repeated_steps
+
+DOCS = ROOT / "docs"
+WRITTEN = ("benchmarks", "reliability", "reproduce", "support", "zoo")
+"""Pages that programs write, and that other tests, or the last one here, hold to their files."""
+PAGES = {
+    path.stem: path
+    for path in (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
+    if path.stem not in WRITTEN
+}
 Rows = list[dict[str, Any]]
 
 
@@ -55,6 +72,30 @@ def stages_over_states(rows: Rows) -> list[float]:
         if who == "daeosens"
     ]
     return [min(ratios), max(ratios)]
+
+
+def of_long_runs(rows: Rows) -> list[float]:
+    """Return bytes a step of a run and at most of its gradient, rounded as the page does."""
+    run, gradient = (max(row[key] for row in rows) for key in ("run", "gradient at most"))
+    return [5.0 * round(run / 5.0), 5.0 * round(gradient / 5.0)]
+
+
+def iterations(rows: Rows, equation: str, points: str) -> list[float]:
+    """Return linear iterations of a solve in runs and sweeps with no flux, dt = 1, on one rank."""
+    wanted = [equation, "neumann", points, 1, 1.0]
+    names = ("equation", "boundary", "points", "ranks", "dt")
+    (row,) = (row for row in rows if [row[name] for name in names] == wanted)
+    return [row["forward"], row["sweep"]]
+
+
+def of_upwind(rows: Rows) -> list[float]:
+    """Return iterations of runs with upwind differences in three dimensions."""
+    return [iterations(rows, "upwind advection", points)[0] for points in ("32x32x32", "64x64x64")]
+
+
+def of_central(rows: Rows) -> list[float]:
+    """Return iterations of central advection in three dimensions."""
+    return iterations(rows, "central advection", "64x64x64")
 
 
 @dataclass(frozen=True)
@@ -105,6 +146,16 @@ CLAIMS = (
         "| `Reduced.value_and_gradient` | {:.0f} | |",
         "compiled_steps",
         cells("Reduced"),
+    ),
+    Claim("speed", "in NumPy takes some {:.0f} bytes", "long_runs", of_long_runs),
+    Claim("speed", "at most some {1:.0f} (", "long_runs", of_long_runs),
+    Claim("speed", "{:.0f} with 32³ points and {:.0f} with 64³", "grids", of_upwind),
+    Claim("speed", "{:.0f} / {:.0f} with 64³ points", "grids", of_central),
+    Claim(
+        "uncertainty",
+        "by {:.0f} to {:.0f} % of their reach",
+        "lynx_intervals",
+        lambda rows: [100 * value for value in span("symmetric_misses")(rows)],
     ),
     Claim(
         "second_order", "takes a {:.0f}nd to a {:.0f}nd of the time", "hessians", steps_over_blocks
@@ -157,47 +208,251 @@ CLAIMS = (
 )
 
 
-def measured(claim: Claim) -> str:
-    """Return the sentence with the numbers that were measured."""
-    rows = json.loads((DOCS / "benchmarks" / f"{claim.case}.json").read_text())["rows"]
-    return claim.sentence.format(*claim.numbers(rows))
-
-
-def test_sentences_say_what_was_measured():
-    pages = {path.stem: " ".join(path.read_text().split()) for path in DOCS.glob("*.md")}
-    sentences = [(claim.page, measured(claim)) for claim in CLAIMS]
-    assert [(page, words) for page, words in sentences if words not in pages[page]] == []
-
-
 def rows_of(case: str) -> Rows:
     """Return what was measured."""
     return json.loads((DOCS / "benchmarks" / f"{case}.json").read_text())["rows"]
 
 
-def test_tables_of_the_page_on_speed_are_what_was_measured():
-    page = (DOCS / "speed.md").read_text()
+def power(error: float, digits: int = 1) -> str:
+    """Return 2.0e-4 for 0.0002."""
+    digit, _, exponent = f"{error:.{digits}e}".partition("e")
+    return f"{digit}e{int(exponent)}" if error > 1e-13 else "rounding"
+
+
+def table(cells: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table."""
+    return [f"| {' | '.join(line)} |" for line in cells]
+
+
+def styles() -> list[str]:
+    """Return a line for each way to write a right-hand side."""
+    return table(
+        [
+            (row["style"], *(f"{row[key]:.2g}" for key in ("run", "gradient", "sensitivities")))
+            for row in rows_of("styles")
+        ]
+    )
+
+
+def numpy_callbacks() -> list[str]:
+    """Return a line for each model beside SciPy's solver."""
+    return table(
+        [
+            (
+                row["model"],
+                f"`{row['method']}`",
+                f"{row['run_ratio']:.1f}",
+                f"{row['gradient_ratio']:.1f}",
+            )
+            for row in rows_of("numpy_callbacks")
+        ]
+    )
+
+
+def accuracy(what: str) -> dict[str, Rows]:
+    """Return what was computed of a problem, by the name of the run."""
+    runs: dict[str, Rows] = {}
+    for row in rows_of("accuracy"):
+        if row["what"] == what:
+            runs.setdefault(row["run"], []).append(row)
+    return runs
+
+
+def stiff() -> list[str]:
+    """Return a line for each method: steps and errors at three tolerances."""
+    return table(
+        [
+            (method, *(f"{row['steps']} ({power(row['error'], 0)})" for row in rows))
+            for method, rows in accuracy("stiff").items()
+        ]
+    )
+
+
+def slow_manifold() -> list[str]:
+    """Return a line for each kind of control."""
+    return table(
+        [
+            (
+                f'`control="{control}"`',
+                str(rows[0]["steps"]),
+                *(power(row["error"]) for row in rows),
+            )
+            for control, rows in accuracy("slow manifold").items()
+        ]
+    )
+
+
+def jump() -> list[str]:
+    """Return a line for each step size of the run whose optimiser jumps."""
+    runs = accuracy("jump")
+    lines = []
+    for size in dict.fromkeys(row["setting"] for row in runs["rk4"]):
+        state, moment = (row["error"] for row in runs["rk4"] if row["setting"] == size)
+        others = (
+            next(row["error"] for row in runs[name] if row["setting"] == size)
+            for name in ("cn", "rk4, not located")
+        )
+        lines.append((size.replace("0.00025", "2.5e-4"), *map(power, (state, moment, *others))))
+    return table(lines)
+
+
+def fit_methods() -> list[str]:
+    """Return a line for each fit of the zoo."""
+    return table(
+        [
+            (
+                row["data"],
+                str(row["parameters"]),
+                str(row["L-BFGS, runs"]),
+                f"{row['Newton, runs']}, {row['Newton, products']}",
+                f"{row['Gauss-Newton, runs']}, {row['Gauss-Newton, tangents']}",
+            )
+            for row in rows_of("fit_methods")
+        ]
+    )
+
+
+def lynx() -> list[str]:
+    """Return a line for each rate of lynx and hare."""
+
+    def both(*ends: float) -> str:
+        return ", ".join(f"{end:.3g}" if end < 0.1 else f"{end:.3f}" for end in ends)
+
+    return table(
+        [
+            (
+                row["parameter"],
+                f"{row['estimate']:.4g}",
+                f"{row['standard_error']:.{3 if row['standard_error'] > 0.01 else 2}g}",
+                f"{row['published_deviation']:g}",
+                both(row["lower"], row["upper"]),
+                both(row["profile_lower"], row["profile_upper"]),
+            )
+            for row in rows_of("lynx_intervals")
+        ]
+    )
+
+
+def checkpoints() -> list[str]:
+    """Return the lines of both tables, by the schedule itself."""
     lines = [
-        f"| {row['style']} | {row['run']:.2g} | {row['gradient']:.2g} "
-        f"| {row['sensitivities']:.2g} |\n"
-        for row in rows_of("styles")
+        (
+            f"`Checkpoints({kept})`",
+            f"{kept * 8e5 / 1e9:g} GB" if kept > 1000 else f"{kept * 8e5 / 1e6:g} MB",
+            f"{repeated_steps(20_000, kept) / 20_000:.2f}",
+        )
+        for kept in (10_000, 4000, 1000, 200)
     ]
-    lines += [
-        f"| {row['model']} | `{row['method']}` | {row['run_ratio']:.1f} "
-        f"| {row['gradient_ratio']:.1f} |\n"
-        for row in rows_of("numpy_callbacks")
+    for steps, kept in ((100, 10), (1000, 50), (100_000, 50), (100_000, 500)):
+        again = repeated_steps(steps, kept)
+        numbers = [
+            str(number) if number < 10_000 else f"{number:,}".replace(",", " ")
+            for number in (steps, kept, again)
+        ]
+        lines.append((*numbers, f"{again / steps:.2f}"))
+    return table(lines)
+
+
+TABLES: tuple[tuple[str, Callable[[], list[str]]], ...] = (
+    ("speed", styles),
+    ("speed", numpy_callbacks),
+    ("speed", lambda: table_of_grids(rows_of("grids")).splitlines()),
+    ("stepping", stiff),
+    ("stepping", slow_manifold),
+    ("daeo", jump),
+    ("uncertainty", fit_methods),
+    ("uncertainty", lynx),
+    ("checkpoints", checkpoints),
+)
+
+
+def measured(page: str) -> list[str]:
+    """Return the sentences and lines of tables that results have for a page."""
+    sentences = [
+        claim.sentence.format(*claim.numbers(rows_of(claim.case)))
+        for claim in CLAIMS
+        if claim.page == page
     ]
-    assert [line for line in lines if line not in page] == []
-    assert table_of_grids(rows_of("grids")) in page
+    return sentences + [line for name, lines in TABLES if name == page for line in lines()]
+
+
+def test_pages_say_what_was_measured():
+    for page, path in PAGES.items():
+        words = words_of(path)
+        missing = [line for line in measured(page) if " ".join(line.split()) not in words]
+        assert missing == [], page
+
+
+def test_numbers_that_look_measured_are_tied():
+    """A number without a tie: leave it out, or tie it as the docstring of this file says."""
+    loose = []
+    for page, path in PAGES.items():
+        sentences = [*measured(page), *(sentence for sentence, _ in STATED.get(page, ()))]
+        loose += [f"{page}: {number}" for number in untied(words_of(path), sentences)]
+    assert not loose, "\n".join(loose)
+
+
+def test_what_is_behind_a_stated_number_has_it():
+    wrong = []
+    for page, sentences in STATED.items():
+        words = words_of(PAGES[page])
+        for sentence, behind in sentences:
+            if " ".join(sentence.split()) not in words:
+                wrong.append(f"{page}: no longer says '{sentence}'")
+            elif behind not in REASONS:
+                path, _, test = behind.partition("::")
+                has_test = test in functions(ROOT / path) if test else path.startswith("daeosens/")
+                if not has_test and not path.startswith("scripts/"):
+                    wrong.append(f"{page}: no such test, {behind}")
+                wrong += [
+                    f"{page}: {behind} has no {number.group()}"
+                    for number in doubted(sentence)
+                    if not values(number.group()) & literals(ROOT / path)
+                ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_new_number_is_seen_and_what_is_none_is_not():
+    seen = (
+        "takes 12 s",
+        "is 3.5 times as fast",
+        "in two minutes",
+        "within 2 %",
+        "90 bytes a step",
+        "right to 3e-8",
+        "an error of 0.02",
+        "12 of 20 are right",
+        "| rk4 | 498 | 3 |",
+    )
+    for words in seen:
+        assert untied(f"A run {words} here.", ()) != [], words
+        assert untied(f"A run {words} here.", (f"run {words} here",)) == []
+    unseen = "`rtol=1e-8` and PETSc 3.26, orders 2 and 3 ([page](speed-1.5.md)), one of them"
+    assert untied(unseen, ()) == []
+    assert 0.02 in values("2 %")
+    assert 2.0**27 in values("128 MiB")
+    assert 10.0 in values("ten times")
 
 
 def table_of_grids(rows: Rows) -> str:
     """Return the table as the program that measures it writes it."""
-    folder = str(Path(__file__).parents[1] / "scripts" / "bench")
+    folder = str(ROOT / "scripts" / "bench")
     sys.path.insert(0, folder)
     try:
         return importlib.import_module("grids").table(rows)
     finally:
         sys.path.remove(folder)
+
+
+def test_the_page_of_benchmarks_is_what_its_results_give(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "scripts" / "bench"))
+    page = importlib.import_module("page")
+    monkeypatch.setattr(
+        page, "draw", lambda _figure, _rows, path: (DOCS / "images" / path.name).exists()
+    )
+    (tmp_path / "benchmarks").symlink_to(DOCS / "benchmarks")
+    page.write_page(tmp_path)
+    assert (tmp_path / "benchmarks.md").read_text() == (DOCS / "benchmarks.md").read_text()
 
 
 def test_results_say_where_when_and_how_they_were_measured():
