@@ -12,7 +12,6 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from page_numbers import ROOT, doubted, functions, literals, untied, values, words_of
