@@ -74,7 +74,7 @@ class Method(ABC):
     order: int
 
     explicit: ClassVar[bool] = False
-    """Whether a step needs no equation solved."""
+    """Whether a step needs no equation solved; its map ``TakesSteps`` then."""
 
     tsadjoint: ClassVar[bool] = True
     """Whether PETSc's TSAdjoint knows these steps."""
@@ -208,7 +208,6 @@ class Method(ABC):
         del problem, options
 
     @property
-    def recurrence(self) -> Coefficients:
-        """The coefficients of the stages that the adjoint of a step goes over."""
-        assert self.tableau is not None
-        return self.tableau.of_step
+    def recurrence(self) -> Coefficients | None:
+        """The coefficients that adjoints in C go over; None if steps are not made of stages."""
+        return None if self.tableau is None else self.tableau.of_step

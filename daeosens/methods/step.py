@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from petsc4py import PETSc
 
@@ -210,6 +210,23 @@ class StepMap(Protocol):
     @property
     def second_order(self) -> SecondOrderMap:
         """What carries one adjoint and its derivatives along directions back over one step."""
+        ...
+
+
+@runtime_checkable
+class TakesSteps(Protocol):
+    """What the step map of an explicit method does besides: it takes steps itself.
+
+    In search of an event, where a step of TS would take longer.
+    """
+
+    def advance(
+        self, t: float, h: float, u: PETSc.Vec, p: Any, out: PETSc.Vec, *, again: bool = False
+    ) -> None:
+        """Fill ``out`` [n] with the state after one step of size ``h`` from ``u`` [n] at ``t``.
+
+        ``again`` says that the last step began just there.
+        """
         ...
 
 

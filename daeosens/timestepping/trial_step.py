@@ -10,7 +10,7 @@ from typing import Any
 from petsc4py import PETSc
 
 from daeosens.errors import SolveError
-from daeosens.methods.rk.step import RungeKuttaStep
+from daeosens.methods.step import TakesSteps
 from daeosens.petsc._kernels import take_step
 from daeosens.petsc.non_finite import note_fault
 from daeosens.petsc.options import scoped_options
@@ -83,9 +83,9 @@ class SingleSteps:
             self._spare_ts.destroy()
 
     @cached_property
-    def _explicit_step(self) -> RungeKuttaStep:
+    def _explicit_step(self) -> TakesSteps:
         steps = self._stepping.resolved_method.step_map(self._problem, {})
-        assert isinstance(steps, RungeKuttaStep)
+        assert isinstance(steps, TakesSteps)
         return steps
 
     def _make_spare(self, problem: Problem, t: float, u: PETSc.Vec) -> PETSc.TS:

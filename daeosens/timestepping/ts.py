@@ -15,7 +15,6 @@ from daeosens.petsc._kernels import (
     ExplicitSteps,
     Registered,
     RegisteredStencil,
-    end_at_last_stage,
     rk_tableau,
     take_point,
 )
@@ -75,7 +74,6 @@ def make_ts(
         return ts
     ts.setAttr(_TYPE, method.set_type(ts, problem))
     if method.explicit:
-        end_at_last_stage(ts)
         _set_rhs(ts, problem, method, held, plain=plain and record in ("states", "stages"))
         if record in ("memory", "disk"):
             _set_rhs_derivatives(ts, problem, t, u, held.p)
@@ -123,7 +121,7 @@ def _set_rhs(ts: PETSc.TS, problem: Problem, method: Method, held: Held, *, plai
         return
     registered = held.register(ts, problem)
     registered.set_rhs(ts, work)
-    few = problem.comm.size == 1 and problem.size <= FEW
+    few = problem.comm.size == 1 and problem.size <= FEW and method.tableau is not None
     if plain and few and isinstance(registered, Registered):  # vectors take longer than numbers
         steps = ExplicitSteps(registered, rk_tableau(ts))
         steps.attach(ts)

@@ -14,6 +14,7 @@ from daeosens.methods.rk.block import BlockRungeKutta
 from daeosens.methods.rk.step import RungeKuttaStep
 from daeosens.methods.rk.tableau import Tableau, tableau
 from daeosens.methods.step import ErrorMap, Kept, QuadratureError, Step
+from daeosens.petsc._kernels import end_at_last_stage
 from daeosens.petsc.vectors import Array
 from daeosens.problem.problem import Problem
 
@@ -71,6 +72,7 @@ class ExplicitMethod(Method):
         del problem
         ts.setType(PETSc.TS.Type.RK)
         ts.setRKType(self.kind)
+        end_at_last_stage(ts)
 
     def step_map(
         self, problem: Problem, options: Mapping[str, Any], kept: Kept | None = None

@@ -71,10 +71,9 @@ def carrier(trajectory: Trajectory, problem: Problem, p: Any, rows: int) -> Carr
 def _few_rows(problem: Problem, method: Method) -> Callable[..., bool] | None:
     """Return what carries few rows back over steps of a method, or None."""
     batch, breakpoints = _factored(problem, method), np.array(problem.breakpoints, dtype=float)
-    functions = _functions(problem, method)
-    if batch is None and not functions:
+    functions, stages = _functions(problem, method), method.recurrence
+    if stages is None or (batch is None and not functions):
         return None
-    stages = method.recurrence
     coefficients = stages.a, stages.b, stages.c, stages.b
     # the parameters of a run are filled in at each sweep (``hold``)
     mass, p = dense_mass(problem), np.zeros(problem.n_parameters)
