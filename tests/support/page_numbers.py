@@ -24,6 +24,9 @@ DOUBTED = re.compile(
             r"\b\d[\d.]*e[-+]?\d+",  # 1e-12
             r"\b\d+\.\d+",  # any other number with a point
             rf"{NUMBER} of \d+",
+            r"\b\d+ to (?:a )?\d+",  # a range
+            r"\b(?:some|about) \d[\d ]*",
+            r"\b\d+ iterations",
             r"(?<=\| )\d[\d., ]*(?= \|)",  # a cell of a table
         )
     )
@@ -67,7 +70,8 @@ def untied(words: str, sentences: Iterable[str]) -> list[str]:
 
 def values(number: str) -> set[float]:
     """Return what a program may write for a number of a page: 2 % is 0.02, two is 2.0."""
-    tokens = [token.rstrip(".,") for token in re.findall(NUMBER, number)]
+    together = re.sub(r"(?<=\d) (?=\d{3}\b)", "", number)  # 20 000
+    tokens = [token.rstrip(".,") for token in re.findall(NUMBER, together)]
     plain = [WORDS[token] if token in WORDS else float(token.replace(",", "")) for token in tokens]
     scales = [1.0, *(scale for unit, scale in SCALES.items() if unit in number)]
     return {float(f"{value * scale:.12g}") for value in plain for scale in scales}

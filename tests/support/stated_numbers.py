@@ -27,6 +27,7 @@ RANKS = "daeosens/petsc/ranks.py"
 STEPPING = "daeosens/timestepping/stepping.py"
 
 STATED: dict[str, tuple[tuple[str, str], ...]] = {
+    "README": (("L-stable ESDIRK methods of orders 3 to 6", DEFINITION),),
     "adjoints": (
         ("The first two agree to 1e-13", BLOCKS),
         ("all to 1e-12", f"{COMPILED}::test_gradients_are_those_of_an_independent_program"),
@@ -121,11 +122,14 @@ STATED: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "reference": (("left in the steps is more than 1e-5", "daeosens/derivatives/solver_error.py"),),
     "second_order": (
+        ("Lotka-Volterra, n from 10 to 100", DEFINITION),
         ("products are symmetric to 1e-12", CELLS),
         ("agree to 1e-10 with PETSc's", CELLS),
     ),
     "speed": (
         ("rtol = 1e-6", DEFINITION),
+        ("equations with 10 to 200 unknowns", DEFINITION),
+        ("up to some 20 000 operations", "daeosens/tracing/derivatives.py"),
         ("up to 256 MiB a rank", "daeosens/timestepping/trajectory/trajectory.py"),
         ("of which 80 are the state", THEORY),
         ("dt / h^2 goes to 1e12", DEFINITION),
@@ -161,6 +165,10 @@ STATED: dict[str, tuple[tuple[str, str], ...]] = {
         ("corrected with their residual until that is below 1e-11", LINEAR),
         ("Above 1e-5 a `SolverErrorWarning`", "daeosens/derivatives/solver_error.py"),
         ("a `ksp_rtol` above 1e-6 are refused", LINEAR),
+        (
+            "to a factor of about 20",
+            "tests/derivatives/test_solver_error.py::test_estimates_are_as_large_as_errors",
+        ),
         ("makes the residual ten times smaller", CITED),
         ("solved to `snes_rtol` 1e-12", "daeosens/methods/esdirk/stages.py"),
     ),

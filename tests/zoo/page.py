@@ -1,4 +1,4 @@
-"""docs/zoo.md: what worked at the first call, how accurate it was, how long it took."""
+"""docs/zoo.md: what worked at the first call, how accurate it was."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ errors, and these to 1 %.
 `scripts/zoo` runs all and writes this page; `tests/test_zoo.py` runs a sample each time, all of
 them with `pytest --all`, and holds each to its mark.  Errors are the largest of the styles that
 ran: of value, gradient and Hessian product; of fits those of estimates, beside their standard
-errors, and of these.  Seconds of the processor, in the order of the styles, are for all that is
-asked for together, without the compiler's.
+errors, and of these.
 """
 PEERS_HEAD = """
 What the inaccurate ones have in common: perturbations need shorter steps than the state does, of
@@ -61,7 +60,7 @@ EXPLAINED = {
     "failed": "an error that helps nobody: a defect",
     "slow": f"took more than {LIMIT} s",
 }
-TITLES = ("problem", "from", "size, method", "NumPy", "compiled", "errors", "seconds")
+TITLES = ("problem", "from", "size, method", "NumPy", "compiled", "errors")
 
 
 def fixed_cells(case: Case | FitCase) -> list[str]:
@@ -79,10 +78,10 @@ def fixed_cells(case: Case | FitCase) -> list[str]:
 
 
 def measured_cells(outcomes: list[Outcome]) -> list[str]:
-    """Return errors and seconds."""
+    """Return the largest errors."""
     errors = [outcome.errors for outcome in outcomes if outcome.errors]
     worst = " ".join(f"{max(item):.0e}" for item in zip(*errors, strict=True))
-    return [worst or "-", ", ".join(f"{outcome.seconds:.1f}" for outcome in outcomes)]
+    return [worst or "-"]
 
 
 def rows_of(text: str) -> dict[str, list[str]]:
@@ -116,7 +115,7 @@ def page(measured: dict[str, list[str]]) -> str:
         lines += [f"\n## {field[0].upper()}{field[1:]}\n", "| " + " | ".join(TITLES) + " |"]
         lines.append("|" + "---|" * len(TITLES))
         for case in cases:
-            cells = fixed_cells(case) + measured.get(case.name, ["-", "-"])
+            cells = fixed_cells(case) + measured.get(case.name, ["-"])
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
