@@ -193,7 +193,8 @@ def adjoint(
     # linear solvers leave a remainder in each transposed solve: added up over the sweep, these
     # estimate the relative error of the derivatives
     with remainders() as left:
-        request, noted = of_costs(trajectory, costs), list[dict[int, float]]()
+        request = of_costs(trajectory, costs)
+        noted: list[dict[int, float]] = []
         if trajectory.thinned and not request.continuous:
             request, noted = noting_values(trajectory, costs)
         sweep = sweep_back(trajectory, request, engine)

@@ -202,7 +202,7 @@ class Stepping:
         """What the name of the method stands for."""
         return find_method(self.method)
 
-    @property
+    @cached_property
     def first_step(self) -> float:
         """Size of the first step that is tried where nothing is known of the equations."""
         # derivatives at the start may change faster than the state, whose errors alone are known
@@ -218,7 +218,7 @@ class Stepping:
         """The largest first step that rates at the start may ask for."""
         return self._at_most(LONGEST_FIRST_STEP)
 
-    @property
+    @cached_property
     def short_step(self) -> float:
         """A step over which event functions are taken for linear: the first one, if chosen."""
         # implicit methods are for stiff equations, whose fast parts may move an event function at

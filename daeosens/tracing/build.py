@@ -201,8 +201,10 @@ def _model(
     """Return a problem as a model, for which more can be traced."""
 
     def trace_terminal(value: Callable[..., Any]) -> Terminal:
-        made = tracer.compiled([tracer.graph(value, "value", ())])
-        return parts.terminal("value", made, Branches(value, tracer.shapes.split))
+        graph = tracer.graph(value, "value", ())
+        # a cost without a corner needs no looks for kinks
+        branches = Branches(value, tracer.shapes.split) if graph.corners else None
+        return parts.terminal("value", tracer.compiled([graph]), branches)
 
     def trace_event(event: Event) -> Event:
         made = tracer.compiled(parts.event_graphs(tracer, event, "event"))

@@ -45,6 +45,12 @@ _BRANCHES = frozenset(
     )
 )
 
+_CORNERS = frozenset(
+    getattr(casadi, f"OP_{name}")
+    for name in ("SQRT", "HYPOT", "NORM1", "NORM2", "NORMF", "NORMINF", "MMIN", "MMAX")
+)
+"""What has a corner where its argument is zero, or where two of its entries are equal."""
+
 
 @dataclass(frozen=True, eq=False)
 class Held:
@@ -180,9 +186,16 @@ class Graph:
     @property
     def branches(self) -> bool:
         """Whether a comparison, abs, maximum or the like is in it."""
-        inputs = list(self.point.values())
-        graph = casadi.Function("f", inputs, [self.value])
-        return any(graph.instruction_id(k) in _BRANCHES for k in range(graph.n_instructions()))
+        return self._has(_BRANCHES)
+
+    @property
+    def corners(self) -> bool:
+        """Whether it may have kinks: branches, a root or a norm."""
+        return self._has(_BRANCHES | _CORNERS)
+
+    def _has(self, operations: frozenset[int]) -> bool:
+        graph = casadi.Function("f", list(self.point.values()), [self.value])
+        return any(graph.instruction_id(k) in operations for k in range(graph.n_instructions()))
 
     def ignores(self, argument: str) -> bool:
         """Whether it does not depend on an argument at all."""

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import casadi
 import forms
@@ -479,3 +480,18 @@ def test_costs_and_events_of_another_model_are_refused_before_they_read_beyond_t
     event = wide.event(Event(lambda t, u, p: u[0] - 0.5))
     with pytest.raises(InputError, match=r'event "event" when .* of 3 unknowns'):
         ds.solve(ds.hybrid({"only": decay}, "only", [event]), [1.0], [2.0], run.stepping)
+
+
+@pytest.mark.parametrize(
+    ("cost", "looked_at"),
+    [
+        (lambda t, u, p: u[0] ** 2 + np.exp(-p[0] * t), False),
+        (lambda t, u, p: np.abs(u[0] - 1.0), True),
+        (lambda t, u, p: np.linalg.norm(u), True),
+        (lambda t, u, p: np.hypot(u[0], p[0]), True),
+        (lambda t, u, p: np.max(u), True),
+    ],
+)
+def test_costs_are_looked_at_for_kinks_where_they_may_have_some(cost: Any, looked_at: bool) -> None:
+    model = ds.trace(lambda t, u, p: -p[0] * u, 2, 1)
+    assert (model.terminal(cost).branches is not None) == looked_at

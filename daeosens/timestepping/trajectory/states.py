@@ -40,7 +40,7 @@ class States(Sequence[PETSc.Vec]):
         self.rows = rows
         self._first = first
         # as long as somebody holds them: a vector takes as much memory as some 250 numbers
-        self._made: WeakValueDictionary[int, PETSc.Vec] = WeakValueDictionary({0: first})
+        self._made: WeakValueDictionary[int, PETSc.Vec] | None = None  # made with the first of them
 
     def __len__(self) -> int:
         """Return N+1."""
@@ -55,6 +55,10 @@ class States(Sequence[PETSc.Vec]):
         places = range(len(self.rows))[number]
         if isinstance(places, range):
             return [self[k] for k in places]
+        if places == 0:
+            return self._first
+        if self._made is None:
+            self._made = WeakValueDictionary()
         vec = self._made.get(places)
         if vec is None:
             # PETSc does not look at what it duplicates: a freed vector ends the process.
@@ -66,7 +70,7 @@ class States(Sequence[PETSc.Vec]):
     @property
     def made(self) -> list[PETSc.Vec]:
         """The vectors that somebody holds."""
-        return list(self._made.values())
+        return [self._first, *(() if self._made is None else self._made.values())]
 
 
 def states_between(states: Sequence[PETSc.Vec], first: int, last: int) -> Sequence[PETSc.Vec]:

@@ -200,7 +200,7 @@ class Trajectory:
         """The N+1 states [n]; they can be read only (``copy`` is the caller's own)."""
         return ReadOnlyStates(self.stored, None if self.thinned else self._views)
 
-    @property
+    @cached_property
     def thinned(self) -> bool:
         """Whether some states are taken again where they are asked for."""
         return isinstance(self.stored, SomeStates)
