@@ -215,6 +215,7 @@ def tangent_sweep(
     agree(trajectory.problem.comm, "tangent", directions=directions, engine=engine)
     check_directions(directions)
     admitted = [admit_direction(trajectory.problem, *direction) for direction in directions]
+    # the engine for all directions: each Jacobian serves all of them
     chosen = choose_sweep(trajectory, engine, len(directions))
     with remainders() as left:
         along = sweep_forward(trajectory, admitted, chosen)

@@ -60,6 +60,8 @@ class Coloring:
         self.pattern = sparse.csr_array(pattern != 0)
         self.pattern.sort_indices()
         n = self.pattern.shape[1]
+        # columns of one color share no row: of their sum each entry is that of one column (Curtis,
+        # Powell, Reid 1974)
         colors = _colors(self.pattern)
         self.count = int(colors.max(initial=0)) + 1
         self._seeds = np.zeros((n, self.count + 2))
@@ -90,6 +92,8 @@ class Coloring:
         return result
 
     def _checks(self, u: Array) -> Array:
+        # random sums of columns: an entry outside of the pattern shows in them but for chance; the
+        # second by the sizes of the unknowns, so that small ones with large entries count
         checks = self._weights.copy()
         checks[:, 1] *= np.abs(u)
         return checks

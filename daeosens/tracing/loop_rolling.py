@@ -231,6 +231,7 @@ class _Part:
 
 def _parts(body: _Body, outputs: Sequence[tuple[_Entry, Operand]], shared: set[int]) -> list[_Part]:
     """Return what can be done by itself: outputs that share results, if these are few."""
+    # statements with the same owner belong to one part
     owner = list(range(len(body.values)))
 
     def root(k: int) -> int:

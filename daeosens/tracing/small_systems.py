@@ -34,10 +34,13 @@ def _solve(a: Any, b: Any) -> Any:
     if right.ndim not in (1, 2) or right.shape[0] != n:
         raise ValueError(f"np.linalg.solve of shapes {matrix.shape} and {right.shape}")
     sides = [right] if right.ndim == 1 else [right[:, k] for k in range(right.shape[1])]
+    # modified Gram-Schmidt, A = Q R with columns of Q that are not scaled; right-hand sides are
+    # further columns
     columns: list[Any] = [*(matrix[:, k] for k in range(n)), *sides]
     shares: list[list[Any]] = []
     for k in range(n):
         column = columns[k]
+        # row k of R: what later columns have of this one
         square = column @ column
         shares.append([column @ other / square for other in columns[k + 1 :]])
         for j, share in enumerate(shares[k], k + 1):

@@ -75,6 +75,8 @@ class CompiledBatch:
         starts, columns = pattern
         n = u.shape[1]
         matrices = np.zeros((len(t), n, n))
+        # sparse values of all points to dense matrices: rows by the counts of entries, columns by
+        # the pattern
         matrices[:, np.repeat(np.arange(n), np.diff(starts)), columns] = values
         return matrices
 
@@ -131,6 +133,7 @@ class CompiledBatch:
         result = np.empty(shape)
         for part in _parts(len(t), by_p.scratch.size):
             values = evaluated(by_p, "jacobian_p", t[part], (u[part], p))
+            # one product for all points and directions
             columns = _stacked(by_p, values, p.size) @ dp.T
             result[:, part] = columns.T.reshape(len(dp), -1, u.shape[1])
         return result
@@ -145,6 +148,8 @@ class CompiledBatch:
         by_u, by_p = np.empty(du.shape), np.zeros(dp.shape)
         w, name = np.ascontiguousarray(w), "hessian_product"
         for part in _parts(len(t), u.shape[1] + p.size):
+            # a direction of the parameters is one for all points: C takes the points of one after
+            # the other
             for k, along in enumerate(dp):
                 inputs = u[part], p, w[part], np.ascontiguousarray(du[k, part]), along
                 by_u[k, part], at_points = evaluated_all(second, name, t[part], inputs)

@@ -70,6 +70,7 @@ def sum_of(
 ) -> Any:
     """Do as ``np.sum``."""
     a = as_array(a)
+    # a number that is left out has no slope either
     if where is not True:
         a = chosen(where, a, 0.0)
     if not varies(a):
@@ -115,6 +116,7 @@ def _var(
     if rest:
         raise DerivativeLostError(f"np.var with {', '.join(rest)}")
     a = as_array(a)
+    # two passes, as NumPy does: the derivative is that of what is computed
     away = a - _mean(a, axis, keepdims=True)
     square = np.real(away * np.conj(away)) if a.dtype.kind == "c" else away * away
     total = sum_of(square, axis, dtype, keepdims=keepdims)

@@ -74,6 +74,7 @@ class HybridLog:
         self.sizes += sizes
         self.states += run.states[1:]
         if self.staying is not None:
+            # a store keeps states beside events always: nothing is taken again across them
             self.fixed.add(first)
             self.staying.thin(self.states, 0, self.fixed, first + 1)
             self.staying.count(len(self.sizes))
