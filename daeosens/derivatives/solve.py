@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 import numpy.typing as npt
 from petsc4py import PETSc
 
+from daeosens.derivatives.kink_cuts import cut_at_kinks
 from daeosens.derivatives.step_control import resolved
 from daeosens.errors import InputError, UnsupportedError, is_one_of, require
 from daeosens.petsc._kernels import no_options
@@ -136,14 +137,27 @@ def solve(
             expected="no trajectory of PETSc's, which has no jumps",
             remedy='adjoint(..., engine="vectors")',
         )
+
+    def cut(steps: Stepping, run: Trajectory) -> Trajectory:
+        # states that do not fit into memory are not all looked at
+        if not steps.adaptive or petsc_trajectory is not None or (few and checkpoint == "auto"):
+            return run
+
+        def take(times: Array) -> Trajectory:
+            return _taken(problem, state.copy(), parameters, steps, record, times, few)
+
+        return cut_at_kinks(run, pinned, take)
+
     if stepping.control == "states" and stepping.method == AUTO:
         # the equations decide which method "auto" is, so the run is taken by whoever asks them
         def chosen(steps: Stepping) -> Trajectory:
-            return _taken(problem, state.copy(), parameters, steps, record, pinned, few)
+            return cut(steps, _taken(problem, state.copy(), parameters, steps, record, pinned, few))
 
         return run_chosen(problem, state, parameters, stepping, chosen)
     if stepping.control == "states":
-        return _taken(problem, state, parameters, stepping, record, pinned, few)
+        return cut(
+            stepping, _taken(problem, state.copy(), parameters, stepping, record, pinned, few)
+        )
     if petsc_trajectory is not None:
         raise UnsupportedError(
             f'petsc_trajectory = "{petsc_trajectory}" with control = {stepping.control!r}',

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from daeosens.petsc.vectors import Array
 from daeosens.problem.derivative_arrays import DerivativeArray, branches
+
+Decided: TypeAlias = "tuple[Array, npt.NDArray[np.bool_]]"
+"""Values [K, B] at K points, and which [B] are whole numbers, as of ``Decisions``."""
+
+Along: TypeAlias = "Callable[[Array, Array, Array], Decided]"
+"""``along(t, u, p)``: what decides at times t [K] and states u [K, n]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +32,7 @@ class Decisions:
     """
 
     values: Array
-    whole: Array
+    whole: npt.NDArray[np.bool_]
 
     @classmethod
     def none(cls) -> Decisions:
@@ -42,6 +49,8 @@ class Branches:
         The callback.
     split : callable
         Makes its last argument of the vector p [m].
+    along : callable, optional
+        See ``Along``: what knows all that decides in f without calling it.
 
     Examples
     --------
@@ -52,15 +61,21 @@ class Branches:
     """
 
     def __init__(
-        self, function: Callable[..., Any], split: Callable[[Any], Any] = lambda p: p
+        self,
+        function: Callable[..., Any],
+        split: Callable[[Any], Any] = lambda p: p,
+        along: Along | None = None,
     ) -> None:
-        self.function, self._split = function, split
+        self.function, self._split, self._along = function, split, along
         self._home = str(getattr(function, "__module__", "") or "").partition(".")[0]
 
     def __call__(
         self, t: float, u: Array, p: Array, rate: Array | None = None, *, in_time: bool = False
     ) -> Decisions:
         """Return what decides at (t, u, p), with u' = ``rate`` for F; by t alone if ``in_time``."""
+        if self._along is not None and rate is None and not in_time:
+            values, whole = self._along(np.array([t]), u[None, :], p)
+            return Decisions(values[0], whole)
         states = [
             DerivativeArray(vector.copy(), np.ones((len(vector), 1)))
             for vector in (u, rate)
@@ -73,3 +88,10 @@ class Branches:
             return Decisions(*branches(self.function, arguments, self._home))
         except Exception:  # noqa: BLE001 (what it cannot take has told nothing)
             return Decisions.none()
+
+    def along(self, t: Array, u: Array, p: Array) -> list[Decisions]:
+        """Return what decides at times t [K] and states u [K, n]."""
+        if self._along is None:
+            return [self(*point, p) for point in zip(t.tolist(), u, strict=True)]
+        values, whole = self._along(t, u, p)
+        return [Decisions(row, whole) for row in values]

@@ -30,7 +30,8 @@ from daeosens.problem.layout import MOST_NAMED, admit_size
 from daeosens.problem.problem import AUTONOMOUS, Problem
 from daeosens.tracing import derivative_set as parts
 from daeosens.tracing.batched_model import FactoredBatch
-from daeosens.tracing.derivatives import Graph
+from daeosens.tracing.decisions import decided_along
+from daeosens.tracing.derivatives import Graph, of_scalars
 from daeosens.tracing.matrix_factors import factored
 from daeosens.tracing.model import Model
 from daeosens.tracing.named_parameters import admit_shapes
@@ -76,7 +77,9 @@ def build(
         problem = replace(problem, **constant)
     # where f decides, runs can be looked at for kinks: the function itself is kept for that
     if graphs[0].branches:
-        problem = replace(problem, branches=Branches(rhs, tracer.shapes.split))
+        scalars = of_scalars(graphs[0])
+        along = None if scalars is None else decided_along([*scalars.point.values()], scalars.value)
+        problem = replace(problem, branches=Branches(rhs, tracer.shapes.split, along))
     return replace(_model(tracer, problem, running, ready), graph=graphs[0])
 
 

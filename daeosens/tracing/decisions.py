@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from daeosens.petsc.vectors import Array
+from daeosens.problem.branches import Along, Decided
 from daeosens.tracing.casadi import casadi
 
 _COMPARED = frozenset(getattr(casadi, f"OP_{name}") for name in ("LT", "LE", "FMIN", "FMAX"))
@@ -63,3 +69,26 @@ def decisions(inputs: Sequence[Any], value: Any) -> list[tuple[Any, bool]]:
                 decided.append((_REMAINDERS[operation](x / y), True))
         work[written[0]] = result
     return [entry for entry in decided if casadi.symvar(entry[0])]
+
+
+def decided_along(inputs: Sequence[Any], value: Any) -> Along:
+    """Return what evaluates all that decides in a graph of scalars of (t, u, p) at many points.
+
+    By CasADi's interpreter, and made when it is first asked for: few runs have to be looked at.
+    """
+
+    @cache
+    def made() -> tuple[Any, npt.NDArray[np.bool_]]:
+        entries = decisions(inputs, value)
+        columns = casadi.vertcat(*(entry for entry, _ in entries))
+        whole = np.array([is_whole for _, is_whole in entries], dtype=bool)
+        return casadi.Function("decisions", list(inputs), [columns]), whole
+
+    def along(t: Array, u: Array, p: Array) -> Decided:
+        function, whole = made()
+        if not whole.size:
+            return np.empty((len(t), 0)), whole
+        # columns are points, which CasADi takes one after the other
+        return np.array(function(t[None, :], u.T, p), dtype=float).T, whole
+
+    return along

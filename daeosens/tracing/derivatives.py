@@ -207,15 +207,29 @@ def derive(graph: Graph) -> dict[str, Generated]:
 
     Also a large graph is expanded if it was written entry by entry: it has no larger nodes.
     """
-    operations, nodes = _operations(graph)
-    # nodes that are scalars already: expanding makes no more of them
-    scalars = operations < 2 * nodes
-    if scalars or operations <= SCALARS:
+    scalars, few = _sizes(graph)
+    if scalars or few:
         expanded = derived(expand(graph))
         count = sum(generated.function.n_instructions() for generated in expanded.values())
         if scalars or count <= SCALARS:
             return expanded
     return derived(graph)
+
+
+def of_scalars(graph: Graph) -> Graph | None:
+    """Return a graph of scalars, or None where that would be a large one, or needs more inputs."""
+    if graph.held is not None or graph.data is not None:
+        return None
+    if graph.expanded:
+        return graph
+    return expand(graph) if any(_sizes(graph)) else None
+
+
+def _sizes(graph: Graph) -> tuple[bool, bool]:
+    """Return whether nodes are scalars already, and whether there are few operations."""
+    operations, nodes = _operations(graph)
+    # expanding makes no more of scalars
+    return operations < 2 * nodes, operations <= SCALARS
 
 
 def _operations(graph: Graph) -> tuple[int, int]:

@@ -1,0 +1,377 @@
+"""Steps that end where a branch of the equations changes sides: derivatives pass kinks there.
+
+A step that straddles a kink takes the derivative of f on one side of it at some of its stages, on
+the other side at the others, by the weights of the stages and not by the times spent there.  What
+its error estimate accepts, an error of h^2 [f_u] u' in the state, is one of h [f_u] v in a tangent
+v.  A step that ends at the kink has none of it: f is continuous, so the time of the kink does not
+enter, and where the end misses it by d only d [f_u] v is left.
+
+Source
+------
+Gear, Osterby, ACM TOMS 10(1), 1984, and Enright, Jackson, Norsett, Thomsen, Applied Mathematics and
+Computation 27(4), 1988, who locate discontinuities as here to save rejected steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from daeosens.derivatives.looks.branch_changes import Piecewise, equations_of
+from daeosens.errors import InputError, SolveError
+from daeosens.petsc.vectors import Array, read
+from daeosens.problem.branches import Branches, Decisions
+from daeosens.problem.problem import Problem
+from daeosens.timestepping.dense_output import equations_of_step, states_inside
+from daeosens.timestepping.runner import Runner, repeating
+from daeosens.timestepping.trajectory.trajectory import Trajectory
+
+Take: TypeAlias = "Callable[[Array], Trajectory]"
+"""``take(times)``: a run whose steps hit these times too."""
+
+ROUNDS = 8
+"""Runs, at most, until steps end at the kinks: cuts change the steps after them."""
+
+NEGLIGIBLE, CUT = 1.0, 100.0
+"""Parts of derivatives, in units of rtol, that kinks may cost before and after steps are cut."""
+
+AIM = 30.0
+"""The part, in the same unit, that half of the short step across a kink is made for.
+
+It has to be as long as the time of the kink changes with the steps before it; of its error, that of
+a kink about in its middle, a tenth is left.
+"""
+
+AHEAD = (1 / 32, 1 / 1024)
+"""Parts of usual steps before a kink at which steps end.
+
+Stages at the end of a step are off by more than the short step across the kink is long, and may lie
+on its other side: of a step as short as the last one before it they do not.
+"""
+
+USUAL = 8
+"""So many steps before a kink the largest one is a usual one: at the kink some were refused."""
+
+MOST = 64
+"""Unknowns up to which derivatives are compared as dense matrices; more have a cut at each kink."""
+
+LARGE = 500
+"""So many unknowns may have kinks at so many times that no step ends at all of them."""
+
+SEVERAL, OFTEN = 100, 0.5
+"""Changes of branches in this part of the steps, and in so many more, are too many to end steps at:
+f may jump to and fro at each step."""
+
+LASTING = 0.7
+"""Part of a jump of derivatives that is left eight times nearer to a kink."""
+
+AT_EVENT = 1e-6
+"""Part of a step from an event that is nothing."""
+
+ON_THE_KINK = 1e-12
+"""What a branch compares is zero where it is this small beside its largest value in the run."""
+
+
+@dataclass(frozen=True)
+class Kink:
+    """A branch that changes sides inside a step.
+
+    Attributes
+    ----------
+    step, time : int, float
+        Number of the step, and when.
+    rate : float
+        By how much f_u and f_p jump, as relative changes of states for relative changes of states
+        and parameters [1 / time unit]; infinite where that is not known.
+    """
+
+    step: int
+    time: float
+    rate: float
+
+
+def cut_at_kinks(run: Trajectory, pinned: Array, take: Take) -> Trajectory:
+    """Return a run whose steps end where branches change sides, the one given if they need not.
+
+    Parameters
+    ----------
+    run : Trajectory
+        An adaptive run whose steps hit ``pinned`` [K].
+    take : callable
+        See ``Take``.
+    """
+    if not _concerned(run):
+        return run
+    rtol, _ = run.stepping.tolerances
+    cuts: list[Array] = []
+    for number in range(ROUNDS):
+        kinks = kinks_inside(run, (CUT if number else NEGLIGIBLE) * rtol, cuts)
+        if not kinks:
+            break
+        cuts = _replaced(cuts, [_marks(run, kink, rtol) for kink in kinks])
+        times = np.union1d(pinned, np.concatenate(cuts))
+        first, last = run.stepping.t_span
+        times = times[(first < times) & (times < last)]
+        try:
+            again = take(times)
+        except SolveError:
+            break  # the steps that were taken at first are as good as they were
+        run.destroy()
+        run = again
+    return run
+
+
+def _concerned(run: Trajectory) -> bool:
+    """Return whether a run may have kinks that can be found in less time than it takes itself."""
+    problem = run.problem
+    if (
+        not problem.branches_known
+        or run.inside is None
+        or not run.n_steps
+        or problem.comm.size > 1
+        or problem.stencil is not None
+        or problem.size > LARGE
+    ):
+        return False
+    # functions without branches have none where the run begins, ends, or other equations begin
+    steps = {0, run.n_steps - 1, *(crossing.step + 1 for crossing in run.crossings)}
+    steps |= set(np.searchsorted(run.times, problem.breakpoints).tolist())
+    function = equations_of(run)
+    assert function is not None
+    points = [(n, _state(run, n, 0.0)) for n in sorted(steps) if n < run.n_steps]
+    points.append((run.n_steps - 1, _state(run, run.n_steps - 1, 1.0)))
+    return any(function.decide(n, *point).values.size for n, point in points)
+
+
+def _replaced(old: Sequence[Array], new: Sequence[Array]) -> list[Array]:
+    """Return the times around kinks; new ones in the place of those for the same kink before."""
+    kept = list(old)
+    for marks in new:
+        time = 0.5 * float(marks[-2] + marks[-1])
+        distances = [abs(0.5 * float(other[-2] + other[-1]) - time) for other in kept]
+        nearest = int(np.argmin(distances)) if kept else 0
+        if kept and distances[nearest] <= kept[nearest][-1] - kept[nearest][1]:
+            del kept[nearest]
+    return [*kept, *new]
+
+
+def _marks(run: Trajectory, kink: Kink, rtol: float) -> Array:
+    """Return the times that steps hit around a kink: shortly before it, and on both sides."""
+    n, t = kink.step, kink.time
+    usual = float(run.step_sizes[max(n - USUAL, 0) : n + 1].max())
+    near = AIM * rtol * (min(usual, 1.0 / kink.rate) if np.isfinite(kink.rate) else usual)
+    near = min(max(near, 1e-12 * abs(t)), 0.5 * AHEAD[-1] * usual)
+    return np.array([*(t - part * usual for part in AHEAD), t - near, t + near])
+
+
+def kinks_inside(run: Trajectory, least: float, near: Sequence[Array] = ()) -> list[Kink]:
+    """Return the kinks inside of steps that cost derivatives more than a part of themselves.
+
+    All of them, or those ``near`` the times [..., 4] at which steps were cut.
+    """
+    function = equations_of(run)
+    assert function is not None
+    left_out = {crossing.step for crossing in run.crossings}
+    steps = np.flatnonzero(run.step_sizes > 0.0)
+    if near:
+        # the step on each side of what was cut as well
+        first = np.searchsorted(run.times, [marks[0] for marks in near], "right") - 2
+        last = np.searchsorted(run.times, [marks[-1] for marks in near], "left") + 1
+        covered = np.zeros(run.n_steps + 2, dtype=int)
+        np.add.at(covered, np.maximum(first, 0), 1)
+        np.add.at(covered, np.minimum(last, run.n_steps), -1)
+        steps = steps[np.cumsum(covered)[steps] > 0]
+    # a state between two steps is one to both, but for events and breakpoints
+    shared = not (run.records or run.problem.breakpoints)
+    known: dict[tuple[int, float], Decisions] = {}
+    many = run.problem.branches
+    if (
+        isinstance(many, Branches)
+        and shared
+        and not (run.problem.modes or run.problem.form == "residual")
+    ):
+        numbers = np.union1d(steps, steps + 1)
+        decided_there = many.along(run.times[numbers], run.u[numbers], np.asarray(run.p))
+        known = {(n, 0.0): there for n, there in zip(numbers.tolist(), decided_there, strict=True)}
+
+    def decided(n: int, place: float) -> Decisions:
+        key = (n + int(place), 0.0) if shared else (n, place)
+        if key not in known:
+            known[key] = function.decide(n, *_state(run, n, place))
+        return known[key]
+
+    pairs = [(n, decided(n, 0.0), decided(n, 1.0)) for n in steps.tolist() if n not in left_out]
+    largest = _largest(list(known.values()))
+    changes = [
+        (n, k, (before, after))
+        for n, before, after in pairs
+        for k in _changed(before, after, largest)
+    ]
+    if len(changes) > SEVERAL + OFTEN * run.n_steps:
+        return []
+    kinks: list[Kink] = []
+    sizes = np.abs(run.u).max(axis=0)
+    with ExitStack() as runners:
+        inside = _Inside(run, runners)
+        for n, k, ends in changes:
+            kink = _kink(inside, function, n, k, ends, sizes, least)
+            if kink is not None:
+                kinks.append(kink)
+    return kinks
+
+
+class _Inside:
+    """States inside the steps of a run, as ``states_inside`` returns them."""
+
+    def __init__(self, run: Trajectory, runners: ExitStack) -> None:
+        self.run, self._runners = run, runners
+        self._runner: Runner | None = None
+
+    def __call__(self, n: int, t: float) -> Array:
+        run = self.run
+        begin, start = float(run.times[n]), run.stored[n]
+        if run.records:
+            (state,) = states_inside(run, [(n, t)])
+            return read(state).copy()
+        if self._runner is None:
+            equations = equations_of_step(run, n)
+            self._runner = self._runners.enter_context(repeating(*equations, run.stepping, start))
+        times = np.array([begin, t])
+        return read(self._runner.again(start.copy(), times, np.diff(times))[-1]).copy()
+
+
+def _largest(ends: Sequence[Decisions]) -> Array:
+    largest = np.zeros(max(end.values.size for end in ends))
+    for end in ends:
+        size = end.values.size
+        largest[:size] = np.fmax(largest[:size], np.abs(end.values))
+    return largest
+
+
+def _state(run: Trajectory, n: int, place: float) -> tuple[float, Array]:
+    start, h = float(run.times[n]), float(run.step_sizes[n])
+    t = run.problem.inside(start + place * h, start, h) if h else start
+    return t, read(run.stored[n + 1 if place else n])
+
+
+def _sides(end: Decisions, largest: Array) -> Array:
+    values = end.values
+    sides = np.where(np.abs(values) <= ON_THE_KINK * largest[: values.size], 0.0, np.sign(values))
+    return np.where(end.whole, values, sides)
+
+
+def _changed(before: Decisions, after: Decisions, largest: Array) -> list[int]:
+    """Return the numbers of what decides differently at both ends of a step."""
+    count = min(before.values.size, after.values.size)
+    if not count:
+        return []
+    changed = _sides(before, largest)[:count] != _sides(after, largest)[:count]
+    numbers = np.flatnonzero(changed).tolist()
+    # after a branch that changed others are compared
+    return numbers if before.values.size == after.values.size else numbers[:1]
+
+
+def _kink(
+    inside: _Inside,
+    function: Piecewise,
+    n: int,
+    k: int,
+    ends: tuple[Decisions, Decisions],
+    sizes: Array,
+    least: float,
+) -> Kink | None:
+    """Return the kink of what decides as number k in step n, unless it costs less."""
+    run = inside.run
+    start, h = float(run.times[n]), float(run.step_sizes[n])
+    place, state = _located(inside, function, n, k, ends, least)
+    events = {crossing.step for crossing in run.crossings}
+    if (n + 1 in events and place > 1.0 - AT_EVENT) or (n - 1 in events and place < AT_EVENT):
+        return None  # an event at the kink: the step ends there, and moves with it
+    slope = (read(run.stored[n + 1]) - read(run.stored[n])) / h
+    t = start + place * h
+
+    def at(offset: float) -> tuple[int, float, Array]:
+        return n, t + offset * h, state + offset * h * slope
+
+    near = 1e-5
+    f = [function.value(*at(side * near / part)) for part in (1.0, 8.0) for side in (-1.0, 1.0)]
+    wide, narrow = np.abs(f[1] - f[0]), np.abs(f[3] - f[2])
+    rounding = 1e-12 * np.maximum(np.abs(f[0]), np.abs(f[1]))
+    if np.any(narrow > 0.5 * wide + rounding):
+        return None  # a jump, which no step can end at without a term of its moving time
+    wide_rate, rate = (
+        _jump_rate(run, n, at(-near / part)[1:], at(near / part)[1:], sizes) for part in (1.0, 8.0)
+    )
+    # what vanishes towards the place is bent there, |x|^1.5, and what grows has no slope
+    lasting = np.isinf(rate) or LASTING * wide_rate < rate < wide_rate / LASTING
+    return Kink(n, t, rate) if lasting and h * rate > least else None
+
+
+def _located(
+    inside: _Inside,
+    function: Piecewise,
+    n: int,
+    k: int,
+    ends: tuple[Decisions, Decisions],
+    least: float,
+) -> tuple[float, Array]:
+    """Return the place in a step at which something decides differently, and the state there.
+
+    States are those of the method's steps of a part of the size.
+    """
+    run = inside.run
+    start, h = float(run.times[n]), float(run.step_sizes[n])
+    before, after = ends
+    low, high = 0.0, 1.0
+    x, y = float(before.values[k]), float(after.values[k])
+    states = read(run.stored[n]), read(run.stored[n + 1])
+    smooth, kept = not before.whole[k] and x * y < 0.0, 0
+    if not before.whole[k] and not smooth:  # an end lies on the kink
+        return (0.0, states[0]) if abs(x) <= abs(y) else (1.0, states[1])
+    resolution = 1e-2 * least
+    place, state = high, states[1]
+    while high - low > resolution:
+        place = (low * y - high * x) / (y - x) if smooth else 0.5 * (low + high)
+        place = min(max(place, low + 0.25 * resolution), high - 0.25 * resolution)
+        state = inside(n, start + place * h)
+        here = function.decide(n, start + place * h, state)
+        if k >= here.values.size:
+            high, smooth = place, False
+            continue
+        value = float(here.values[k])
+        if before.whole[k]:
+            low, high = (place, high) if value == before.values[k] else (low, place)
+        elif value == 0.0:
+            break
+        elif value * before.values[k] > 0.0:  # regula falsi, Illinois
+            low, x = place, value
+            y, kept = (0.5 * y, 1) if kept == 1 else (y, 1)
+        else:
+            high, y = place, value
+            x, kept = (0.5 * x, -1) if kept == -1 else (x, -1)
+    return place, state
+
+
+def _jump_rate(
+    run: Trajectory, n: int, before: tuple[float, Array], after: tuple[float, Array], sizes: Array
+) -> float:
+    """Return ``Kink.rate``, for derivatives at two points."""
+    problem: Problem = run.problem
+    batch = problem.batch
+    if problem.form != "rhs" or batch is None or problem.modes or problem.size > MOST:
+        return np.inf
+    t, u = np.array([before[0], after[0]]), np.array([before[1], after[1]])
+    p = np.asarray(run.parameters(n))
+    try:
+        jumps = np.abs(np.diff(batch.jacobian(t, u, p), axis=0)[0]) @ sizes
+    except InputError:
+        return 0.0  # without derivatives there: sweeps tell it where they need them
+    if problem.n_parameters and not problem.field_parameter:
+        by_p = batch.push_parameters(t, u, p, np.diag(np.abs(p)))
+        jumps = jumps + np.abs(by_p[:, 1] - by_p[:, 0]).sum(axis=0)
+    positive = np.where(sizes > 0.0, sizes, sizes.max() or 1.0)
+    return float((jumps / positive).max())

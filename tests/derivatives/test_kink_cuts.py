@@ -1,0 +1,206 @@
+"""Steps end at kinks: derivatives are as right as those of smooth equations."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import daeosens as ds
+from daeosens.derivatives.kink_cuts import kinks_inside
+
+TABLE = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0]), np.array([0.5, 0.45, 0.2, 0.25, 0.4, 0.35])
+
+
+def _valve(t: Any, u: Any, p: Any) -> Any:
+    return np.stack([p[0] * np.sin(t) + 0.3 - p[1] * np.maximum(0.0, u[0] - p[2])])
+
+
+def _saturation(_t: Any, u: Any, p: Any) -> Any:
+    force = np.clip(-p[0] * u[0] - p[1] * u[1], -1.0, 1.0)
+    return np.stack([u[1], force - p[2] * u[1]])
+
+
+def _table(_t: Any, u: Any, p: Any) -> Any:
+    return np.stack([u[1], -p[0] * u[1] * np.interp(np.abs(u[1]), *TABLE) - p[1] * u[0]])
+
+
+def _branch(t: Any, u: Any, p: Any) -> Any:
+    inflow = p[0] - p[2] * (u[0] - p[1]) if u[0] > p[1] else p[0]
+    return np.stack([inflow * (1.0 + np.sin(2.0 * t)) - 0.2 * u[0]])
+
+
+def _heart(t: Any, u: Any, p: Any) -> Any:
+    inside = p[2] * (1.0 + 0.8 * np.sin(6.0 * t)) * u[0]
+    into = np.maximum(p[3] - inside, 0.0) / p[0]
+    out = np.maximum(inside - u[1], 0.0) / p[1]
+    return np.stack([into - out, out - 0.5 * u[1]])
+
+
+def _ramp(t: Any, u: Any, p: Any) -> Any:
+    return np.stack([-p[0] * u[0] + np.maximum(t - p[1], 0.0) * u[0] * 0.5])
+
+
+# equations, start, parameters, end, number of the unknown, and its derivatives: differences of
+# order four of an independent program (SciPy's DOP853, rtol 3e-14, restarted at each kink)
+PROBLEMS: dict[
+    str, tuple[Callable[..., Any], list[float], list[float], float, int, list[float]]
+] = {
+    "valve": (
+        *(_valve, [0.0], [1.0, 2.0, 0.5], 6.0, 0),
+        [1.69729621e-03, -1.80287819, -9.79035041e-02, 9.98302704e-01],
+    ),
+    "saturation": (
+        *(_saturation, [2.0, 0.0], [4.0, 2.0, 0.1], 6.0, 0),
+        [0.04719739, 0.03986763, -0.00301818, -0.01672396, -0.07114437],
+    ),
+    "table": (
+        *(_table, [2.0, 0.0], [1.0, 2.0], 5.0, 0),
+        [0.27536434, 0.21651266, -0.3589516, -1.04359971],
+    ),
+    "branch": (
+        *(_branch, [0.3], [1.0, 2.0, 1.5], 8.0, 0),
+        [6.65605182e-06, 6.04123501e-01, 9.06152754e-01, -2.69538958e-01],
+    ),
+    "heart": (
+        *(_heart, [1.0, 0.8], [0.2, 0.1, 1.5, 1.0], 6.0, 1),
+        [0.01838002, 0.01804709, -2.93601354, 0.07666403, -0.19329449, 1.35634054],
+    ),
+    "ramp": (
+        *(_ramp, [2.0], [1.0, 1.3], 4.0, 0),
+        [0.11332449, -0.9065959, -0.30597612],
+    ),
+}
+
+
+def _problem(name: str, style: str) -> Any:
+    rhs, start, p, *_ = PROBLEMS[name]
+    if style == "traced":
+        return ds.trace(rhs, len(start), len(p))
+    return ds.ODE(rhs, size=len(start), parameters=len(p))
+
+
+def _last(name: str) -> ds.Terminal:
+    number = PROBLEMS[name][4]
+    return ds.Terminal(lambda _t, u, _p: u[number])
+
+
+@pytest.mark.parametrize(
+    ("name", "style", "method"),
+    [
+        *((name, "NumPy", "auto") for name in PROBLEMS),
+        *((name, "traced", "rk8vr") for name in PROBLEMS if name != "branch"),
+        *((name, "traced", "esdirk5") for name in PROBLEMS if name != "branch"),
+    ],
+)
+def test_derivatives_through_kinks_are_those_of_the_solution(
+    name: str, style: str, method: str
+) -> None:
+    _, start, p, end, _, truth = PROBLEMS[name]
+    run = ds.solve(_problem(name, style), start, p, ds.Stepping((0.0, end), method, rtol=1e-8))
+    gradient = ds.adjoint(run, _last(name))
+    computed = np.concatenate([gradient.u0, gradient.p])
+    # without cuts it is 1e-5 to 4e-3
+    assert np.abs(computed - truth).max() < 6e-7 * np.abs(truth).max()
+
+
+def test_derivatives_are_those_of_the_steps() -> None:
+    _, start, p, end, *_ = PROBLEMS["saturation"]
+    run = ds.solve(_problem("saturation", "NumPy"), start, p, ds.Stepping((0.0, end), rtol=1e-8))
+    gradient = ds.adjoint(run, _last("saturation"))
+    du, dp = np.array([0.3, -1.0]), np.array([1.0, 0.5, -0.2])
+    moved = ds.tangent(run, du0=du, dp=dp).derivative(_last("saturation"))
+    assert np.isclose(gradient.u0 @ du + gradient.p @ dp, moved, rtol=1e-12, atol=0.0)
+
+
+def test_fewer_steps_are_refused() -> None:
+    _, start, p, end, *_ = PROBLEMS["heart"]
+    run = ds.solve(_problem("heart", "traced"), start, p, ds.Stepping((0.0, end), rtol=1e-8))
+    # without cuts 262 are, and 477 taken
+    assert run.effort.rejected < 60
+    assert run.effort.steps < 380
+
+
+def test_steps_that_nothing_is_found_in_stay_as_they_are() -> None:
+    # |u| for u > 0: a branch that never changes sides
+    stepping = ds.Stepping((0.0, 2.0), rtol=1e-8)
+    plain = ds.ODE(lambda _t, u, p: -p[0] * u, size=1, parameters=1)
+    with_abs = ds.ODE(lambda _t, u, p: -p[0] * np.abs(u), size=1, parameters=1)
+    runs = [ds.solve(problem, [1.0], [0.7], stepping) for problem in (plain, with_abs)]
+    assert np.array_equal(runs[0].times, runs[1].times)
+
+
+def test_a_kink_that_costs_nothing_is_left() -> None:
+    # max(u, 0)^2 has no jump of its derivative
+    rhs = lambda t, u, p: np.cos(t) + p[0] * np.maximum(u, 0.0) ** 2 - u  # noqa: E731
+    problem = ds.ODE(rhs, size=1, parameters=1)
+    run = ds.solve(problem, [0.5], [0.3], ds.Stepping((0.0, 7.0), rtol=1e-6))
+    assert not kinks_inside(run, 1e-6)
+    assert run.step_sizes.min() > 1e-3
+
+
+def test_steps_do_not_end_at_jumps() -> None:
+    # the derivative of a jump has a term that no step contains, which is told
+    problem = ds.ODE(
+        lambda _t, u, p: np.array([p[0] if u[0] < 1.0 else 2.0 * p[0]]), size=1, parameters=1
+    )
+    run = ds.solve(problem, [0.0], [1.0], ds.Stepping((0.0, 1.7), rtol=1e-6))
+    assert not kinks_inside(run, 1e-6)
+    with pytest.warns(ds.errors.KinkWarning, match="the equations jump near t = (1|0.9999)"):
+        ds.adjoint(run, ds.Terminal(lambda _t, u, _p: u[0]))
+
+
+def test_kinks_between_bounces() -> None:
+    ball = ds.ODE(
+        lambda _t, u, p: np.array(
+            [u[1], -9.81 - p[0] * np.abs(u[1]) * u[1] - p[1] * np.maximum(u[0] - 0.5, 0.0)]
+        ),
+        size=2,
+        parameters=3,
+        events=[
+            ds.Event(
+                lambda _t, u, _p: u[0],
+                reset=lambda _t, u, p: np.array([u[0], -p[2] * u[1]]),
+                direction=-1,
+            )
+        ],
+    )
+    run = ds.solve(ball, [1.0, 0.0], [0.1, 20.0, 0.9], ds.Stepping((0.0, 1.7), rtol=1e-8))
+    gradient = ds.adjoint(run, ds.Terminal(lambda _t, u, _p: u[0]))
+    # differences of runs with rtol 1e-12
+    truth = np.array([0.66466467, 0.16199012, -1.0537068, -0.02394849, 1.67790875])
+    computed = np.concatenate([gradient.u0, gradient.p])
+    assert len(run.crossings) == 2
+    assert np.abs(computed - truth).max() < 1e-6 * np.abs(truth).max()
+
+
+def test_checkpoints_take_the_same_steps_again() -> None:
+    _, start, p, end, *_ = PROBLEMS["valve"]
+    problem, stepping = _problem("valve", "NumPy"), ds.Stepping((0.0, end), rtol=1e-8)
+    whole = ds.solve(problem, start, p, stepping)
+    few = ds.solve(problem, start, p, stepping, checkpoint=ds.timestepping.Checkpoints(5))
+    assert np.array_equal(whole.times, few.times)
+    gradients = [ds.adjoint(run, _last("valve")) for run in (whole, few)]
+    assert np.allclose(gradients[0].p, gradients[1].p, rtol=1e-13, atol=0.0)
+
+
+def test_equations_without_branches_are_asked_twice() -> None:
+    calls = 0
+
+    def decay(_t: Any, u: Any, p: Any) -> Any:
+        nonlocal calls
+        calls += type(u) is not np.ndarray
+        return -p[0] * u
+
+    problem = ds.ODE(decay, size=1, parameters=1)
+    stepping = ds.Stepping((0.0, 2.0), "rk6vr", rtol=1e-8)
+    ds.solve(problem, [1.0], [0.7], stepping)
+    before = calls
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ds.solve(problem, [1.0], [0.7], stepping)
+    # besides the Jacobian that the first step is chosen by
+    assert calls - before == 3
