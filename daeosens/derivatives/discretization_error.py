@@ -125,6 +125,7 @@ def derivative_error(
     require_objective(objective)
     for name, rows in (("du0", du0), ("dp", dp)):
         refuse_rows(rows, name)
+    # each step halved, at the same ends: both runs have the same error expansion, step by step
     finer = solve(
         trajectory.problem,
         trajectory.stored[0],

@@ -19,7 +19,7 @@ from daeosens.petsc.free_memory import free_memory
 from daeosens.petsc.vectors import Array, finite_array
 from daeosens.problem.problem import PossiblyNamed, Problem
 from daeosens.timestepping.stepping import Stepping
-from daeosens.timestepping.thinning import SHARE, in_bytes
+from daeosens.timestepping.thinning import SHARE, bytes_of_state, expected_steps, in_bytes
 from daeosens.timestepping.trajectory.schedule import Checkpoints, repeated_steps
 
 TIMED = 3
@@ -138,7 +138,7 @@ def plan(
             remedy='solve(..., checkpoint="auto"), which keeps as many states as fit',
         )
     comm = problem.comm.tompi4py()
-    state = 8 * -(-problem.size // comm.size)
+    state = bytes_of_state(problem)
     if memory is None:
         room = int(SHARE * free_memory(comm))
     else:
@@ -149,9 +149,10 @@ def plan(
             expected="room for two states",
             remedy="more ranks",
         )
-    first, last = stepping.t_span
-    steps = -int(-(last - first) / stepping.dt // 1)
+    steps = expected_steps(stepping)
     forward, back = _timed(problem, u0, p, stepping)
+    # all states, as many as fit, and some fewer: what else uses the memory may be worth more than
+    # time
     counts = {steps + 1, min(room // state, steps + 1), *(int(part * steps) for part in PARTS)}
     runs: list[PlannedRun] = []
     for states in counts:
@@ -159,6 +160,7 @@ def plan(
             continue
         whole = states == steps + 1
         again = 0 if whole else repeated_steps(steps, states)
+        # steps back linearise each step once, whatever is kept
         seconds = (steps + again) * forward + steps * back
         checkpoint = "states" if whole else Checkpoints(states)
         runs.append(PlannedRun(checkpoint, states, states * state, again, seconds))
@@ -176,6 +178,7 @@ def _timed(problem: Problem, u0: object, p: object, stepping: Stepping) -> tuple
         begin = time.perf_counter()
         run = solve(problem, u0, p, few, checkpoint="states")  # pyright: ignore[reportArgumentType]
         between = time.perf_counter()
+        # one row without a cost: what an engine needs for the steps alone
         start = np.ones((1, run.stored[0].getLocalSize()))
         sweep_back(run, AdjointRequest(1, run.n_steps, {}, ((),), start), "auto").rows()
         return np.array([between - begin, time.perf_counter() - between])

@@ -225,6 +225,7 @@ def _members(problem: Problem, u0: npt.ArrayLike, p: npt.ArrayLike | None) -> tu
                 f"solve_batch: {len(rows)} {name} for {members} members",
                 expected="as many initial states as parameter sets, or one for all",
             )
+    # one start or set for all members: rows of one array, without copies
     starts, sets = (np.broadcast_to(array, (members, array.shape[1])) for array in arrays.values())
     return starts, sets
 

@@ -57,6 +57,7 @@ def run_chosen(
     if decay * (last - first) > REACH * STEPS:
         why = f"stiff at the start, where something decays in {1.0 / decay:.2g}"
         return take(_with(stepping, STIFF, why))
+    # few unknowns: eigenvalues of f_u tell; otherwise the run itself, by how many steps it takes
     known = problem.size <= DENSE and problem.comm.size == 1
     explicit = _with(stepping, NONSTIFF, "not stiff" if known else f"fewer than {STEPS} steps")
     second = explicit if known else _with(stepping, STIFF, f"more than {STEPS} explicit steps")

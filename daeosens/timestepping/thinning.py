@@ -124,8 +124,8 @@ def fitting(
         There is hardly room for a few of them, or none for all that are needed: tells their size,
         and the checkpoints that fit.
     """
-    steps = _expected_steps(stepping, pinned)
-    state = 8 * -(-problem.size // problem.comm.size)  # bytes a rank
+    steps = expected_steps(stepping, len(pinned))
+    state = bytes_of_state(problem)
     if (steps + 1) * state <= SMALL:
         return None
     free = free_memory(problem.comm.tompi4py())
@@ -153,6 +153,11 @@ def fitting(
     )
 
 
+def bytes_of_state(problem: Problem) -> int:
+    """Return what a state takes on a rank."""
+    return 8 * -(-problem.size // problem.comm.size)
+
+
 def in_bytes(number: float) -> str:
     """Return a number of bytes as one reads it.
 
@@ -167,12 +172,15 @@ def in_bytes(number: float) -> str:
     return f"{number:.3g} bytes"
 
 
-def _expected_steps(stepping: Stepping, pinned: Array) -> int:
-    """Return about how many steps a run takes, or how many at most where it chooses them."""
+def expected_steps(stepping: Stepping, pinned: int = 0) -> int:
+    """Return about how many steps a run takes, or how many at most where it chooses them.
+
+    Steps are cut at so many ``pinned`` times besides.
+    """
     if stepping.adaptive or stepping.dt is None:
         return min(stepping.max_steps, MANY)
     first, last = stepping.t_span
-    return min(math.ceil((last - first) / abs(stepping.dt)) + len(pinned), stepping.max_steps)
+    return min(math.ceil((last - first) / abs(stepping.dt)) + pinned, stepping.max_steps)
 
 
 def staying(

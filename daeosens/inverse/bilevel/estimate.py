@@ -197,6 +197,7 @@ def bilevel(
     )
     attempts: Multistart | None = None
     x = np.zeros(0)
+    # without nonlinear parameters the inner problem is all: one linear least squares problem
     if functional.others:
         settings = _settings(functional, tolerance, max_iterations)
         settings["comm"] = MPI.COMM_SELF if comm is None else comm
@@ -221,6 +222,7 @@ def _brought_back(
     ]
     if not away:
         return attempts
+    # the noise level of the pull is that of the best attempt that ran away
     lowest = min(away, key=lambda attempt: attempt.value)
     held = pulled(functional, lowest.x, decades)
     again = multistart(lambda _comm: held, [attempt.start for attempt in away], **settings)
@@ -303,6 +305,7 @@ def _result(
     estimate = {name: float(entry.value) for name, entry in parameters.entries.items()}
     estimate |= dict(zip(linear, at.inner.p.tolist(), strict=True))
     estimate |= dict(zip(others, functional.unscaled(x).tolist(), strict=True))
+    # equalities always hold: only inequalities are told as active
     labels = functional.constraints.labels[len(functional.constraints.equal) :]
     return Bilevel(
         estimate,

@@ -130,6 +130,7 @@ def starting_points(
             points[:, i] = np.clip(mean + sigma * ndtri(share), lower[i], upper[i])
         else:
             points[:, i] = lower[i] + shares[:, i] * (upper[i] - lower[i])
+    # the user's own start is the first one, whatever the seed
     return np.vstack([start, points])
 
 

@@ -109,6 +109,8 @@ def repeated_steps(steps: int, memory: int) -> int:
     """
     if not memory and steps == 1:  # the state before it is enough
         return 0
+    # with r rounds and s states at most C(s + r, s) steps can be swept, none taken more than r
+    # times (equation (2))
     rounds = _rounds(steps, memory)
     return rounds * steps - comb(memory + rounds, rounds - 1) - (steps - 1)
 
@@ -183,6 +185,7 @@ class Binomial:
     def split(self, first: int, last: int, depth: int) -> int:
         """Return the number of the state that is kept between two; ``last`` if all are."""
         steps, slots = last - first, self.slots - depth
+        # all states between fit into memory: the sweep goes over them as they are
         if steps <= min(max(slots, 0), self.memory) + 1:
             return last
         best = first + advance(steps, slots)

@@ -118,6 +118,7 @@ def push_directions(
     ------
     docs/mathematics.md, section 1.
     """
+    # stages are not kept: a sweep forward needs each of them once
     steps = linear_steps(trajectory, keep=False)
     if steps is None:
         return None
