@@ -128,15 +128,12 @@ class Observation(NamedTuple):
         The function of (t, u, p).
     residual_weights : array [q_local] or None
         w, where the row takes r_u^T w in place of the gradient: ``scalar`` is a sum of squares.
-    noted : (dict of int to float, int) or None
-        Where the weighted value is noted in passing, and by which number.
     """
 
     row: int
     weight: float
     scalar: Any
     residual_weights: Array | None = None
-    noted: tuple[dict[int, float], int] | None = None
 
     @property
     def sees_parameters(self) -> bool:
@@ -145,9 +142,6 @@ class Observation(NamedTuple):
 
     def add(self, point: Point, out: tuple[PETSc.Vec, PETSc.Vec]) -> None:
         """Add the gradients in u and p to ``out`` = (lam [n], mu [m])."""
-        if self.noted is not None:
-            values, number = self.noted
-            values[number] = self.weight * self.scalar.value(*point)
         if self.residual_weights is not None:
             # A row of the Jacobian of residuals, where a cost would have w = r.
             self.scalar.add_residual_adjoint(self.weight, point, self.residual_weights, out)

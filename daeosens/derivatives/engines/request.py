@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.costs.cost import Cost, Densities, Observation, points_by_step
+from daeosens.costs.cost import Cost, Densities, Observation, Scalar, points_by_step
 from daeosens.costs.objective import Objective
 from daeosens.derivatives.observations_inside import observed_inside
 from daeosens.petsc.vectors import Array, write
@@ -77,6 +77,37 @@ def of_costs(trajectory: Trajectory, costs: Sequence[Cost]) -> AdjointRequest:
     return AdjointRequest(len(costs), trajectory.n_steps, observed, densities)
 
 
+@dataclass(frozen=True, eq=False)
+class _Noting:
+    """A scalar whose weighted value is noted where a sweep takes its gradient."""
+
+    scalar: Scalar
+    values: dict[int, float]
+    number: int
+
+    @property
+    def sees_parameters(self) -> bool:
+        """Whether its gradient in p may be other than zero."""
+        return bool(getattr(self.scalar, "sees_parameters", True))
+
+    def value(self, t: float, u: PETSc.Vec, p: Any) -> float:
+        """Return the value."""
+        return self.scalar.value(t, u, p)
+
+    def value_t(self, t: float, u: PETSc.Vec, p: Any) -> float:
+        """Return the partial derivative in t."""
+        return self.scalar.value_t(t, u, p)
+
+    def add_u(self, weight: float, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
+        """Add the gradient in u, and note the value."""
+        self.values[self.number] = weight * self.scalar.value(t, u, p)
+        self.scalar.add_u(weight, t, u, p, out)
+
+    def add_p(self, weight: float, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
+        """Add the gradient in p."""
+        self.scalar.add_p(weight, t, u, p, out)
+
+
 def noting_values(
     trajectory: Trajectory, costs: Sequence[Cost]
 ) -> tuple[AdjointRequest, list[dict[int, float]]]:
@@ -89,8 +120,9 @@ def noting_values(
     observed: dict[int, list[Observation]] = {}
     for row, cost in enumerate(costs):
         for number, (time, weight, scalar) in enumerate(cost.points):
-            seen = Observation(row, weight, scalar, None, (values[row], number))
-            observed.setdefault(trajectory.index(time), []).append(seen)
+            seen = _Noting(scalar, values[row], number)
+            points = observed.setdefault(trajectory.index(time), [])
+            points.append(Observation(row, weight, seen))
     return replace(of_costs(trajectory, costs), observed=observed), values
 
 

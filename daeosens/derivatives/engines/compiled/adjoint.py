@@ -90,7 +90,7 @@ class CompiledSweep:
         # taken.
         direct = not (run.crossings or run.thinned) and run.problem.stencil is None
         for seen in observations:
-            row, weight, scalar, residual_weights, _ = seen
+            row, weight, scalar, residual_weights = seen
             functions = first_order(scalar) if direct and residual_weights is None else None
             if functions is not None:
                 times, _, states, _ = run.arrays
