@@ -161,6 +161,7 @@ def _matrices_at(
     matrices, by = None, "compiled"
     if sweep == "tangent" and wants_compiled(trajectory, engine, columns):
         matrices = _columns_in_c(trajectory, last, wanted)
+    # rows that are carried in C beat columns on vectors, even where they are more
     if matrices is None:
         swept = _rows(trajectory, last, engine, sweep)
         if swept is not None:

@@ -119,6 +119,8 @@ class _Shared:
         if self.best is None:  # methods without gradients compare: all other points are better
             low, high = self.values
             return 2.0 * high - low + 1e-9 * abs(high), 0.0 * self.point
+        # along the straight line from the best point: a slope uphill, so that any line search
+        # turns back
         point, value, gradient = self.best
         rise, factor = steepness(float(gradient @ (self.point - point)), value)
         return value + rise, factor * gradient

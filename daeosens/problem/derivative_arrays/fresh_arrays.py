@@ -89,6 +89,7 @@ class FreshArray(Fillable):
         assigned = admitted(assigned)
         if isinstance(assigned, list):
             assigned = as_array(assigned)
+        # the first number that varies: from now on the whole array has slopes, views of it too
         if type(assigned) is DerivativeArray:
             self._vary()
         now = self.now()

@@ -51,6 +51,7 @@ def guarded_weight(weight: Any, slopes: Any) -> Any:
     # nearly always: the product of infinity and 0 is looked for only where there is infinity
     if np.isfinite(size).all():
         return weighted(weight, slopes)
+    # sqrt at 0 along a direction that does not move it: 0, not infinity times 0
     product = weighted(weight, slopes)
     return np.where((primal(slopes) != 0) | moving(slopes), product, 0.0)
 
@@ -71,6 +72,7 @@ def elementwise(*partials: Partial, combine: Callable[..., Any] = weighted) -> C
         inputs = tuple([as_array(x) if isinstance(x, list) else x for x in inputs])
         values = [value_of(x) for x in inputs]
         result = ufunc(*values)
+        # chain rule: the sum over the arguments that vary
         terms: list[tuple[Any, Any]] = []
         for x, partial in zip(inputs, partials, strict=True):
             if not varies(x):

@@ -97,6 +97,7 @@ class Grid:
         kind = _DM_BOUNDARY[self.boundary]
         try:
             shape: Any = self.shape
+            # PETSc chooses how points are dealt out to ranks
             dm = PETSc.DMDA().create(
                 shape,
                 dof=self.dof,

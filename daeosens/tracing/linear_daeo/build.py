@@ -66,6 +66,7 @@ def build_linear_daeo(
             expected="a bound that depends on time, state or parameters",
             remedy='{"uptake": (-p.vmax * x[0] / (p.K + x[0]), 0.0)}',
         )
+    # rows r = A v are unknowns like the flows, with bounds b: then every constraint is a bound
     programme = Programme(
         sparse.csc_array(sparse.hstack([matrix, -sparse.eye_array(matrix.shape[0])])),
         # objectives are maximised, programmes minimise; rows r = A v cost nothing
@@ -101,6 +102,7 @@ def build_linear_daeo(
             problem = replace(problem, native={**problem.native, **products})
         return problem
 
+    # one set of compiled functions for all bases: each mode has data of its own
     bases = Bases(solver, needed, ready, taking, equations)
 
     def first(t: float, u: Any, p: Any) -> str:
@@ -214,6 +216,8 @@ def _affine(
     for of, constant in zip(rows, (low, high), strict=True):
         of[:, 0] = np.concatenate([constant, right])
     for flow, side, number in places:
+        # each bound is one row of numbers, to be multiplied by (1, z): a constant, or one entry of
+        # z
         rows[side][flow] = 0.0
         if isinstance(number, int):
             rows[side][flow, 1 + number] = 1.0

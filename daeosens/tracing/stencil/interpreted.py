@@ -110,12 +110,15 @@ class _Evaluation:
         around = [b.ghosts[read.vector] if axis in self._axes else 0 for axis in (2, 1, 0)]
         counts = tuple(b.n)[::-1]
         stored = [n + 2 * more for n, more in zip(counts, around, strict=True)]
+        # the rank's own part with its ghosts, as C sees it
         values = _at(b.inputs[read.vector], prod(stored) * self._dof)
         offsets = reversed(axes(read.offset))
         moved = [
             place + more + offset
             for place, more, offset in zip(places, around, offsets, strict=True)
         ]
+        # periodic or not: indices wrap, and what has wrapped is set to 0 below where the edge is
+        # one
         inside = [numbers % n for numbers, n in zip(moved, stored, strict=True)]
         neighbours = values.reshape(*stored, self._dof)[..., read.component][np.ix_(*inside)]
         if not b.periodic:
