@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from petsc4py import PETSc
 
 from daeosens.derivatives.looks.branch_changes import Piecewise, equations_of
 from daeosens.errors import InputError, SolveError
@@ -30,8 +31,8 @@ from daeosens.timestepping.dense_output import equations_of_step, states_inside
 from daeosens.timestepping.runner import Runner, repeating
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
-Take: TypeAlias = "Callable[[Array], Trajectory]"
-"""``take(times)``: a run whose steps hit these times too."""
+Take: TypeAlias = "Callable[[PETSc.Vec, Array], Trajectory]"
+"""``take(start, times)``: a run from a state, which it keeps, whose steps hit these times."""
 
 ROUNDS = 8
 """Runs, at most, until steps end at the kinks: cuts change the steps after them."""
@@ -117,7 +118,7 @@ def cut_at_kinks(run: Trajectory, pinned: Array, take: Take) -> Trajectory:
         first, last = run.stepping.t_span
         times = times[(first < times) & (times < last)]
         try:
-            again = take(times)
+            again = take(run.stored[0].copy(), times)
         except SolveError:
             break  # the steps that were taken at first are as good as they were
         run.destroy()

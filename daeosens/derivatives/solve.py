@@ -143,8 +143,8 @@ def solve(
         if not steps.adaptive or petsc_trajectory is not None or (few and checkpoint == "auto"):
             return run
 
-        def take(times: Array) -> Trajectory:
-            return _taken(problem, state.copy(), parameters, steps, record, times, few)
+        def take(start: PETSc.Vec, times: Array) -> Trajectory:
+            return _taken(problem, start, parameters, steps, record, times, few)
 
         return cut_at_kinks(run, pinned, take)
 
@@ -155,9 +155,7 @@ def solve(
 
         return run_chosen(problem, state, parameters, stepping, chosen)
     if stepping.control == "states":
-        return cut(
-            stepping, _taken(problem, state.copy(), parameters, stepping, record, pinned, few)
-        )
+        return cut(stepping, _taken(problem, state, parameters, stepping, record, pinned, few))
     if petsc_trajectory is not None:
         raise UnsupportedError(
             f'petsc_trajectory = "{petsc_trajectory}" with control = {stepping.control!r}',
