@@ -159,17 +159,6 @@ def read_vec(path: str | Path, name: str, out: PETSc.Vec) -> None:
     write(out, values.ravel())
 
 
-def dataset_names(path: str | Path) -> list[str]:
-    """List the datasets of a file, in all its groups.  Not collective.
-
-    Raises
-    ------
-    InputError
-        Missing or damaged file.
-    """
-    return _open(Path(path), _names)
-
-
 def dataset_shape(path: str | Path, name: str) -> tuple[int, ...]:
     """Return the shape of a dataset.  Not collective.
 

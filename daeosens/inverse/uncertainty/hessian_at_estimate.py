@@ -8,7 +8,12 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.errors import InputError, UnsupportedError, is_one_of
-from daeosens.functional.functional import Functional, normal_matrix
+from daeosens.functional.functional import (
+    Functional,
+    HasDenseGaussNewton,
+    HasDenseHessian,
+    normal_matrix,
+)
 from daeosens.functional.parameters import Parameters
 from daeosens.inverse.identifiability import Scale, symmetric
 from daeosens.optimize.tao.newton import dense_by_products
@@ -42,9 +47,9 @@ def curvature(functional: Functional, x: PETSc.Vec, hessian: HessianKind = "exac
         raise InputError(f"hessian = {hessian!r}", expected='"exact" or "gauss_newton"')
     able: Any = functional
     # Whole matrices where there are any: their columns share sweeps. Products come last.
-    if hessian == "exact" and hasattr(able, "hessian"):
+    if hessian == "exact" and isinstance(able, HasDenseHessian):
         return symmetric(finite_array(able.hessian(x), "the Hessian"))
-    if hessian == "gauss_newton" and hasattr(able, "gauss_newton_matrix"):
+    if hessian == "gauss_newton" and isinstance(able, HasDenseGaussNewton):
         return symmetric(finite_array(able.gauss_newton_matrix(x), "the Gauss-Newton matrix"))
     if hessian == "gauss_newton" and hasattr(able, "residual_jacobian"):
         return normal_matrix(able.residual_jacobian(x))

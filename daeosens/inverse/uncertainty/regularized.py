@@ -7,7 +7,12 @@ from typing import Any
 from petsc4py import PETSc
 
 from daeosens.errors import require
-from daeosens.functional.functional import Functional, require_functional
+from daeosens.functional.functional import (
+    Functional,
+    HasGaussNewton,
+    HasHessian,
+    require_functional,
+)
 from daeosens.inverse.uncertainty.gaussian_prior import GaussianPrior
 
 
@@ -41,9 +46,9 @@ class Regularized:
         self.misfit, self.prior, self.comm = misfit, prior, misfit.comm
         # Abilities are told by the presence of methods, so the sum has only those that the misfit
         # has.
-        if hasattr(misfit, "hessian_product"):
+        if isinstance(misfit, HasHessian):
             self.hessian_product = self._hessian_product
-        if hasattr(misfit, "gauss_newton_product"):
+        if isinstance(misfit, HasGaussNewton):
             self.gauss_newton_product = self._gauss_newton_product
         if hasattr(misfit, "check_second_order"):
             self.check_second_order = self._check_second_order
