@@ -110,6 +110,7 @@ CLAIMS = (
     Claim("speed", "and {:.1f} to {:.1f} in the sweep", "events", span("sweep_event")),
     Claim("speed", "surface at most {1:.2f} of a step", "events", span("watching")),
     Claim("speed", "is within {1:.2f} times of the quickest engine", "engines", span("ratio")),
+    Claim("speed", "in [{:.0f} random settings]", "engines", lambda rows: [len(rows)]),
     Claim(
         "speed",
         "take {:.1f} to {:.1f} times as long for one cost",

@@ -24,7 +24,7 @@ DOUBTED = re.compile(
             r"\b\d[\d.]*e[-+]?\d+",  # 1e-12
             r"\b\d+\.\d+",  # any other number with a point
             rf"{NUMBER} of \d+",
-            r"\b\d+ to (?:a )?\d+",  # a range
+            rf"{NUMBER} to (?:a )?{NUMBER}\b",
             r"\b(?:some|about) \d[\d ]*",
             r"\b\d+ iterations",
             r"(?<=\| )\d[\d., ]*(?= \|)",  # a cell of a table
