@@ -98,7 +98,7 @@ def petsc_options_left_as_they_were() -> Iterator[None]:
 RunMpi = Callable[..., subprocess.CompletedProcess[str]]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def run_mpi() -> RunMpi:
     """Run ``mpiexec -n ranks python *arguments`` from the checkout, output captured, not checked.
 

@@ -16,6 +16,7 @@ from daeosens.derivatives.solve import Checkpoint, solve
 from daeosens.derivatives.sweeps.backward import sweep_back
 from daeosens.errors import InputError, require
 from daeosens.petsc.free_memory import free_memory
+from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, finite_array
 from daeosens.problem.problem import PossiblyNamed, Problem
 from daeosens.timestepping.stepping import Stepping
@@ -131,6 +132,7 @@ def plan(
     """
     require(problem, Problem, "problem", "ODE(f, size, parameters)")
     require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk4", dt=0.1)')
+    agree(problem.comm, "plan", stepping=stepping, memory=memory)
     if stepping.adaptive or stepping.dt is None:
         raise InputError(
             f"stepping: {stepping.method} chooses its steps, and their number is not known before",

@@ -19,6 +19,8 @@ from daeosens.problem.matrices import dense
 class Joint:
     """x -> the sum of reduced functionals of the same x: several experiments in one fit.
 
+    All that it gives is collective on ``comm``.
+
     Each has its own problem, data, time span, initial state and fixed parameters.  The joint one
     has every ability of a ``Reduced`` but constraints on runs; ``predict`` takes the experiment
     that is meant.  Give a prior to one of them only.

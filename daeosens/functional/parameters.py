@@ -95,6 +95,8 @@ class _Layout:
 class Parameters:
     """Named numbers, some of them free, and the initial state as a function of them.
 
+    What it makes of vectors, and of a problem, is collective on their communicator.
+
     Parameters
     ----------
     values : mapping of str to Parameter or float, or to arrays of them
@@ -251,7 +253,8 @@ class Parameters:
             problem.admit_state(self.initial_state, "initial_state").destroy()
 
     def start(self, problem: Problem) -> PETSc.Vec:
-        """Return the starting values of the free parameters, scaled [k]."""
+        """Return the starting values of the free parameters, scaled [k].  Collective."""
+        agree(problem.comm, "Parameters.start")
         return scatter(self._scaled_start, self._new_vec(problem))
 
     @cached_property
@@ -261,7 +264,8 @@ class Parameters:
         )
 
     def bounds(self, problem: Problem) -> tuple[PETSc.Vec, PETSc.Vec] | None:
-        """Return the scaled bounds [k], or None if there are none."""
+        """Return the scaled bounds [k], or None if there are none.  Collective."""
+        agree(problem.comm, "Parameters.bounds")
         free = [entry for entry in self.entries.values() if entry.free]
         if all(math.isinf(entry.lower) and math.isinf(entry.upper) for entry in free):
             return None
@@ -272,13 +276,15 @@ class Parameters:
         return scatter(lower, self._new_vec(problem)), scatter(upper, self._new_vec(problem))
 
     def values_at(self, problem: Problem, x: PETSc.Vec) -> dict[str, float]:
-        """Return all parameters by name at x, in their own units."""
+        """Return all parameters by name at x, in their own units.  Collective."""
         require(problem, Problem, "problem", "functional.problem")
+        agree(problem.comm, "Parameters.values_at")
         p = self._p(problem, self._admitted(x))
         return dict(zip(problem.parameter_names, p.tolist(), strict=True))
 
     def estimates_at(self, x: PETSc.Vec) -> dict[str, float]:
-        """Return all entries by name at x, in their own units."""
+        """Return all entries by name at x, in their own units.  Collective."""
+        agree(created(x, "x", "result.x").comm, "Parameters.estimates_at")
         values = {name: float(entry.value) for name, entry in self.entries.items()}
         numbers = gather(self._admitted(x)).tolist()
         for name, value in zip(self.free_names, numbers, strict=True):

@@ -40,7 +40,7 @@ from daeosens.io.hdf5 import read_array, read_vec, write_array, write_vec
 from daeosens.io.json import json_text, plain
 from daeosens.io.versions import versions
 from daeosens.petsc.agreement import on_first_rank
-from daeosens.petsc.ranks import admit_comm
+from daeosens.petsc.ranks import admit_comm, agree
 from daeosens.petsc.watchdog import beat
 
 T = TypeVar("T")
@@ -155,6 +155,7 @@ class Results:
         DaeosensError
             On every rank, if one cannot write.
         """
+        agree(self.comm, "Results.write", dataset=name)
         if not isinstance(values, PETSc.Vec):
             on_first_rank(self.comm, lambda: write_array(self.hdf5, name, values))
         elif values.comm.size == self.comm.size:
@@ -171,6 +172,7 @@ class Results:
         InputError
             On every rank: no such dataset, another shape, a damaged file.
         """
+        agree(self.comm, "Results.read", dataset=name)
         read_vec(self.hdf5, name, out)
 
     def array(self, name: str) -> npt.NDArray[np.float64]:
@@ -181,10 +183,14 @@ class Results:
         InputError
             On every rank: no such dataset, a damaged file.
         """
+        agree(self.comm, "Results.array", dataset=name)
         return on_first_rank(self.comm, lambda: read_array(self.hdf5, name))
 
     def once(self, action: Callable[[], T]) -> T:
-        """Call ``action`` on rank 0 (say, draw a figure); every rank gets its value or error."""
+        """Call ``action`` on rank 0 (say, draw a figure); every rank gets its value or error.
+
+        Collective.
+        """
         if not callable(action):
             raise InputError(f"action = {action!r}", expected="a function without arguments")
         return on_first_rank(self.comm, action)

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
@@ -38,10 +39,20 @@ SPINS = 2000
 LEAVING = 5.0
 """Seconds that a rank waits for the others to leave in the same way, before it ends the job."""
 
-HERE, ASKED, LEAVES = 4711, 4712, 4713
-"""Tags of messages: a rank waits here too, the question whether it does, and that it leaves."""
+MEETING = 1.0
+"""Seconds after which a rank at the end of its program tells those that are not there yet."""
+
+HERE, ASKED, LEAVES, GONE = 4711, 4712, 4713, 4714
+"""Tags of messages: a rank waits here too, the question whether it does, that it leaves, and that
+it makes no more calls, since its program is at its end."""
 
 _ANCHORS: dict[int, tuple[PETSc.Vec, MPI.Intracomm]] = {}
+
+_CALLS: Counter[int] = Counter()
+"""How many calls have been compared, by communicator: the same number on all its ranks."""
+
+_LAST_CALLS: defaultdict[int, dict[int, int]] = defaultdict(dict)
+"""How many calls ranks had made when their program was at its end, by communicator."""
 
 
 def anchor(comm: Any) -> None:
@@ -65,7 +76,8 @@ def agree(comm: Any, call: str, **options: object) -> None:
     """Refuse a call with other options on some ranks, which would wait for each other.  Collective.
 
     Takes one reduction of 16 bytes; nothing on one rank.  A call that other ranks do not
-    make at all ends the job after ``patience()`` seconds, with the name of the call.
+    make at all ends the job, with the name of the call: some seconds after the program of such a
+    rank has come to its end, and else after ``patience()`` seconds.
 
     Parameters
     ----------
@@ -154,26 +166,55 @@ def patience() -> float:
 def _reduced_in_time(ranks: MPI.Intracomm, values: npt.NDArray[np.int64], call: str) -> None:
     """Replace numbers by their maxima over the ranks; end the job where some never come."""
     request = ranks.Iallreduce(MPI.IN_PLACE, values, MPI.MAX)
+    handle = MPI._handleof(ranks)  # type: ignore[attr-defined]
+    _CALLS[handle] += handle in _ANCHORS  # counted from there on, on all ranks alike
     for _ in range(SPINS):  # as nearly always
         if request.Test():
             return
-    _, private = _ANCHORS.get(MPI._handleof(ranks), (None, None))  # type: ignore[attr-defined]
+    _, private = _ANCHORS.get(handle, (None, None))
     limit = time.monotonic() + patience()
     while not request.Test():
+        gone = [] if private is None else _gone(private, handle)
+        if gone:
+            told = f"rank {ranks.rank} waits for {_listed(gone)}, whose program is at its end"
+            _alone(call, told, "the call on every rank, outside of `if rank == 0`")
         if private is not None:
             _answer(private)
         if time.monotonic() > limit:
             missing = "" if private is None else _missing(private)
-            error = InputError(
-                f"{call}: rank {ranks.rank} has waited {patience():g} s for other ranks of "
+            _alone(
+                call,
+                f"rank {ranks.rank} has waited {patience():g} s for other ranks of "
                 f"{ranks.size}, which do not make this call{missing}",
-                expected="the same calls on every rank of the communicator: the call is collective",
-                remedy="the call on every rank, outside of `if rank == 0`; DAEOSENS_PATIENCE=600 "
+                "the call on every rank, outside of `if rank == 0`; DAEOSENS_PATIENCE=600 "
                 "in the environment where a rank is that much later",
             )
-            error.add_note("".join(traceback.format_stack()))
-            abort(error)  # raised on some ranks only, it would leave them waiting in MPI_Finalize
         time.sleep(1e-4)
+
+
+def _alone(call: str, told: str, remedy: str) -> NoReturn:
+    """End the job: raised on some ranks only, the error would leave them in MPI_Finalize."""
+    error = InputError(
+        f"{call}: {told}",
+        expected="the same calls on every rank of the communicator: the call is collective",
+        remedy=remedy,
+    )
+    error.add_note("".join(traceback.format_stack()))
+    abort(error)
+
+
+def _gone(private: MPI.Intracomm, handle: int) -> list[int]:
+    """Return the ranks whose program came to its end before they made this call."""
+    status = MPI.Status()
+    while private.Iprobe(tag=GONE, status=status):
+        _LAST_CALLS[handle][status.source] = private.recv(source=status.source, tag=GONE)
+    # one that has made this call may be at its end before this rank has seen the outcome
+    return sorted(rank for rank, last in _LAST_CALLS[handle].items() if last < _CALLS[handle])
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    numbers = ", ".join(map(str, ranks))
+    return f"rank{'s' * (len(ranks) > 1)} {numbers}"
 
 
 def _answer(private: MPI.Intracomm) -> None:
@@ -317,6 +358,28 @@ def _all_leave(comm: MPI.Intracomm, seconds: float) -> bool:
     return not others and all(request.test()[0] for request in requests)
 
 
+def _meet_at_the_end() -> None:
+    """Wait for the other ranks before MPI_Finalize, which would; tell those that come too late.
+
+    They may wait for this rank in a call that it does not make, and would do so for ever.
+    """
+    if MPI.Is_finalized():
+        return
+    meetings = [
+        (private, private.Ibarrier(), _CALLS[handle]) for handle, (_, private) in _ANCHORS.items()
+    ]
+    begin, told = time.monotonic(), list[MPI.Request]()
+    while not all(meeting.Test() for _, meeting, _ in meetings):
+        waited = time.monotonic() - begin
+        if waited > MEETING and not told:  # as a rule all are here by then, and no message is sent
+            for private, meeting, calls in meetings:
+                others = () if meeting.Test() else {*range(private.size)} - {private.rank}
+                told += [private.isend(calls, rank, tag=GONE) for rank in others]
+        if waited > patience():
+            return
+        time.sleep(min(0.01, 1e-4 + 0.1 * waited))
+
+
 def install_abort_hook() -> None:
     """Make ranks that fail alone end the whole job (once, only with several ranks).
 
@@ -345,6 +408,7 @@ def install_abort_hook() -> None:
         if last and not _all_leave(MPI.COMM_WORLD, LEAVING):
             code, place = last[0]
             _end_job(f"sys.exit({code}), while other ranks go on\n{place}", code)
+        _meet_at_the_end()
 
     atexit.register(at_exit)
 

@@ -13,6 +13,7 @@ from petsc4py import PETSc
 
 from daeosens.errors import InputError, SolveError, require
 from daeosens.petsc._kernels import finite_numbers, numbers_of, put_numbers
+from daeosens.petsc.ranks import agree
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Parameters: TypeAlias = "Array | PETSc.Vec"
@@ -75,6 +76,7 @@ def gather(vec: PETSc.Vec) -> Array:
         created(vec, "vec")
     if vec.comm.size == 1:
         return numbers_of(vec)
+    agree(vec.comm, "petsc.gather", size=vec.getSize())
     return np.concatenate(vec.comm.tompi4py().allgather(read(vec)))
 
 

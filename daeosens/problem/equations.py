@@ -64,6 +64,8 @@ def ODE(  # noqa: N802 (a noun of the public interface)
 ) -> Problem:
     """Describe M u' = f(t, u, p); M may be singular (an index-1 DAE) or depend on p.
 
+    Collective on the communicator of ``state``, where there is one.
+
     Parameters
     ----------
     rhs : callable
@@ -259,6 +261,8 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     events: Iterable[EventLike] = (),
 ) -> Problem:
     """Describe F(t, u, u', p) = 0, of index at most one.
+
+    Collective on the communicator of ``state``, where there is one.
 
     Parameters
     ----------

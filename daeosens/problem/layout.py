@@ -12,7 +12,7 @@ from petsc4py import PETSc
 
 from daeosens.errors import InputError, is_iterable, is_whole
 from daeosens.petsc.c_function import admit_native
-from daeosens.petsc.ranks import anchor
+from daeosens.petsc.ranks import agree, anchor
 from daeosens.petsc.vectors import MOST, created
 from daeosens.problem.matrices import dense
 from daeosens.problem.problem import Style
@@ -88,6 +88,7 @@ def make_frame(
         template = created(state, "state", "a Vec with a layout").duplicate()
     else:
         raise InputError(f"state is {type(state).__name__}", expected="a PETSc Vec or DM")
+    agree(template.comm, "a problem (ODE, DAE) on several ranks", described_by=name)
     anchor(template.comm)
     if jacobian_matrix is not None and (
         size is not None or not isinstance(jacobian_matrix, PETSc.Mat)

@@ -386,6 +386,8 @@ class Problem:
     ) -> PETSc.Vec:
         """Return a copy of the user's state as a vector [n], checked; a mapping goes by names.
 
+        Collective.
+
         Raises
         ------
         InputError
@@ -416,6 +418,8 @@ class Problem:
 
     def admit_parameter_vec(self, p: PETSc.Vec, name: str) -> PETSc.Vec:
         """Return a copy of the user's vector [m] of parameters or of a direction in them, checked.
+
+        Collective.
 
         Raises
         ------
@@ -555,6 +559,7 @@ def _admit(
     if ranks == 1:
         _check_kind(values, name, template, ranks=1)
     else:
+        agree(template.comm, "a vector as argument", name=name)
         with on_every_rank(template.comm):
             _check_kind(values, name, template, ranks=ranks)
     if isinstance(values, PETSc.Vec):

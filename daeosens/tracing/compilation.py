@@ -29,6 +29,7 @@ from mpi4py import MPI
 
 from daeosens.errors import DaeosensError
 from daeosens.io.files import replace_file
+from daeosens.petsc.ranks import agree
 
 FLAGS = (
     "-O3",
@@ -73,7 +74,8 @@ def load(source: str, comm: MPI.Comm) -> ctypes.CDLL:
         Others may write to the cache.
     """
     if comm.size > 1:
-        if comm.rank == 0:
+        agree(comm, "the compilation of a traced function (trace, Model.terminal, Model.event)")
+        if comm.rank == 0:  # as long as it takes: the others have no limit of time
             _attempt(source)
         # others read what the first rank has compiled: one compilation for each node's file system
         comm.barrier()

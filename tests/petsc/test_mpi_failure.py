@@ -96,3 +96,42 @@ def test_a_call_that_only_some_ranks_make_ends_the_job_and_is_named(run_mpi, tmp
     assert "solve: rank 0 has waited 1 s for other ranks of 2, which do not make this" in job.stderr
     assert "in <module>" in job.stderr  # where the call stands
     assert "[rank 1] Traceback" not in job.stderr
+
+
+LEAVING = """
+import sys, time; sys.path.insert(0, 'tests/support')
+from petsc4py import PETSc
+from distributed import make
+from daeosens import Stepping, solve
+
+case = make(PETSc.COMM_WORLD)
+comm, last = PETSc.COMM_WORLD, PETSc.COMM_WORLD.size - 1
+stepping = Stepping((0.0, 1.0), 'rk4', dt=0.1)
+if sys.argv[1] == 'missing' and comm.rank < last:
+    solve(case.problem, case.u0, case.p, stepping)
+if sys.argv[1] == 'late':  # a rank that is slow, or has more to do, is none that is missing
+    time.sleep(2.5 * (comm.rank == last))
+    solve(case.problem, case.u0, case.p, stepping)
+    time.sleep(2.5 * (comm.rank == 0))
+print(f'rank {comm.rank} is at its end', flush=True)
+"""
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_call_that_a_rank_cannot_make_any_more_ends_the_job_at_once(run_mpi, tmp_path, ranks):
+    """Its program is at its end: nobody has to be patient (60 s by default)."""
+    script = tmp_path / "script.py"
+    script.write_text(LEAVING)
+    job = run_mpi(ranks, [script, "missing"], timeout=SECONDS)
+    assert job.returncode == 2
+    told = rf"solve: rank \d waits for rank {ranks - 1}, whose program is at its end"
+    assert re.search(told, job.stderr)
+    assert "in <module>" in job.stderr
+
+
+def test_ranks_that_are_late_are_waited_for(run_mpi, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(LEAVING)
+    job = run_mpi(2, [script, "late"], timeout=SECONDS)
+    assert job.returncode == 0, job.stderr
+    assert {f"rank {rank} is at its end" for rank in (0, 1)} <= set(job.stdout.splitlines())

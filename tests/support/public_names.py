@@ -28,3 +28,35 @@ def classes_of(module):
         for name, value in vars(module).items()
         if inspect.isclass(value) and value.__module__ == module.__name__
     ]
+
+
+def says(function):
+    """Whether a function says that it is, or that it is not."""
+    return "ollective" in (inspect.getdoc(function) or "")
+
+
+def is_collective(function):
+    """Whether a function says that it is: 'Collective', and not only that something is not."""
+    text = inspect.getdoc(function) or ""
+    return "Collective" in text.replace("Not collective", "") or " collective" in text.replace(
+        "ot collective", ""
+    )
+
+
+def underlying(member):
+    for name in ("fget", "func"):
+        member = getattr(member, name, member)
+    return inspect.unwrap(member) if inspect.isfunction(member) else None
+
+
+def surface():
+    """Yield the name, the owner and the function of what users may call or read."""
+    for name, public in public_names().items():
+        if inspect.isfunction(public):
+            yield name, None, public
+        elif inspect.isclass(public):
+            for kind in public.__mro__:
+                if kind.__module__.startswith("daeosens"):
+                    for key, member in vars(kind).items():
+                        if not key.startswith("_") and underlying(member) is not None:
+                            yield f"{name}.{key}", public, member

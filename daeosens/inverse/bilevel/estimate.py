@@ -19,7 +19,7 @@ from daeosens.inverse.bilevel.interpolants import Kind
 from daeosens.inverse.likelihood.experiments import Experiment
 from daeosens.inverse.search.multistart import Multistart, multistart
 from daeosens.inverse.search.start_points import MOST_STARTS
-from daeosens.petsc.ranks import admit_comm
+from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, gather
 
 
@@ -105,6 +105,8 @@ def bilevel(
 ) -> Bilevel:
     """Estimate parameters of u' = f(t, u, p) by putting interpolated measurements into f.
 
+    Collective on ``comm``.
+
     Then nothing has to be integrated but known functions of time.  Parameters in which f is linear
     solve a linear least squares problem, exactly; the others are minimised over (bi-level).  No
     guess is needed of the linear ones, and hardly one of the others.  The result is as good as the
@@ -184,7 +186,7 @@ def bilevel(
     if not isinstance(parameters, Parameters):
         parameters = Parameters(parameters, None)
     if comm is not None:
-        admit_comm(comm)
+        agree(comm, "bilevel", starts=starts, seed=seed, decades=decades)
     starts = whole_number(starts, "starts", least=1, most=MOST_STARTS)
     seed = whole_number(seed, "seed")
     decades = real_number(decades, "decades", least=0.0)

@@ -66,7 +66,8 @@ class GaussianPrior:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
-        created(self.mean, "prior mean", "functional.start(), or grid.create_vec()")
+        mean = created(self.mean, "prior mean", "functional.start(), or grid.create_vec()")
+        agree(mean.comm, "GaussianPrior", operator=self.operator, weight=self.weight)
         refuse_not_finite(self.mean, "prior mean")
         weight = real_number(
             self.weight, "prior weight", least=0.0, inside=True, remedy="1 / sigma^2"

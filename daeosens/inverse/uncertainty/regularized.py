@@ -19,6 +19,8 @@ from daeosens.inverse.uncertainty.gaussian_prior import GaussianPrior
 class Regularized:
     """A misfit plus a Gaussian prior, with every ability of the misfit.
 
+    All that it gives is collective on ``comm``.
+
     Parameters
     ----------
     misfit : Functional

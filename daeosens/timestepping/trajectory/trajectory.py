@@ -192,12 +192,18 @@ class Trajectory:
 
     @property
     def final(self) -> PETSc.Vec:
-        """State [n] at the last time; can be read only (``copy`` is the caller's own)."""
+        """State [n] at the last time; can be read only (``copy`` is the caller's own).
+
+        Collective where it is looked at first.
+        """
         return self._view(self.n_steps)
 
     @property
     def states(self) -> Sequence[State]:
-        """The N+1 states [n]; they can be read only (``copy`` is the caller's own)."""
+        """The N+1 states [n]; they can be read only (``copy`` is the caller's own).
+
+        Each is collective where it is looked at first.
+        """
         return ReadOnlyStates(self.stored, None if self.thinned else self._views)
 
     @cached_property
@@ -372,7 +378,8 @@ class Trajectory:
     ) -> PETSc.Vec | Array:
         """Return the state [n] at a step time, or the states at several as an array [K, n_local].
 
-        A state can be read only; its ``copy()`` is the caller's own, as is the array.
+        A state can be read only; its ``copy()`` is the caller's own, as is the array.  Collective
+        where a state is looked at first.
 
         Raises
         ------
@@ -472,7 +479,10 @@ class Trajectory:
         return changed[-1] if changed else self.p
 
     def destroy(self) -> None:
-        """Free the vectors now.  Collective; otherwise done when the object is dropped."""
+        """Free this rank's part of the vectors now; otherwise done when the object is dropped.
+
+        Not collective in that nobody waits; the run is of no use any more, on any rank.
+        """
         made: Stages = vars(self).get("stages", {})
         stages = made if isinstance(self.kept, np.ndarray) else self.kept
         states = self.stored
