@@ -6,6 +6,7 @@ import dis
 import inspect
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import dataclass
 from functools import cache
 from types import CodeType
 from typing import Any
@@ -22,6 +23,8 @@ from daeosens.problem.coloring import FEW_COLORS, IN_VAIN, MANY_COLUMNS, Colorin
 from daeosens.problem.derivative_arrays import (
     DerivativeArray,
     DerivativeLostError,
+    PointArray,
+    Record,
     evaluate,
     held,
     line_of_error,
@@ -179,6 +182,26 @@ class Differentiated:
         except Exception:  # noqa: BLE001 (it is asked in another way then)
             return None
         return result if type(result) is DerivativeArray else None
+
+    def recorded(self, t: Array, u: Array, p: Array) -> RecordedPoints | None:
+        """Return what multiplies rows by f_u and f_p at points (t [K], u [K, n], p [m]).
+
+        None where operations on slopes are not known to a record, or differ between points.
+        """
+        record, count = Record(), len(t)
+        of_u, of_p = record.slopes((u.shape[1], 1)), record.slopes((p.size, 1))
+        arguments = (
+            PointArray(t.copy()),
+            DerivativeArray(PointArray(u.T.copy()), of_u),
+            DerivativeArray(PointArray(p[:, None].copy()), of_p),
+        )
+        try:
+            result = evaluate(self._function, arguments, (1,), self._home, count, record)
+        except Exception:  # noqa: BLE001 (it is asked in another way then)
+            return None
+        # numbers that do not vary have no slopes that are recorded
+        varies = type(result) is DerivativeArray and result.shape == u.shape[1:]
+        return RecordedPoints(record, result.slopes, [of_u, of_p]) if varies else None
 
     def plain(self, arguments: Sequence[Any]) -> Any:
         """Return what the callback gives without derivatives."""
@@ -348,6 +371,30 @@ def _lost(error: BaseException | None) -> DerivativeLostError | None:
         error = error.__cause__ or error.__context__
         seen += 1
     return None
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedPoints:
+    """A right-hand side as it was evaluated at some points, to be transposed at each of them.
+
+    Attributes
+    ----------
+    record : Record
+        What was done to slopes.
+    result : RecordedSlopes
+        Those of f.
+    arguments : list
+        Those of u and p.
+    """
+
+    record: Record
+    result: Any
+    arguments: list[Any]
+
+    def pull(self, point: int, w: Array) -> tuple[Array, Array]:
+        """Return w f_u [M, n] and w f_p [M, m] at a point for rows w [M, n]."""
+        by_u, by_p = self.record.pull(point, self.result, w, self.arguments)
+        return by_u, by_p
 
 
 class AutomaticJacobian:

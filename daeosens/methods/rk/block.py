@@ -17,6 +17,7 @@ from daeosens.petsc._kernels import (
     carry_together,
 )
 from daeosens.petsc.vectors import Array
+from daeosens.problem.batched.linearization import CallPulls
 from daeosens.problem.batched.protocol import Batch
 
 Inside = Callable[[float, float, float], float]
@@ -146,7 +147,7 @@ class BlockRungeKutta:
 
     def carry_by(
         self,
-        pulls: Pulls,
+        pulls: Pulls | CallPulls,
         block: Block,
         lam: Array,
         sources: Array | None,
@@ -168,7 +169,35 @@ class BlockRungeKutta:
 
         if sources is not None:
             sources = sources.reshape(count, s, *lam.shape)
+        if isinstance(pulls, CallPulls):
+            self._carry_by_calls(pulls, block, lam, sources, seed_step if seed else None)
+            return
         carry(pulls, self._coefficients(block), lam, weights, sources, observed, seed_step)
+
+    def _carry_by_calls(
+        self,
+        pulls: CallPulls,
+        block: Block,
+        lam: Array,
+        sources: Array | None,
+        seed_step: Callable[[int], None] | None,
+    ) -> None:
+        """Do as ``carry`` where each product is a call: its time is not that of the recurrence."""
+        (rows, n), s = lam.shape, len(self._tableau.b)
+        coefficients = self._coefficients(block)
+        parts = np.zeros((s + 1, rows, n))
+        flat = parts.reshape(s + 1, rows * n)
+        for k in range(len(block.sizes) - 1, -1, -1):
+            parts[0] = lam
+            for i in range(s - 1, -1, -1):
+                w = (coefficients[k, i, : s - i] @ flat[: s - i]).reshape(rows, n)
+                # the last stage of some methods serves the next step only
+                parts[s - i] = pulls.pull(k * s + i, w) if w.any() else 0.0
+                if sources is not None:
+                    parts[s - i] += sources[k, i]
+            np.sum(parts, axis=0, out=lam)
+            if seed_step is not None and k:
+                seed_step(k)
 
     def carry_together(
         self,

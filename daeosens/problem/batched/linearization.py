@@ -13,12 +13,19 @@ from daeosens.petsc.vectors import Array
 
 
 @dataclass(frozen=True, eq=False)
+class CallPulls:
+    """Products w f_u at each point by calls: ``pull(k, w [M, n])`` returns an array [M, n]."""
+
+    pull: Callable[[int, Array], Array]
+
+
+@dataclass(frozen=True, eq=False)
 class Linearization:
     """f_u and f_p at K points, for at most M rows of weights w.
 
     Attributes
     ----------
-    pulls : Pulls
+    pulls : Pulls or CallPulls
         Products w f_u at each point.
     collect : callable
         ``collect(mu, fresh)`` adds the sum of f_p^T w over the points to ``mu`` [M, m], for the w
@@ -27,7 +34,7 @@ class Linearization:
         Where the w belong; None if ``pulls`` keep what they need.
     """
 
-    pulls: Pulls
+    pulls: Pulls | CallPulls
     collect: Callable[[Array, bool], None]
     weights: Array | None = None
 

@@ -13,10 +13,16 @@ from daeosens.petsc.vectors import Array
 from daeosens.problem.automatic_derivatives import (
     AutomaticJacobian,
     Differentiated,
+    RecordedPoints,
     ignores,
     seeded,
 )
-from daeosens.problem.batched.linearization import Linearization, by_matrices
+from daeosens.problem.batched.linearization import (
+    CallPulls,
+    Linearization,
+    add_part,
+    by_matrices,
+)
 from daeosens.problem.callback_guard import check_output, guarded
 from daeosens.problem.coloring import MANY_COLUMNS
 from daeosens.problem.derivative_arrays import DerivativeArray, PointArray
@@ -41,6 +47,14 @@ TOGETHER, TEMPORARY = 512, 2**22
 """Points that are evaluated at once, at most, and bytes of their derivatives: beyond, caches are
 too small for what is between (Pollution: 14 us a point, 19 of 1024, 23 of 4096)."""
 
+FIRST_RECORDED, RECORDED, RECORDED_ROWS = 8, 2**18, 8
+"""Points that are recorded at first, numbers that later ones may keep, and how many directions
+there are at least for each row of weights: of 50 coupled unknowns with 51 parameters (Kuramoto) one
+row takes 3.8 evaluations of f, all directions 12."""
+
+TRANSPOSED = 1e-12
+"""Part of its terms by which a product may differ that is taken with the transposed Jacobian."""
+
 SAME = 1e-10
 """Part of the largest derivative of a column by which one from all points may be rounded."""
 
@@ -54,6 +68,8 @@ class SinglePoint:
     ----------
     in_one : bool
         Whether f_u and f_p are had quicker together.
+    records : bool
+        Whether products with transposed derivatives are to come from records of evaluations.
     at_all : bool
         Whether f may be evaluated at all points at once.
     """
@@ -80,11 +96,13 @@ class SinglePoint:
         self.reads_p = jacobian_p is not None or not ignores(rhs, 2)
         self.reads_p = self.reads_p and sizes[1] > 0
         # f_u and f_p from one pass of derivative arrays where both are automatic and few
-        automatic = jacobian is None and jacobian_p is None and self.reads_p
-        self.in_one = automatic and sizes[0] * sum(sizes) <= SMALL
+        automatic = jacobian is None and jacobian_p is None
+        self.in_one = automatic and self.reads_p and sizes[0] * sum(sizes) <= SMALL
         # where f_u and f_p are given nothing is evaluated at all points
         self.at_all = jacobian is None or jacobian_p is None
         self._seeds = np.eye(sum(sizes) if self.in_one else 0)
+        # products with transposed derivatives where these have many entries
+        self.records = automatic and not self.in_one
         self._both = Differentiated(
             rhs, "rhs", 'jacobian=callback or "differences", jacobian_p= likewise'
         )
@@ -157,6 +175,27 @@ class SinglePoint:
                 return None
         return matrices
 
+    def recorded(self, t: Array, u: Array, p: Array) -> RecordedPoints | None:
+        """Return f recorded at points; None where that cannot be, or digits are lost by it.
+
+        Terms that cancel in slopes, exactly, may be large in what is transposed: a product of the
+        transposed Jacobian is compared with one of the Jacobian at one of the points.
+        """
+        result = self._both.recorded(t, u, p)
+        if result is not None:
+            n, k = self.sizes[0], len(t) // 2
+            direction, w = np.cos(1.0 + np.arange(sum(self.sizes))), np.sin(1.0 + np.arange(n))
+            seeds = direction[:n, None], direction[n:, None]
+            varying = seeded(u[k], seeds[0]), seeded(p, seeds[1])
+            along = self._both((float(t[k]), *varying), (float(t[k]), u[k], p), (1,)).slopes
+            terms = w * np.reshape(along, n)
+            pulled = np.concatenate(result.pull(k, w[None]), axis=1)[0]
+            apart = abs(float(pulled @ direction - terms.sum()))
+            if not apart <= TRANSPOSED * max(np.abs(terms).sum(), np.abs(pulled * direction).sum()):
+                result = None
+        self.records = result is not None
+        return result
+
     def _slopes(self, t: Array, u: Array, p: Array, of_u: Array, of_p: Array) -> Array | None:
         """Return the derivatives [n, columns, K] of f along the columns of seeds."""
         (count, n), width = u.shape, of_u.shape[1]
@@ -211,6 +250,56 @@ class SinglePoint:
         return np.array(by_u), np.array(by_p)
 
 
+class RecordedPulls:
+    """Products of rows with f_u and f_p, transposed from what an evaluation did to slopes.
+
+    They take a few evaluations of f whatever the numbers of unknowns and parameters are.  Some
+    points are evaluated at a time, the last ones first.
+
+    Parameters
+    ----------
+    single : SinglePoint
+        The callbacks.
+    t, u, p
+        The points.
+    rows : int
+        Number M of rows of weights.
+    """
+
+    def __init__(self, single: SinglePoint, t: Array, u: Array, p: Array, rows: int) -> None:
+        self._single, self._at, self._p = single, (t, u), p
+        self.by_p = np.zeros((rows, single.sizes[1]))
+        self._first, self._end, self._several = len(t), len(t), FIRST_RECORDED
+        self._recorded: RecordedPoints | None = None
+        self._record(len(t) - 1)
+
+    def pull(self, k: int, w: Array) -> Array:
+        """Return w f_u [M, n] at point k; add w f_p to ``by_p``."""
+        if not self._first <= k < self._end:
+            self._record(k)
+        if self._recorded is None:
+            at = float(self._at[0][k]), self._at[1][k], self._p
+            if self._single.reads_p:
+                self.by_p += self._single.pull(*at, w)
+            return w @ self._single.jacobian(*at)
+        by_u, by_p = self._recorded.pull(k - self._first, w)
+        self.by_p += by_p
+        return by_u
+
+    def _record(self, last: int) -> None:
+        """Evaluate f at some points up to number ``last``."""
+        self._end = last + 1
+        self._first = max(0, self._end - self._several)
+        part = slice(self._first, self._end)
+        self._recorded = None
+        if self._single.records:
+            t, u = self._at
+            self._recorded = self._single.recorded(t[part], u[part], self._p)
+        if self._recorded is not None:
+            size = self._recorded.record.size // (self._end - self._first) + 1
+            self._several = min(max(RECORDED // size, 1), TOGETHER // 8)
+
+
 class OneByOne:
     """Evaluations at many points by calling back for each of them."""
 
@@ -254,6 +343,12 @@ class OneByOne:
             if at_once is not None:
                 # all rows and points at once: w [M, K n] times f_p [K n, m]
                 return w.reshape(len(w), -1) @ at_once.reshape(-1, m)
+        if single.records and RECORDED_ROWS * len(w) <= m and n * m > SMALL:
+            recorded = RecordedPulls(single, t, u, p, len(w))
+            if single.records:
+                for k in range(len(t) - 1, -1, -1):
+                    recorded.pull(k, w[:, k])
+                return recorded.by_p
         for k, point in enumerate(zip(t.tolist(), u, strict=True)):
             # points add up, since all of them have the same p: mu = sum of f_p^T w
             result += single.pull(*point, p, w[:, k])
@@ -262,6 +357,11 @@ class OneByOne:
     def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
         """Return f_u and f_p at the points, for M rows."""
         single, n = self._single, u.shape[1]
+        if single.records and RECORDED_ROWS * rows <= sum(single.sizes):
+            recorded = RecordedPulls(single, t, u, p, rows)
+            if single.records:
+                collect = partial(_collect, recorded)
+                return Linearization(CallPulls(recorded.pull), collect)
         if not single.in_one:
             pull = partial(self.pull_parameters, t, u, p)
             return by_matrices(self.jacobian(t, u, p), pull, rows)
@@ -296,6 +396,10 @@ def one_by_one(
         by_u[:, k], row = single.hessian(*point, p, w[k], du[:, k], dp)
         by_p += row
     return by_u, by_p
+
+
+def _collect(recorded: RecordedPulls, mu: Array, fresh: bool) -> None:
+    add_part(mu, recorded.by_p, fresh=fresh)
 
 
 def full(values: Any) -> Any:

@@ -15,6 +15,8 @@ Steps (``floor``, ``sign``, ``heaviside``, comparisons) are constant.
 
 Values and slopes may also be ``PointArray``s, which stand for an array at each of many points and
 look like one: so a callback that is written for one point is evaluated at all of them at once.
+Slopes may be ``RecordedSlopes``: what is done to them, all of it linear, is transposed afterwards,
+which gives products with the transposed Jacobian (reverse mode).
 
 Read first: ``arrays`` (the type), ``evaluation`` (of a callback), ``rules`` (how functions have
 theirs).
@@ -49,6 +51,7 @@ from daeosens.problem.derivative_arrays.callback_at_work import (
 )
 from daeosens.problem.derivative_arrays.evaluation import branches, evaluate
 from daeosens.problem.derivative_arrays.points import PointArray
+from daeosens.problem.derivative_arrays.recorded_slopes import Record
 
 RULES = (
     elementwise,
@@ -70,6 +73,7 @@ __all__ = [
     "DerivativeArray",
     "DerivativeLostError",
     "PointArray",
+    "Record",
     "as_array",
     "branches",
     "evaluate",

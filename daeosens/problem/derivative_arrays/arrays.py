@@ -22,6 +22,11 @@ from daeosens.problem.derivative_arrays.callback_at_work import (
     of_users,
 )
 from daeosens.problem.derivative_arrays.points import POINTS, PointArray, at_points, stacked
+from daeosens.problem.derivative_arrays.recorded_slopes import (
+    RECORDS,
+    RecordedSlopes,
+    stacked_slopes,
+)
 from daeosens.problem.printed_text import is_printed
 
 Value: TypeAlias = Any
@@ -790,6 +795,11 @@ def joined(things: Any) -> DerivativeArray | None:
         return DerivativeArray(value, slope)
     if type(varying.slopes) is PointArray:
         return DerivativeArray(stacked(values), stacked(slopes))
+    if type(varying.slopes) is RecordedSlopes:
+        at_points = POINTS and POINTS[-1]
+        return DerivativeArray(
+            stacked(values) if at_points else _ARRAY(values), stacked_slopes(slopes)
+        )
     return DerivativeArray(_ARRAY(values), _ARRAY(slopes))
 
 
@@ -825,6 +835,9 @@ def put_into(target: Any, result: Any, where: Any = True) -> Any:
 
 def constant(value: Any) -> DerivativeArray:
     """Return an array with slopes of zero, for the callback at work."""
+    record = RECORDS[-1] if RECORDS else None
+    if record is not None:
+        return DerivativeArray(held(value, ()), record.slopes((*np.shape(value), 1)))
     return held(value, DIRECTIONS[-1])
 
 

@@ -32,6 +32,7 @@ from daeosens.problem.derivative_arrays.callback_at_work import (
 )
 from daeosens.problem.derivative_arrays.fresh_arrays import FreshArray, all_now
 from daeosens.problem.derivative_arrays.points import POINTS
+from daeosens.problem.derivative_arrays.recorded_slopes import RECORDS, Record
 from daeosens.problem.derivative_arrays.splines import interpolants
 
 
@@ -187,6 +188,7 @@ def evaluate(
     directions: tuple[int, ...],
     home: str = "",
     points: int = 0,
+    record: Record | None = None,
 ) -> Any:
     """Return what a callback makes of arguments that carry derivatives.
 
@@ -206,6 +208,8 @@ def evaluate(
         The callback's package, which its helpers may be in.
     points : int
         How many points arguments are of (``PointArray``); 0 for arrays of one point.
+    record : Record, optional
+        What records the operations on slopes, where these are not numbers.
     """
     # NumPy's namespace is changed while callbacks are at work, and only for them (``_at_work``):
     # nested evaluations, of a callback that solves for something, change it once
@@ -218,6 +222,7 @@ def evaluate(
             kind.__call__ = rule
     DIRECTIONS.append(directions)
     POINTS.append(points)
+    RECORDS.append(record)
     THREADS.append(threading.get_ident())
     HOMES.append(home)
     try:
@@ -229,6 +234,7 @@ def evaluate(
         HOMES.pop()
         THREADS.pop()
         POINTS.pop()
+        RECORDS.pop()
         DIRECTIONS.pop()
         if not DIRECTIONS:
             _NUMPY.update(_OF_NUMPY)

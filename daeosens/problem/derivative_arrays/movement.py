@@ -22,6 +22,7 @@ from daeosens.problem.derivative_arrays.arrays import (
 from daeosens.problem.derivative_arrays.callback_at_work import DerivativeLostError
 from daeosens.problem.derivative_arrays.elementwise import chosen
 from daeosens.problem.derivative_arrays.points import PointArray
+from daeosens.problem.derivative_arrays.recorded_slopes import RecordedSlopes
 from daeosens.problem.derivative_arrays.rules import (
     axis_number,
     axis_numbers,
@@ -283,7 +284,7 @@ def _like(function: Callable[..., Any]) -> Callable[..., Any]:
         made = function(like, *[values_of(argument) for argument in arguments], **options)
         if made.dtype.char not in "dD":
             return made
-        if at_points:
+        if at_points or type(a.slopes) is RecordedSlopes:
             result: Any = constant(made)
         else:
             count = a.slopes.shape[-1]

@@ -323,6 +323,13 @@ def _matmul(a: Any, b: Any) -> PointArray:
     return PointArray(np.moveaxis(product, 0, -1))
 
 
+def _norm(x: PointArray, ord: Any = None, axis: Any = None, keepdims: bool = False) -> PointArray:  # noqa: A002
+    if ord is not None:
+        raise PointsError(f"np.linalg.norm with ord={ord}")
+    square = np.real(x.entries * np.conj(x.entries))
+    return PointArray(np.sqrt(square.sum(axis=_axes(axis, x.ndim), keepdims=keepdims)))
+
+
 def _einsum(subscripts: str, *operands: Any) -> PointArray:
     extra = next(letter for letter in string.ascii_letters[::-1] if letter not in subscripts)
     inputs, output = subscripts.split("->")
@@ -364,6 +371,7 @@ _FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.where: _where,
     np.interp: _interp,
     np.einsum: _einsum,
+    np.linalg.norm: _norm,
 }
 """NumPy's functions as the rules of derivatives call them."""
 
