@@ -261,6 +261,7 @@ def calls(comm: Any) -> Calls:
         "u": u0,
         "p": p,
         "dp": dp,
+        "objectives": [squares],
         "objective": cost,
         "stepping": stepping,
         "gradient": gradient,
