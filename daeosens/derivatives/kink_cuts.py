@@ -67,6 +67,12 @@ SEVERAL, OFTEN = 100, 0.5
 """Changes of branches in this part of the steps, and in so many more, are too many to end steps at:
 f may jump to and fro at each step."""
 
+NEAR = 1e-5
+"""Distance from a kink, as a part of the step, at which its sides are compared."""
+
+BENT = 1e-3
+"""Part of themselves by which slopes of f on both sides differ at a kink."""
+
 LASTING = 0.7
 """Part of a jump of derivatives that is left eight times nearer to a kink."""
 
@@ -87,7 +93,7 @@ class Kink:
         Number of the step, and when.
     rate : float
         By how much f_u and f_p jump, as relative changes of states for relative changes of states
-        and parameters [1 / time unit]; infinite where that is not known.
+        and parameters [1 / time unit].
     """
 
     step: int
@@ -163,8 +169,8 @@ def _replaced(old: Sequence[Array], new: Sequence[Array]) -> list[Array]:
 def _marks(run: Trajectory, kink: Kink, rtol: float) -> Array:
     """Return the times that steps hit around a kink: shortly before it, and on both sides."""
     n, t = kink.step, kink.time
-    usual = float(run.step_sizes[max(n - USUAL, 0) : n + 1].max())
-    near = AIM * rtol * (min(usual, 1.0 / kink.rate) if np.isfinite(kink.rate) else usual)
+    usual = _usual(run, n)
+    near = AIM * rtol * min(usual, 1.0 / kink.rate)
     near = min(max(near, 1e-12 * abs(t)), 0.5 * AHEAD[-1] * usual)
     return np.array([*(t - part * usual for part in AHEAD), t - near, t + near])
 
@@ -298,18 +304,48 @@ def _kink(
     def at(offset: float) -> tuple[int, float, Array]:
         return n, t + offset * h, state + offset * h * slope
 
-    near = 1e-5
-    f = [function.value(*at(side * near / part)) for part in (1.0, 8.0) for side in (-1.0, 1.0)]
+    offsets = np.array([NEAR, NEAR / 8.0, NEAR / 64.0])
+    points = [at(side * offset) for offset in offsets.tolist() for side in (-1.0, 1.0)]
+    f = np.array([function.value(*point) for point in points])
     wide, narrow = np.abs(f[1] - f[0]), np.abs(f[3] - f[2])
     rounding = 1e-12 * np.maximum(np.abs(f[0]), np.abs(f[1]))
     if np.any(narrow > 0.5 * wide + rounding):
         return None  # a jump, which no step can end at without a term of its moving time
-    wide_rate, rate = (
-        _jump_rate(run, n, at(-near / part)[1:], at(near / part)[1:], sizes) for part in (1.0, 8.0)
-    )
-    # what vanishes towards the place is bent there, |x|^1.5, and what grows has no slope
-    lasting = np.isinf(rate) or LASTING * wide_rate < rate < wide_rate / LASTING
-    return Kink(n, t, rate) if lasting and h * rate > least else None
+    try:
+        derivatives = _derivatives(run, n, points, sizes)
+    except InputError:
+        return None  # there are none: sweeps tell it where they need them
+    usual = _usual(run, n)
+    if derivatives is None:
+        # f has a kink along the step: derivatives are taken to change by themselves in a usual one
+        bend, slopes = f[0] + f[1] - f[2] - f[3], np.abs(f[0] - f[2]) + np.abs(f[1] - f[3])
+        return Kink(n, t, 1.0 / usual) if np.any(np.abs(bend) > BENT * slopes + rounding) else None
+    before, after = derivatives[::2], derivatives[1::2]
+    rate = _lasting([_largest_row(jump) for jump in after - before])
+    # Of max(x, 0)^2 the slopes of derivatives jump: across a step a derivative misses as much as at
+    # a kink by which derivatives jump as much as they change there in a step.
+    bends = np.diff(before + after, axis=0) / np.diff(h * offsets)[:, None, None]
+    rate = max(rate, usual * _lasting([_largest_row(bend) for bend in bends]))
+    return Kink(n, t, rate) if h * rate > least else None
+
+
+def _usual(run: Trajectory, n: int) -> float:
+    """Return the largest of the steps up to number n, of which some were refused at a kink."""
+    return float(run.step_sizes[max(n - USUAL, 0) : n + 1].max())
+
+
+def _lasting(sizes: Sequence[float]) -> float:
+    """Return the second of sizes ever nearer to a kink, if it is as large as the first; else 0.
+
+    What vanishes there is no kink, and what grows, as the slope of |x|^0.5, or as that of the
+    slope of |x|^1.5, has no bound that steps could resolve.
+    """
+    first, second = sizes[:2]
+    return second if LASTING * first < second < first / LASTING else 0.0
+
+
+def _largest_row(relative: Array) -> float:
+    return float(np.abs(relative).sum(axis=1).max())
 
 
 def _located(
@@ -357,22 +393,23 @@ def _located(
     return place, state
 
 
-def _jump_rate(
-    run: Trajectory, n: int, before: tuple[float, Array], after: tuple[float, Array], sizes: Array
-) -> float:
-    """Return ``Kink.rate``, for derivatives at two points."""
+def _derivatives(
+    run: Trajectory, n: int, points: Sequence[tuple[int, float, Array]], sizes: Array
+) -> Array | None:
+    """Return relative derivatives [K, n, n + m] at points, of rates in states and parameters.
+
+    By changes of states by parts of their ``sizes`` [n], and of parameters by parts of themselves.
+    None where they are not to be had as arrays.
+    """
     problem: Problem = run.problem
     batch = problem.batch
     if problem.form != "rhs" or batch is None or problem.modes or problem.size > MOST:
-        return np.inf
-    t, u = np.array([before[0], after[0]]), np.array([before[1], after[1]])
+        return None
+    t, u = np.array([time for _, time, _ in points]), np.array([state for _, _, state in points])
     p = np.asarray(run.parameters(n))
-    try:
-        jumps = np.abs(np.diff(batch.jacobian(t, u, p), axis=0)[0]) @ sizes
-    except InputError:
-        return 0.0  # without derivatives there: sweeps tell it where they need them
+    relative = batch.jacobian(t, u, p) * sizes
     if problem.n_parameters and not problem.field_parameter:
         by_p = batch.push_parameters(t, u, p, np.diag(np.abs(p)))
-        jumps = jumps + np.abs(by_p[:, 1] - by_p[:, 0]).sum(axis=0)
+        relative = np.concatenate([relative, np.moveaxis(by_p, 0, 2)], axis=2)
     positive = np.where(sizes > 0.0, sizes, sizes.max() or 1.0)
-    return float((jumps / positive).max())
+    return relative / positive[:, None]

@@ -40,6 +40,11 @@ def _heart(t: Any, u: Any, p: Any) -> Any:
     return np.stack([into - out, out - 0.5 * u[1]])
 
 
+def _quadratic_drag(_t: Any, u: Any, p: Any) -> Any:
+    drag = p[1] * np.abs(u[1]) * u[1]
+    return np.stack([u[1], -p[0] * u[0] - drag - 0.1 * np.abs(u[0])])
+
+
 def _ramp(t: Any, u: Any, p: Any) -> Any:
     return np.stack([-p[0] * u[0] + np.maximum(t - p[1], 0.0) * u[0] * 0.5])
 
@@ -68,6 +73,10 @@ PROBLEMS: dict[
     "heart": (
         *(_heart, [1.0, 0.8], [0.2, 0.1, 1.5, 1.0], 6.0, 1),
         [0.01838002, 0.01804709, -2.93601354, 0.07666403, -0.19329449, 1.35634054],
+    ),
+    "quadratic drag": (
+        *(_quadratic_drag, [1.0, 0.0], [4.0, 0.3], 8.0, 0),
+        [-0.11451839, -0.03366728, 0.13954874, 0.71965937],
     ),
     "ramp": (
         *(_ramp, [2.0], [1.0, 1.3], 4.0, 0),
@@ -134,8 +143,8 @@ def test_steps_that_nothing_is_found_in_stay_as_they_are() -> None:
 
 
 def test_a_kink_that_costs_nothing_is_left() -> None:
-    # max(u, 0)^2 has no jump of its derivative
-    rhs = lambda t, u, p: np.cos(t) + p[0] * np.maximum(u, 0.0) ** 2 - u  # noqa: E731
+    # max(u, 0)^4 has no jump of its derivatives that steps resolve
+    rhs = lambda t, u, p: np.cos(t) + p[0] * np.maximum(u, 0.0) ** 4 - u  # noqa: E731
     problem = ds.ODE(rhs, size=1, parameters=1)
     run = ds.solve(problem, [0.5], [0.3], ds.Stepping((0.0, 7.0), rtol=1e-6))
     assert not kinks_inside(run, 1e-6)
