@@ -131,8 +131,8 @@ def fit(
         measured, from ``inverse.bilevel``, which hardly needs any, and then by windows.
     windows : int, optional
         First fit the equations on windows of so many samples, each of which begins at a state of
-        its own, then on longer ones (multiple shooting); 5 by default with ``start="bilevel"``, 0
-        for none, as for delay equations.
+        its own, then with ever smaller jumps between them (multiple shooting); 5 by default with
+        ``start="bilevel"``, 0 for none, as for delay equations.
     starts : int
         More than one: multistart over bounds and priors; with ``start="bilevel"`` starts of the
         nonlinear parameters, at least eight.

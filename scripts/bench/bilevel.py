@@ -1,6 +1,6 @@
 """Estimation from starts anywhere: how often it succeeds, and how long it takes.
 
-    python scripts/bench/bilevel.py [STUDY ...] [--starts 20] [--noise 0 0.01 0.05] [--ways ...]
+    python scripts/bench/bilevel.py [STUDY ...] [--starts 20] [--first 0] [--noise ...] [--ways ...]
 
 For each problem and noise level, from the same random starts and the same data: ``fit`` with
 start="bilevel", ``fit`` with windows of five samples (multiple shooting), and ``fit`` alone (single
@@ -138,7 +138,7 @@ def fitted(problem: tuple[Any, list[Experiment], Parameters], sigma: Array, **wa
 
 
 def outcomes(
-    name: str, noise: float, ways: Sequence[str], starts: int
+    name: str, noise: float, ways: Sequence[str], seeds: range
 ) -> tuple[dict[str, list[Outcome]], int]:
     """Return what each start came to, by way, and how many parameters the data determine."""
     study = STUDIES[name]
@@ -147,12 +147,12 @@ def outcomes(
     true_start = {key: Parameter(value, scale="log") for key, value in study.truth.items()}
     results: dict[str, list[Outcome]] = {way: [] for way in ways}
     determined = 0
-    for seed in range(starts):
+    for seed in seeds:
         rows, spread = measured(states, noise, seed)
         sigma = max(noise, 1e-4) * spread
         at_truth = problem_of(study, model, rows, true_start)
         reference = fitted(at_truth, sigma)
-        if seed == 0:
+        if seed == seeds[0]:
             functional: Any = likelihood(*at_truth, noise=Normal(sigma))
             matrix = functional.gauss_newton_matrix(functional.start())
             # of logarithms, which is relative
@@ -237,6 +237,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Estimation from starts anywhere.")
     parser.add_argument("studies", nargs="*", metavar="STUDY", help=", ".join(STUDIES))
     parser.add_argument("--starts", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first start")
     parser.add_argument("--noise", type=float, nargs="+", default=[0.0, 0.01, 0.05])
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--page", action="store_true", help="the table from the numbers there are")
@@ -249,9 +250,11 @@ def main() -> None:
     for name in [] if arguments.page else arguments.studies or STUDIES:
         ways = [way for way in arguments.ways if way != "windows" or not STUDIES[name].delays]
         chosen = f"--noise {' '.join(map(str, arguments.noise))} --ways {' '.join(arguments.ways)}"
-        command = f"python scripts/bench/bilevel.py {name} --starts {arguments.starts} {chosen}"
+        of_starts = f"--starts {arguments.starts} --first {arguments.first}"
+        command = f"python scripts/bench/bilevel.py {name} {of_starts} {chosen}"
+        seeds = range(arguments.first, arguments.first + arguments.starts)
         for noise in arguments.noise:
-            results, determined = outcomes(name, noise, ways, arguments.starts)
+            results, determined = outcomes(name, noise, ways, seeds)
             for way in ways:
                 row = summary(name, noise, way, results[way], determined, command)
                 key = (name, noise, way)

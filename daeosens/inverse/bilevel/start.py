@@ -17,7 +17,7 @@ from daeosens.functional.parameters import Parameters
 from daeosens.functional.reduced import Reduced
 from daeosens.inverse.bilevel.estimate import Bilevel, bilevel
 from daeosens.inverse.bilevel.functional import BilevelFunctional, Point
-from daeosens.inverse.bilevel.interpolants import FEWEST
+from daeosens.inverse.bilevel.interpolants import FEWEST, never_negative, noise_level
 from daeosens.inverse.bilevel.samples import curve
 from daeosens.inverse.bilevel.windows import Shot, Stage, refined_by_windows
 from daeosens.inverse.likelihood.experiments import Experiment
@@ -57,11 +57,11 @@ class Preparation:
 
     def __repr__(self) -> str:
         """Return a line for each stage."""
-        lines = ["stage                 windows  half the sum of squares  iterations"]
+        lines = ["stage                      jumps  half the sum of squares  iterations"]
         if self.bilevel is not None:
-            lines.append(f"bi-level                        {self.bilevel.value:23.5g}")
+            lines.append(f"bi-level                          {self.bilevel.value:23.5g}")
         lines += [
-            f"{stage.samples:4d} samples{stage.windows:17d}  {stage.value:23.5g}"
+            f"{f'{stage.windows} windows':20s}{stage.level:12.4g}  {stage.value:23.5g}"
             f"{stage.iterations:12d}"
             for stage in self.stages
         ]
@@ -109,33 +109,37 @@ def prepared(
     if windows is None:
         return Preparation(first_estimate, (), ends[0])
     shots, guesses = _shots(runs, measured, likelihood, observation, noise)
-    tried: list[tuple[float, Array, list[Stage]]] = []
+    tried: list[tuple[Array, list[Stage]]] = []
     failure: SolveError | None = None
+    known = not is_estimated(noise)
     for end in ends:
         guess = [
             _completed(shot, interpolants, end)
             for shot, interpolants in zip(shots, guesses, strict=True)
         ]
         try:
-            only = len(ends) == 1
-            # of several candidates only the shortest windows: the best of these goes on to the
-            # whole run
-            stages = refined_by_windows(shots, end, windows, guess, single=not only)
+            stages = refined_by_windows(shots, end, windows, guess, single=True, known=known)
+            # where noise levels are known, chi-square tells which candidate is worth going on with
+            explained = known and stages[0].explained
+            if explained or len(ends) == 1:
+                stages = refined_by_windows(shots, end, windows, [], begun=stages[0], known=known)
         except SolveError as error:
             failure = error
             continue
-        tried.append((stages[0].value, stages[-1].x, stages))
-        if not is_estimated(noise) and stages[0].explained:
+        tried.append((end, stages))
+        if explained and stages[-1].explained:
             break  # the others can come to no less
     if not tried:
         raise SolveError(
             f"no window could be integrated: {failure}",
             remedy="an implicit method, looser tolerances, or bounds on the parameters",
         ) from failure
-    _, x, stages = min(tried, key=lambda attempt: attempt[0])
-    if len(ends) > 1:
-        stages = refined_by_windows(shots, x, windows, [], begun=stages[0])
-    return Preparation(first_estimate, tuple(stages), stages[-1].x)
+    # those that have become one run are compared as such; otherwise the best first stage goes on
+    whole_runs = [(end, stages) for end, stages in tried if len(stages) > 1 or not stages[0].jumps]
+    end, best = min(whole_runs or tried, key=lambda attempt: attempt[1][-1].value)
+    if not whole_runs:
+        best = refined_by_windows(shots, end, windows, [], begun=best[0], known=known)
+    return Preparation(first_estimate, tuple(best), best[-1].x)
 
 
 def _bilevel(
@@ -284,15 +288,18 @@ def _shots(
         # relatively
         own_levels = sizes * float(np.max(levels / spread))
         psi: list[Callable[..., Any] | None] = [None] * n
+        positive = np.zeros(n, dtype=bool)
         if not callable(observation.observe) and misfit.scale == "linear":
             unknowns = paired_unknowns(run.problem, observation.observe, data.names)
             for j, unknown in enumerate(unknowns.tolist()):
                 seen = data.observed[:, j]
+                times, values = data.times[seen], data.values[seen, j]
+                positive[unknown] = never_negative(values, noise_level(times, values))
                 sizes[unknown], own_levels[unknown] = spread[j], levels[j]
-                if len(np.unique(data.times[seen])) >= FEWEST["cubic"]:
-                    psi[unknown] = curve(data.times[seen], data.values[seen, j], "cubic")
+                if len(np.unique(times)) >= FEWEST["cubic"]:
+                    psi[unknown] = curve(times, values, "cubic")
         weighed: LeastSquares = replace(misfit, sigma=np.array(levels))
-        shots.append(Shot(run, weighed, prior, sizes, own_levels))
+        shots.append(Shot(run, weighed, prior, sizes, own_levels, positive))
         guesses.append(psi)
     return shots, guesses
 

@@ -2,19 +2,20 @@
 
 Each window begins at a state of its own, which is unknown like the parameters.  So an error of the
 parameters cannot grow along the whole run, and an oscillator does not lose its phase: sums of
-squares of windows have few minima where that of the run has hundreds.  Windows are then made
-longer, until one is the run.
+squares of windows have few minima where that of the run has hundreds.  Jumps between windows are
+then made smaller, until they are one run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from petsc4py import PETSc
 from scipy import sparse
 from scipy.sparse.linalg import splu
@@ -26,6 +27,7 @@ from daeosens.derivatives.residual_jacobian import along_all, squares_of
 from daeosens.derivatives.solve import solve_part
 from daeosens.derivatives.tangent import tangent_sweep
 from daeosens.errors import InputError, SolveError, UnsupportedError
+from daeosens.functional.parameters import Parameters
 from daeosens.functional.reduced import Reduced
 from daeosens.methods.dae.consistent_state import ConsistentState
 from daeosens.methods.events.consistent_reset import consistent_map
@@ -35,11 +37,24 @@ from daeosens.timestepping.method_choice import replaced
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
-LONGER = 2
-"""How many times longer windows become from one stage to the next."""
+SMALLER = 10.0
+"""By what jumps between windows are divided from one stage to the next."""
+
+SMALLEST_LEVEL = 1e-4
+"""Of jumps, in units of the noise level: below, rounding and tolerances of steps are the rest."""
+
+CLOSED = 0.1
+"""Windows are one run if jumps add no more to half the sum of squares: far below a standard error.
+"""
 
 LONGEST_STEP = 1.5
 """Parameters move by so many of their typical sizes in a step: of logarithms a factor of 4.5."""
+
+NEAREST = 0.1
+"""So much of what cannot be negative is left by a step."""
+
+WIDTH = np.log(10.0)
+"""Standard deviation of logarithms about where windows began, in the normal law that holds them."""
 
 MOST_STEPS = 5000
 """A window that takes more steps than this is a failed trial: the equations became stiff."""
@@ -61,6 +76,8 @@ class Shot:
         Sizes of the unknowns.
     level : array [n]
         Their noise levels: a jump between windows counts like a residual.
+    positive : array [n] of bool
+        Which of them cannot be negative.
     """
 
     run: Reduced
@@ -68,6 +85,7 @@ class Shot:
     prior: Objective | None
     scale: Array
     level: Array
+    positive: npt.NDArray[np.bool_]
 
     @cached_property
     def terms(self) -> list[tuple[Any, float, Squares]]:
@@ -90,7 +108,7 @@ class Shot:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """What one length of windows came to.
+    """What windows came to at one level of jumps.
 
     Attributes
     ----------
@@ -101,8 +119,12 @@ class Stage:
     x : array [k]
     states : list of array [w, n]
         Where the windows of each experiment begin, the first ones left out.
+    level : float
+        Of jumps, in units of the noise level.
     value : float
         Half the sum of squares.
+    jumps : float
+        What jumps add to it.
     iterations : int
     degrees : int
         Residuals less unknowns.
@@ -112,7 +134,9 @@ class Stage:
     windows: int
     x: Array
     states: list[Array]
+    level: float
     value: float
+    jumps: float
     iterations: int
     degrees: int
 
@@ -139,33 +163,41 @@ def refined_by_windows(
     *,
     single: bool = False,
     begun: Stage | None = None,
+    known: bool = True,
     max_iterations: int = 40,
 ) -> list[Stage]:
-    """Minimise over windows of ``samples`` samples, then over longer ones.
+    """Minimise over windows of ``samples`` samples, then with ever smaller jumps between them.
 
     Gauss-Newton with Levenberg and Marquardt's damping, all starts of windows and parameters at
     once; the derivatives are those of the discrete runs.  Jumps from one window to the next count
-    as residuals with the noise level of the unknown, which also decides what was not measured.
+    as residuals, at first with the noise level of the unknown, which also decides what was not
+    measured.  Then their level goes to zero, until the windows are one run: what jumps add to the
+    sum of squares is, to first order, what the run lacks.
+
+    Longer windows would also end at the run.  But where two windows become one, the second begins
+    where the first ends, all of a sudden, and an oscillator with noisy data slips.
 
     Parameters
     ----------
     shots : sequence of Shot
     x : array [k]
-        Where to begin.
+        Where to begin, or what has begun.
     samples : int
     guess : sequence of callable
         ``guess(times [w]) -> states [w, n]`` of each experiment: where windows begin.
     single : bool
-        One length only.
+        The first stage only.
     begun : Stage, optional
-        What this length has come to already: goes on with the next.
+        What that has come to already: goes on with smaller jumps.
+    known : bool
+        Whether levels of noise are known, and not only sizes of the unknowns.
     max_iterations : int
-        For each length.
+        For each level.
 
     Returns
     -------
     list of Stage
-        Of one length after the other.
+        Of one level after the other.
 
     Raises
     ------
@@ -174,35 +206,27 @@ def refined_by_windows(
 
     Source
     ------
-    Bock, in: Modelling of Chemical Reaction Systems, Springer 1981.
+    Bock, in: Modelling of Chemical Reaction Systems, Springer 1981; jumps as penalties: Nocedal and
+    Wright, Numerical Optimization, 2006, section 17.1.
     """
     _check(shots, samples)
-    stages: list[Stage] = []
-    before: tuple[list[Array], list[Array]] | None = None
-    if begun is not None:
-        edges = [cut(shot, samples) for shot in shots]
-        stages, before, x = [begun], (edges, begun.states), begun.x
-        if all(len(times) == 2 for times in edges):
-            return stages
-        samples *= LONGER
-    while True:
-        edges = [cut(shot, samples) for shot in shots]
-        states: list[Array] = []
-        for k, (shot, times) in enumerate(zip(shots, edges, strict=True)):
-            inner = times[1:-1]
-            if before is None:
-                states.append(np.array(guess[k](inner)).reshape(len(inner), len(shot.scale)))
-            else:  # edges of longer windows are edges of the shorter ones
-                places = np.searchsorted(before[0][k][1:-1], inner)
-                states.append(before[1][k][places])
-        if stages and all(len(times) == 2 for times in edges):
-            return stages  # one window is the run itself: that is what a fit minimises
-        stage = _minimized(shots, edges, x, states, samples, max_iterations)
-        stages.append(stage)
-        x, before = stage.x, (edges, stage.states)
-        if single or all(len(times) == 2 for times in edges):
-            return stages
-        samples *= LONGER
+    edges = [cut(shot, samples) for shot in shots]
+    if begun is None:
+        states = [
+            np.array(guess[k](times[1:-1])).reshape(len(times) - 2, len(shot.scale))
+            for k, (shot, times) in enumerate(zip(shots, edges, strict=True))
+        ]
+        begun = _minimized(shots, edges, x, states, samples, 1.0, x, known, max_iterations)
+    stages = [begun]
+    while not single and stages[-1].level > SMALLEST_LEVEL:
+        last = stages[-1]
+        if last.jumps <= CLOSED * (1.0 if known else 2.0 * last.value / max(last.degrees, 1)):
+            break
+        level = last.level / SMALLER
+        stages.append(
+            _minimized(shots, edges, last.x, last.states, samples, level, x, known, max_iterations)
+        )
+    return stages
 
 
 def _check(shots: Sequence[Shot], samples: int) -> None:
@@ -230,89 +254,139 @@ def _minimized(
     x: Array,
     states: list[Array],
     samples: int,
+    level: float,
+    centre: Array,
+    known: bool,
     max_iterations: int,
 ) -> Stage:
-    """Minimise by damped Gauss-Newton steps from x and the starts of windows."""
+    """Minimise by damped Gauss-Newton steps from x and the starts of windows.
+
+    A normal law of logarithms about ``centre``, one decade wide, is part of what is minimised; in
+    the unit of the residuals, where levels of noise are not known.
+    """
     functional = shots[0].run
     bounds = functional.bounds()
     lower = np.full(len(x), -np.inf) if bounds is None else gather(bounds[0])
     upper = np.full(len(x), np.inf) if bounds is None else gather(bounds[1])
     typical = np.maximum(gather(functional.typical()[0]), 1e-8)
-    runs = _runs(shots, edges, x, states)
-    jacobian = _jacobian(shots, runs)
-    value = 0.5 * float(runs.residual @ runs.residual)
-    k, damping, iteration = len(x), 1e-3, 0
+    runs = _runs(shots, edges, x, states, level)
+    # windows with jumps fit data with less than the run needs: a rate may go to zero on the way,
+    # and its logarithm does not come back from there by itself
+    unit = 1.0 if known else 2.0 * runs.value / len(runs.residual)
+    pull = np.where(_logarithms(functional), unit / WIDTH**2, 0.0)
+    jacobian = _jacobian(shots, runs, level)
+    value = runs.value + 0.5 * float(pull @ (x - centre) ** 2)
+    k, iteration = len(x), 0
+    damping, growth = 1e-3, 2.0
     while iteration < max_iterations:
         iteration += 1
         # sparse: each window's residuals depend on x, on its own start, and its jump on the next
         # one's
         matrix: Any = jacobian.T @ jacobian
         slope: Array = np.asarray(jacobian.T @ runs.residual, dtype=float)
-        # Marquardt's scaling: damping in units of the diagonal of J^T J, so that units of unknowns
-        # do not matter; the small addition is for unknowns that nothing depends on
-        diagonal: Array = np.asarray(matrix.diagonal(), dtype=float)
+        slope[:k] += pull * (x - centre)
+        matrix = matrix + sparse.diags_array(np.concatenate([pull, np.zeros(len(slope) - k)]))
         # what is at a bound and wants to leave it stays
         held = ((x <= lower) & (slope[:k] > 0)) | ((x >= upper) & (slope[:k] < 0))
-        penalty = damping * (diagonal + 1e-12 * diagonal.max())
-        penalty[:k][held] += 1e12 * diagonal.max()
-        damped: Any = matrix + sparse.diags_array(penalty)
-        step: Array = -np.asarray(splu(damped.tocsc()).solve(slope), dtype=float)
+        step = _damped(matrix, slope, damping, held)
         # longer steps lead to parameters with which no window can be integrated
-        dx = np.clip(step[:k], -LONGEST_STEP * typical, LONGEST_STEP * typical)
-        trial = np.clip(x + dx, lower, upper)
-        moved: list[Array] = []
-        start = k
-        for shot, starts in zip(shots, states, strict=True):
-            part = step[start : start + starts.size].reshape(starts.shape)
-            moved.append(starts + part * shot.scale)
-            start += starts.size
-        after, lowered = _trial(shots, edges, trial, moved)
+        longest = bool((np.abs(step[:k]) > LONGEST_STEP * typical).any())
+        step[:k] = np.clip(step[:k], -LONGEST_STEP * typical, LONGEST_STEP * typical)
+        step[:k] = np.clip(x + step[:k], lower, upper) - x
+        moved = _moved(shots, states, step[k:])
+        expected = -float(slope @ step) - 0.5 * float(step @ (matrix @ step))
+        after = _trial(shots, edges, x + step[:k], moved, level)
+        pulled = 0.5 * float(pull @ (x + step[:k] - centre) ** 2)
+        lowered = np.inf if after is None else after.value + pulled
         if after is not None and lowered < value:
             try:
                 # of a trial that is taken alone: derivatives take most of the time
-                jacobian = _jacobian(shots, after)
+                jacobian = _jacobian(shots, after, level)
             except SolveError:
                 lowered = np.inf
-        if after is not None and lowered < value:
-            # the next length, or the fit, begins here: no more digits than that are of use; but a
-            # parameter on its way back from where little depends on it gains little at first
-            longest = bool((np.abs(step[:k]) > LONGEST_STEP * typical).any())
-            done = value - lowered < 1e-3 * value and not longest
-            done = done or lowered < 1e-9 * len(after.residual)
-            runs.destroy()
-            x, states, runs, value = trial, moved, after, lowered
-            damping = max(damping / 5.0, 1e-12)
-            if done:
-                break
-        else:
+        # the next level, or the fit, begins here: no more digits than that are of use; where
+        # damping or limits make steps short they say nothing of how far the minimum is
+        done = abs(expected) < 1e-3 * value and damping < 0.1 and not longest
+        if after is None or lowered >= value:
             if after is not None:
                 after.destroy()
             # past 1e8 steps are so short that values differ by rounding only
-            damping *= 10.0
-            if damping > 1e8:
+            damping, growth = damping * growth, 2.0 * growth
+            if done or damping > 1e8:
                 break
+            continue
+        # limits of the step may leave nothing to be expected, and yet it leads down
+        gain = 0.5 if expected <= 0.0 else min((value - lowered) / expected, 1.0)
+        done = done or after.value < 1e-9 * len(after.residual)
+        runs.destroy()
+        x, states, runs, value = x + step[:k], moved, after, lowered
+        # as far as the linear model has held (Nielsen)
+        damping *= max(0.1, 1.0 - (2.0 * gain - 1.0) ** 3)
+        damping, growth = max(damping, 1e-12), 2.0
+        if done:
+            break
     runs.destroy()
-    unknowns = len(x) + sum(starts.size for starts in states)
+    unknowns = jacobian.shape[1]
     return Stage(
         samples,
         sum(len(times) - 1 for times in edges),
         x,
         states,
-        value,
+        level,
+        runs.value,
+        runs.jumps,
         iteration,
         len(runs.residual) - unknowns,
     )
 
 
+def _damped(matrix: Any, slope: Array, damping: float, held: npt.NDArray[np.bool_]) -> Array:
+    """Return Marquardt's step; what is held does not move.
+
+    Damping is in units of the diagonal of J^T J, so that units of unknowns do not matter; the small
+    addition is for unknowns that nothing depends on.
+    """
+    diagonal: Array = np.asarray(matrix.diagonal(), dtype=float)
+    penalty = damping * (diagonal + 1e-12 * diagonal.max())
+    penalty[: len(held)][held] += 1e12 * diagonal.max()
+    damped: Any = matrix + sparse.diags_array(penalty)
+    return -np.asarray(splu(damped.tocsc()).solve(slope), dtype=float)
+
+
+def _moved(shots: Sequence[Shot], states: Sequence[Array], step: Array) -> list[Array]:
+    """Return starts of windows after a step, which is changed to that which was taken."""
+    moved: list[Array] = []
+    first = 0
+    for shot, starts in zip(shots, states, strict=True):
+        part = step[first : first + starts.size]
+        # what is not negative stays so: right-hand sides have poles there
+        lowest = np.where(shot.positive & (starts > 0.0), NEAREST * starts, -np.inf)
+        moved.append(np.maximum(starts + part.reshape(starts.shape) * shot.scale, lowest))
+        part[:] = ((moved[-1] - starts) / shot.scale).ravel()
+        first += starts.size
+    return moved
+
+
+def _logarithms(functional: Reduced) -> npt.NDArray[np.bool_]:
+    """Return which entries of x are logarithms [k]."""
+    control = functional.control
+    if not isinstance(control, Parameters):
+        return np.zeros(functional.start().size, dtype=bool)
+    return np.array([control.entries[name].scale == "log" for name in control.free_names])
+
+
 def _trial(
-    shots: Sequence[Shot], edges: Sequence[Array], x: Array, states: Sequence[Array]
-) -> tuple[Runs | None, float]:
-    """Return the windows at a trial point and half their sum of squares, infinite if they fail."""
+    shots: Sequence[Shot],
+    edges: Sequence[Array],
+    x: Array,
+    states: Sequence[Array],
+    level: float,
+) -> Runs | None:
+    """Return the windows at a trial point, None if they fail."""
     try:
-        runs = _runs(shots, edges, x, states)
+        return _runs(shots, edges, x, states, level)
     except SolveError:
-        return None, np.inf
-    return runs, 0.5 * float(runs.residual @ runs.residual)
+        return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -332,6 +406,11 @@ class Window:
     terms: list[tuple[float, Squares, int]]
     follow: ConsistentState | None
 
+    def residuals(self) -> list[Array]:
+        """Return those of what was measured."""
+        at = self.trajectory.point_at
+        return [root * scalar.residual(at(n)) for root, scalar, n in self.terms]
+
 
 @dataclass(frozen=True, eq=False)
 class Runs:
@@ -343,11 +422,19 @@ class Runs:
     windows : list of list of Window
         Of each experiment.
     residual : array
+    jumps : float
+        What jumps add to half its square.
     """
 
     x: Array
     windows: list[list[Window]]
     residual: Array
+    jumps: float
+
+    @property
+    def value(self) -> float:
+        """Half the sum of squares."""
+        return 0.5 * float(self.residual @ self.residual)
 
     def destroy(self) -> None:
         """Free the states."""
@@ -355,29 +442,39 @@ class Runs:
             window.trajectory.destroy()
 
 
-def _runs(shots: Sequence[Shot], edges: Sequence[Array], x: Array, states: Sequence[Array]) -> Runs:
-    """Integrate all windows."""
+def _runs(
+    shots: Sequence[Shot],
+    edges: Sequence[Array],
+    x: Array,
+    states: Sequence[Array],
+    level: float = 1.0,
+) -> Runs:
+    """Integrate all windows; jumps count in units of ``level`` times the noise level."""
     windows: list[list[Window]] = []
     residuals: list[Array] = []
+    jumps: list[Array] = [np.zeros(0)]
     try:
         for shot, times, own in zip(shots, edges, states, strict=True):
             windows.append([])
-            _shoot(shot, times, x, own, windows[-1], residuals)
+            for window, jump in _shoot(shot, times, x, own):
+                windows[-1].append(window)
+                residuals += window.residuals()
+                if jump is not None:
+                    # continuity as a residual: where the next window begins need not be where
+                    # this one ends, until it pays
+                    jumps.append(jump / (level * shot.level))
+                    residuals.append(jumps[-1])
     except SolveError:
-        Runs(x, windows, np.zeros(0)).destroy()
+        Runs(x, windows, np.zeros(0), 0.0).destroy()
         raise
-    return Runs(x, windows, np.concatenate(residuals))
+    jump = np.concatenate(jumps)
+    return Runs(x, windows, np.concatenate(residuals), 0.5 * float(jump @ jump))
 
 
 def _shoot(
-    shot: Shot,
-    edges: Array,
-    x: Array,
-    states: Array,
-    windows: list[Window],
-    residuals: list[Array],
-) -> None:
-    """Add the windows of one experiment and their residuals."""
+    shot: Shot, edges: Array, x: Array, states: Array
+) -> Iterator[tuple[Window, Array | None]]:
+    """Yield the windows of one experiment, each with the jump [n] to the next one."""
     run, problem = shot.run, shot.run.problem
     u0, p = run.control.unpack(problem, scatter(x, run.start()))
     for w, (first, last) in enumerate(pairwise(edges.tolist())):
@@ -394,15 +491,11 @@ def _shoot(
             for at, weight, scalar in shot.terms
             if (w == 0 if isinstance(at, Start) else first <= at < last or (final and at == last))
         ]
-        windows.append(Window(trajectory, terms, follow))
-        residuals += [root * scalar.residual(trajectory.point_at(n)) for root, scalar, n in terms]
-        if not final:
-            # continuity as a residual: where the next window begins need not be where this one
-            # ends, until it pays
-            residuals.append((gather(trajectory.stored[-1]) - states[w]) / shot.level)
+        jump = None if final else gather(trajectory.stored[-1]) - states[w]
+        yield Window(trajectory, terms, follow), jump
 
 
-def _jacobian(shots: Sequence[Shot], runs: Runs) -> Any:
+def _jacobian(shots: Sequence[Shot], runs: Runs, level: float = 1.0) -> Any:
     """Return the derivative of all residuals; columns are x, then the starts of windows, scaled.
 
     Raises
@@ -430,7 +523,8 @@ def _jacobian(shots: Sequence[Shot], runs: Runs) -> Any:
                 point = window.trajectory.point_at(number)
                 blocks.append((root * along_all(scalar, point, along[number], dp).T, places))
             if w < len(windows) - 1:
-                jump = np.hstack([along[-1].T, -np.diag(shot.scale)]) / shot.level[:, None]
+                jump = np.hstack([along[-1].T, -np.diag(shot.scale)])
+                jump /= level * shot.level[:, None]
                 blocks.append((jump, np.concatenate([places, np.arange(column, column + n)])))
                 column += n
     counts = [len(block) for block, _ in blocks]

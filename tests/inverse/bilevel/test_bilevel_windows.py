@@ -9,9 +9,10 @@ import daeosens as ds
 from daeosens import Experiment, InputError, Parameter, Parameters, SolveError, UnsupportedError
 from daeosens.inverse import Normal, bilevel, likelihood
 from daeosens.inverse.bilevel.start import _positive
-from daeosens.inverse.bilevel.windows import Shot, _jacobian, _runs, cut, refined_by_windows
+from daeosens.inverse.bilevel.windows import Shot, _jacobian, _moved, _runs, cut, refined_by_windows
 from daeosens.petsc import gather
 
+NO = np.zeros(2, dtype=bool)
 STEPPING = ds.Stepping((0.0, 15.0), "rk6vr", rtol=1e-9, atol=1e-11)
 
 
@@ -35,7 +36,13 @@ def test_a_fit_without_a_guess_ends_at_the_truth_with_its_covariance(model):
     values = np.array([fitted.estimate[name] for name in NAMES if name != "half"])
     assert np.abs((values - TRUTH[[0, 1, 3, 4]]) / errors).max() < 3.0
     assert fitted.estimate["x0"] == pytest.approx(1.0, abs=0.03)
-    assert [stage.windows for stage in fitted.preparation.stages] == [10, 5, 3, 2]
+    stages = fitted.preparation.stages
+    assert {stage.windows for stage in stages} == {10}
+    assert [stage.level for stage in stages] == pytest.approx([0.1**k for k in range(len(stages))])
+    # jumps were closed until they are nothing beside the noise, and no further
+    assert stages[-1].jumps < 0.1 < stages[-2].jumps
+    # each level needs more of the model than the one before
+    assert fitted.objective == pytest.approx(stages[-1].value, rel=1e-2)
     assert "bi-level" in repr(fitted.preparation)
     near = ds.fit(
         free,
@@ -82,7 +89,7 @@ def test_derivatives_of_windows_are_those_of_their_runs(model):
     fixed = ds.Stepping((0.0, 3.8), "rk4", dt=0.05)
     start = Parameters(entries, lambda p: np.array([p[0], 0.5 * p[1]]))
     run = ds.Reduced(model, misfit, fixed, start)
-    shot = Shot(run, misfit, ds.Prior([1.0], [0.3], ["grow"]), np.array([1.0, 2.0]), np.ones(2))
+    shot = Shot(run, misfit, ds.Prior([1.0], [0.3], ["grow"]), np.array([1.0, 2.0]), np.ones(2), NO)
     edges = cut(shot, 6)
     assert edges == pytest.approx([0.0, 1.2, 2.4, 3.6, 3.8])
     x = gather(run.start())
@@ -121,7 +128,7 @@ def test_windows_of_a_dae_begin_at_consistent_states_and_have_exact_derivatives(
     values = np.column_stack([data["x"], data["z"]])
     misfit = ds.LeastSquares(data["time"], values, 0.02)
     run = ds.Reduced(problem, misfit, stepping, control)
-    shot = Shot(run, misfit, None, np.array([0.5, 0.5]), np.full(2, 0.02))
+    shot = Shot(run, misfit, None, np.array([0.5, 0.5]), np.full(2, 0.02), NO)
     edges = cut(shot, 5)
     x, states = gather(run.start()), values[[4, 9, 14]]  # not consistent: measurements
     rows = _runs([shot], [edges], x, [states])
@@ -216,13 +223,56 @@ def test_what_cannot_be_prepared_is_refused_by_name(model):
         )
 
 
+def refined(model, data, sigma, *, known, positive=NO, start=2.0, **settings):
+    values = np.column_stack([data["prey"], data["predator"]])
+    truth = zip(NAMES, TRUTH, strict=True)
+    entries = {name: Parameter(start * value, scale="log") for name, value in truth}
+    misfit = ds.LeastSquares(data["time"], values, sigma)
+    stepping = ds.Stepping((0.0, float(data["time"][-1])), "rk6vr", rtol=1e-8)
+    run = ds.Reduced(model, misfit, stepping, Parameters(entries, [1.0, 0.5]))
+    shot = Shot(run, misfit, None, np.ones(2), np.full(2, sigma), positive)
+    lookup = [lambda times: values[np.searchsorted(data["time"], times)]]
+    return refined_by_windows([shot], gather(run.start()), 5, lookup, known=known, **settings)
+
+
+def test_without_noise_levels_their_unit_is_of_no_account(model):
+    data = measured(model, TIMES[:76:3], noise=0.02, seed=4)
+    first, second = (refined(model, data, sigma, known=False) for sigma in (1.0, 1e-3))
+    assert len(first) == len(second) > 1
+    assert second[-1].x == pytest.approx(first[-1].x, rel=1e-6)
+    assert second[-1].value == pytest.approx(1e6 * first[-1].value, rel=1e-6)
+    assert np.exp(first[-1].x[[0, 1, 3]]) == pytest.approx(TRUTH[[0, 1, 3]], rel=0.1)
+
+
+def test_a_parameter_that_data_do_not_tell_stays_within_reach(model):
+    # neither is measured where saturation shows: the normal law is all that is known of it
+    data = measured(model, TIMES[:16:3], p=TRUTH * [1.0, 1.0, 1.0, 1.0, 1e-9], noise=0.05, seed=1)
+    (stage,) = refined(model, data, 0.05, known=True, single=True, start=1.0)
+    feed = stage.x[NAMES.index("feed")] - np.log(TRUTH[-1])
+    assert -4.0 * np.log(10.0) < feed < 0.0
+
+
+def test_what_is_not_negative_stays_positive_in_a_step(model):
+    data = measured(model, TIMES[:31:3])
+    misfit = ds.LeastSquares(data["time"], np.ones((11, 2)), 1.0)
+    stepping = ds.Stepping((0.0, 3.0), "rk4", dt=0.1)
+    run = ds.Reduced(model, misfit, stepping, Parameters(unknowns(), [1.0, 0.5]))
+    scale = np.array([1.0, 2.0])
+    shot = Shot(run, misfit, None, scale, np.ones(2), np.array([True, False]))
+    step = np.array([-3.0, -3.0, 0.5, -0.1])
+    (moved,) = _moved([shot], [np.array([[0.5, 0.5], [0.2, 0.2]])], step)
+    assert moved == pytest.approx(np.array([[0.05, -5.5], [0.7, 0.0]]))
+    # the step is then the one that was taken
+    assert step == pytest.approx([-0.45, -3.0, 0.5, -0.1])
+
+
 def test_one_window_alone_is_single_shooting(model):
     data = measured(model, TIMES[:40])
     start = Parameters(unknowns(1.0), [1.0, 0.5])
     values = np.column_stack([data["prey"], data["predator"]])
     short = ds.Stepping((0.0, 3.9), "rk6vr", rtol=1e-8)
     run = ds.Reduced(model, ds.LeastSquares(data["time"], values, 1.0), short, start)
-    shot = Shot(run, run.objective, None, np.ones(2), np.ones(2))
+    shot = Shot(run, run.objective, None, np.ones(2), np.ones(2), NO)
     (stage,) = refined_by_windows([shot], gather(run.start()), 100, [lambda times: times])
     assert stage.windows == 1
     assert stage.value < 1e-3 * run.value(run.start())
