@@ -23,6 +23,7 @@ from daeosens import (
     sensitivities,
     solve,
     tangent,
+    trace,
 )
 from daeosens.costs import AtEvent, EventTime
 from daeosens.derivatives import evaluate
@@ -231,6 +232,36 @@ def test_start_that_touches_the_surface_and_falls_is_an_event(power):
     assert trajectory.final.array[0] == pytest.approx(power + 1 - 1.5**power, rel=1e-12)
     with pytest.raises(GrazingError, match='event "floor" at t = 0 is grazed'):
         sensitivities(trajectory)
+
+
+@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize("level", np.linspace(0.05, 0.6, 7))
+def test_limit_is_left_where_the_rate_changes_its_sign(make, level):
+    """Rounding says whether the rate there is a little above or below zero: it means neither."""
+
+    def rate(t, p):
+        return np.sin(t + 3.0) - p[0]
+
+    moving = make(lambda t, u, p: rate(t, p) + 0.0 * u, 1, ["level"])
+    held = make(lambda t, u, p: 0.0 * u, 1, ["level"])
+    to_zero = lambda t, u, p: 0.0 * u  # noqa: E731
+    events = [
+        Event(
+            lambda t, u, p: u[0], to_zero, direction=-1, mode="held", within=["moving"], name="gone"
+        ),
+        Event(lambda t, u, p: rate(t, p), direction=1, mode="moving", within=["held"], name="back"),
+    ]
+    if make is trace:
+        events = [moving.event(event) for event in events]
+    problem = hybrid({"moving": moving, "held": held}, start="moving", events=events)
+    trajectory = solve(problem, [0.3], [level], Stepping((0.0, 5.0), "rk6vr", rtol=1e-8))
+    left = 2 * np.pi - 3.0 + np.arcsin(level)
+    assert [crossing.name for crossing in trajectory.crossings] == ["gone", "back"]
+    assert times(trajectory)[1] == pytest.approx(left, rel=1e-12)
+    end = np.cos(left + 3.0) - np.cos(8.0) - level * (5.0 - left)
+    gradient = adjoint(trajectory, Terminal(lambda t, u, p: u[0]))
+    assert gradient.value == pytest.approx(end, rel=1e-6)
+    assert gradient.p[0] == pytest.approx(left - 5.0, rel=1e-6)
 
 
 def test_state_that_rests_on_the_surface_until_it_is_pulled_down():

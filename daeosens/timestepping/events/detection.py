@@ -110,7 +110,13 @@ class EventDetector:
             happened = surface in fired
             self._settle(surface, t, u, abs(surface.value) if happened else 0.0, known=not fired)
             if surface.on and not happened and surface.side == surface.direction != 0:
-                entered.append(surface)
+                # what began where the rate is zero, to rounding, has not moved any way yet
+                if not surface.touching and self._hardly_moves(surface, t, u):
+                    surface.touching, surface.slope = True, 0.0
+                    noise = self.noise(surface, t, u, surface.value)
+                    surface.side = self._touching_side(surface, t, u, noise)
+                if surface.side == surface.direction:
+                    entered.append(surface)
         return entered
 
     def change(self, surface: Surface) -> float:
@@ -140,6 +146,20 @@ class EventDetector:
             surface.side = math.copysign(1.0, slope)
         else:
             surface.side = self._touching_side(surface, t, u, noise)
+
+    def _hardly_moves(self, surface: Surface, t: float, u: PETSc.Vec) -> bool:
+        """Whether the slope on a surface is what the rounding of the time makes of zero.
+
+        As where a limit is left when the rate changes its sign: that time is known to rounding, and
+        the slope by as much as it changes meanwhile.
+        """
+        h = SHARE * self.runner.short_step
+        state = u.duplicate()
+        self.runner.step(t, h, u, state)
+        value = surface.at(t + h, state, self.runner.p)
+        bent = abs(value - surface.value - h * surface.slope)
+        late = 16.0 * ROUNDING * max(abs(t), self.runner.short_step)
+        return abs(surface.slope) <= late * 2.0 * bent / h**2
 
     def _touching_side(self, surface: Surface, t: float, u: PETSc.Vec, noise: float) -> float:
         """Return the side to which the state leaves a surface that it touches."""
