@@ -273,6 +273,13 @@ def noble(t, u, p):  # a Purkinje fibre of the heart; milliseconds, millivolts
 
 WEIGHTS = np.random.default_rng(5).normal(scale=0.5, size=20)
 
+
+def rock_paper_scissors(t, u, p):  # shares of three kinds
+    payoff = np.array([[0.0, -p[0], p[1]], [p[1], 0.0, -p[0]], [-p[0], p[1], 0.0]])
+    fitness = payoff @ u
+    return u * (fitness - u @ fitness)
+
+
 CASES = [
     Case(
         "Lotka-Volterra",
@@ -560,6 +567,16 @@ CASES = [
         p={"sodium": 400.0, "potassium": 1.2, "leak": 0.075, "capacity": 12.0},
         span=(0.0, 400.0),
         method="esdirk5",
+        terminal=lambda t, u, p: u[0],
+    ),
+    Case(
+        "Rock, paper, scissors",
+        "replicator equation; Hofbauer and Sigmund",
+        rhs=rock_paper_scissors,
+        u0=[0.5, 0.3, 0.2],
+        p={"loss": 1.0, "gain": 1.5},
+        span=(0.0, 20.0),
+        method="auto",
         terminal=lambda t, u, p: u[0],
     ),
 ]

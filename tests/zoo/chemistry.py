@@ -1,5 +1,6 @@
 """Kinetics: the stiff problems of the Bari test set, and what text books begin with."""
 
+import mpmath as mp
 import numpy as np
 
 from zoo.case import Case
@@ -284,6 +285,27 @@ def carbonate(t, u, p):  # carbon of the sea and the air; protons are some 1e-8 
     return np.array([flux / 50.0, 2e-6 - 0.2 * flux, charges - alkalinity])
 
 
+def titration(t, u, p):  # acid, sodium and pH; the charges are balanced
+    acid, sodium, ph = u
+    hydrogen = 10.0**-ph
+    dissociated = acid * p[0] / (p[0] + hydrogen)
+    charge = hydrogen + sodium - 1e-14 / hydrogen - dissociated
+    return np.array([-p[1] * acid, p[1] * (0.1 - sodium), charge])
+
+
+def ph_of(x, end=30):
+    acid, sodium, _, dissociation, rate = x
+    left = mp.exp(-rate * end)
+    acid, sodium = acid * left, mp.mpf("0.1") - (mp.mpf("0.1") - sodium) * left
+
+    def charge(ph):
+        hydrogen = mp.mpf(10) ** -ph
+        dissociated = acid * dissociation / (dissociation + hydrogen)
+        return hydrogen + sodium - mp.mpf("1e-14") / hydrogen - dissociated
+
+    return mp.findroot(charge, (2, 13), solver="anderson")
+
+
 CASES = [
     Case(
         "HIRES",
@@ -562,5 +584,17 @@ CASES = [
         method="esdirk5",
         atol=1e-14,
         terminal=lambda t, u, p: -np.log10(u[2]),
+    ),
+    Case(
+        "Titration of acetic acid, index 1",
+        "text book",
+        rhs=titration,
+        u0=[0.05, 0.0, 3.0],
+        p={"dissociation": 1.8e-5, "rate": 0.02},
+        span=(0.0, 30.0),
+        mass=np.diag([1.0, 1.0, 0.0]),
+        method="auto",
+        terminal=lambda t, u, p: u[2],
+        truth=ph_of,
     ),
 ]

@@ -146,6 +146,13 @@ def magnetisation(t, u, p):  # Landau, Lifshitz, Gilbert: a field that turns, an
     return -gyro / (1 + damping**2) * (turn + damping * np.cross(u, turn))
 
 
+def memristor(t, u, p):  # where its doped part ends, and the charge; Joglekar's window
+    mobility, least, most, voltage = p
+    w, _ = u
+    current = voltage * np.sin(2 * np.pi * t) / (least * w + most * (1 - w))
+    return np.array([mobility * current * (1 - (2 * w - 1) ** 2), current])
+
+
 CASES = [
     Case(
         "Ring modulator",
@@ -282,5 +289,15 @@ CASES = [
         p={"gyro": 1.76, "damping": 0.05, "anisotropy": 0.5, "applied": 0.3},
         span=(0.0, 8.0),
         terminal=lambda t, u, p: u[2],
+    ),
+    Case(
+        "Memristor",
+        "Strukov and others 2008; LTspice",
+        rhs=memristor,
+        u0=[0.3, 1e-6],
+        p={"mobility": 5e3, "least": 100.0, "most": 1.6e4, "voltage": 1.2},
+        span=(0.0, 3.3),
+        method="auto",
+        terminal=lambda t, u, p: u[0],
     ),
 ]

@@ -144,6 +144,14 @@ def bloch(t, u, p):
     ]
 
 
+def hydration(t, u, p):  # age at 23 degrees Celsius in hours, and temperature of concrete
+    final, time, shape, activation = p
+    age, temperature = u
+    pace = np.exp(-activation / 8.314 * (1 / (temperature + 273.15) - 1 / 296.15))
+    slow = (time / age) ** shape
+    return np.array([pace, 45.0 * pace * final * shape / age * slow * np.exp(-slow)])
+
+
 CASES = [
     Case(
         "Wheelset on straight track",
@@ -228,6 +236,16 @@ CASES = [
         u0=[0.1, 0.1, 0.9],
         p={"t1": 5.0, "t2": 1.5, "rabi": 3.5, "detuning": 0.8},
         span=(0.0, 6.0),
+        terminal=lambda t, u, p: u[1],
+    ),
+    Case(
+        "Concrete that hardens without losing heat",
+        "text book (Freiesleben Hansen and Pedersen)",
+        rhs=hydration,
+        u0=[0.5, 20.0],
+        p={"final": 0.75, "time": 14.0, "shape": 0.9, "activation": 4e4},
+        span=(0.0, 72.0),
+        method="auto",
         terminal=lambda t, u, p: u[1],
     ),
 ]

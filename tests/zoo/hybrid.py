@@ -296,6 +296,154 @@ def harvest_program(x):
     )[1]
 
 
+def crack(n, u, p):  # its length over the cycles of a load, by Paris' law
+    return p[0] * (p[2] * np.sqrt(np.pi * u)) ** p[1]
+
+
+def cycles_to_failure(x):
+    length, factor, power, stress, critical = x
+    rest = 1 - power / 2
+    grown = (critical**rest - length**rest) / rest
+    return grown / (factor * (stress * mp.sqrt(mp.pi)) ** power)
+
+
+def avalanche(t, u, p):  # a block on Voellmy's friction, on a slope that becomes flat
+    x, v = u
+    slope = np.arctan(0.4 * np.exp(-x / 1000.0))
+    pull = np.sin(slope) - p[0] * np.cos(slope) - v**2 / (p[1] * p[2])
+    return np.array([v * np.cos(slope), 9.81 * pull])
+
+
+def run_out(x):
+    def stands(t, u):
+        return u[1]
+
+    stands.terminal, stands.direction = True, -1
+    options = {"events": stands, "rtol": 3e-14, "atol": 1e-13}
+    return solve_ivp(lambda t, u: avalanche(t, u, x[2:]), (0, 500), x[:2], "DOP853", **options).y[
+        0, -1
+    ]
+
+
+def rolling(t, u, p):  # a wheel without a rim, on one of its spokes
+    return np.array([u[1], p[0] * np.sin(u[0])])
+
+
+def next_spoke(t, u, p):
+    return np.array([p[2] - p[1], np.cos(2 * p[1]) * u[1]])
+
+
+def rolling_program(x):
+    p = x[2:]
+    return follow(
+        lambda t, u: rolling(t, u, p),
+        0.0,
+        x[:2],
+        2.5,
+        lambda t, u: p[2] + p[1] - u[0],
+        lambda u: next_spoke(0.0, u, p),
+    )[1]
+
+
+def above_paddle(t, u, p):
+    return u[0] - p[1] * np.sin(p[2] * t)
+
+
+def hit_by_paddle(t, u, p):
+    speed = p[1] * p[2] * np.cos(p[2] * t)
+    return np.array([u[0], (1 + p[3]) * speed - p[3] * u[1]])
+
+
+def third_hit(x):
+    height, speed, g, size, frequency, restitution = x
+    t = mp.mpf(0)
+    for _ in range(3):
+
+        def gap(s, t=t, height=height, speed=speed):
+            paddle = size * mp.sin(frequency * (t + s))
+            return height + speed * s - g * s**2 / 2 - paddle
+
+        s = mp.mpf("0.01")
+        while gap(s) > 0:
+            s += mp.mpf("0.01")
+        s = mp.findroot(gap, s)
+        t, speed = t + s, speed - g * s
+        height = size * mp.sin(frequency * t)
+        paddle = size * frequency * mp.cos(frequency * t)
+        speed = (1 + restitution) * paddle - restitution * speed
+    return t
+
+
+def snow_and_melt(t, p):  # in millimetres of water a day, t in days
+    warm = (p[1] - p[2] * np.cos(2 * np.pi * t / 365.0)) / 0.5
+    return p[3] / (1 + np.exp(warm)), p[0] * 0.5 * np.log(1 + np.exp(warm))
+
+
+def under_snow(t, u, p):  # the pack, and the water in the ground
+    snow, melt = snow_and_melt(t, p)
+    return np.array([snow - melt, melt - 0.05 * u[1]])
+
+
+def bare(t, u, p):
+    snow, _ = snow_and_melt(t, p)
+    return np.array([0.0 * u[0], snow - 0.05 * u[1]])
+
+
+def snow_stays(t, u, p):
+    snow, melt = snow_and_melt(t, p)
+    return snow - melt
+
+
+def winters(x, end=400.0):
+    p, u, t, lies = x[2:], np.array(x[:2]), 0.0, True
+    while True:
+
+        def turns(t, u, lies=lies):
+            return u[0] if lies else -snow_stays(t, u, p)
+
+        turns.terminal, turns.direction = True, -1
+        f = under_snow if lies else bare
+        options = {"events": turns, "rtol": 1e-13, "atol": 1e-13, "max_step": 5.0}
+        run = solve_ivp(lambda t, u, f=f: f(t, u, p), (t, end), u, "DOP853", **options)
+        t, u = run.t[-1], run.y[:, -1]
+        if t >= end:
+            return u[0] + u[1]
+        lies = not lies
+        u[0] = 1e-14 * lies  # it does not begin on the surface that it is to meet later
+
+
+def choke_charged(t, u, p):  # a boost converter: current and voltage; the switch is closed
+    return np.array([p[3] / p[0], -u[1] / (p[2] * p[1])])
+
+
+def choke_feeding(t, u, p):
+    return np.array([(p[3] - u[1]) / p[0], (u[0] - u[1] / p[2]) / p[1]])
+
+
+def choke_empty(t, u, p):  # the diode blocks
+    return np.array([0.0 * u[0], -u[1] / (p[2] * p[1])])
+
+
+def boosted(x, periods=4):
+    (current, voltage), (inductance, capacity, load, source, duty) = x[:2], x[2:]
+
+    def blocks(t, u):
+        return u[0]
+
+    blocks.terminal, blocks.direction = True, -1
+    for _ in range(periods):
+        current += source / inductance * duty * PERIOD
+        voltage *= np.exp(-duty * PERIOD / (load * capacity))
+        off = (1 - duty) * PERIOD
+        options = {"events": blocks, "rtol": 1e-13, "atol": 1e-13}
+        run = solve_ivp(
+            lambda t, u: choke_feeding(t, u, x[2:]), (0, off), [current, voltage], **options
+        )
+        current, voltage = run.y[:, -1]
+        voltage *= np.exp(-(off - run.t[-1]) / (load * capacity))
+    return voltage
+
+
 FALL = {"when": lambda t, u, p: u[0], "direction": -1, "name": "bounce"}
 BOUNCE = {**FALL, "reset": lambda t, u, p: np.array([0.0 * u[0], -p[1] * u[1]])}
 BALL = {"rhs": ball, "u0": [1.0, 0.5], "p": {"g": 9.81, "restitution": 0.8}, "events": (BOUNCE,)}
@@ -651,6 +799,120 @@ CASES = [
         ),
         terminal=lambda t, u, p: u[0] + u[1] + u[2] + u[3],
         truth=chemotherapy_program,
+        exact=False,
+    ),
+    Case(
+        "Crack that grows until it breaks",
+        "text book (Paris; NASGRO)",
+        rhs=crack,
+        u0=[2e-3],
+        p={"factor": 3e-11, "power": 3.2, "stress": 90.0, "critical": 2.5e-2},
+        span=(0.0, 1e6),
+        method="rk8vr",
+        events=(
+            {
+                "when": lambda t, u, p: u[0] - p[3],
+                "direction": 1,
+                "terminal": True,
+                "name": "failure",
+            },
+        ),
+        event_time=("failure", 0),
+        truth=cycles_to_failure,
+    ),
+    Case(
+        "Avalanche until it stands",
+        "Voellmy; RAMMS",
+        rhs=avalanche,
+        u0=[0.0, 1.0],
+        p={"friction": 0.18, "turbulence": 1500.0, "depth": 1.5},
+        span=(0.0, 500.0),
+        method="auto",
+        events=({"when": lambda t, u, p: u[1], "direction": -1, "terminal": True},),
+        terminal=lambda t, u, p: u[0],
+        truth=run_out,
+        exact=False,
+    ),
+    Case(
+        "Wheel without a rim",
+        "McGeer; Drake",
+        rhs=rolling,
+        u0=[-0.2, 1.4],
+        p={"gravity": 9.81, "half": 0.35, "slope": 0.1},
+        span=(0.0, 2.5),
+        method="auto",
+        events=(
+            {
+                "when": lambda t, u, p: u[0] - p[2] - p[1],
+                "direction": 1,
+                "reset": next_spoke,
+            },
+        ),
+        terminal=lambda t, u, p: u[1],
+        truth=rolling_program,
+        exact=False,
+    ),
+    Case(
+        "Ball on a paddle that moves",
+        "text book (juggling)",
+        rhs=ball,
+        u0=[0.4, 0.0],
+        p={"g": 9.81, "size": 0.05, "frequency": 13.0, "restitution": 0.6},
+        span=(0.0, 0.8),
+        method="auto",
+        events=({"when": above_paddle, "direction": -1, "reset": hit_by_paddle, "name": "hit"},),
+        event_time=("hit", 2),
+        truth=third_hit,
+    ),
+    Case(
+        "Snow that comes and goes",
+        "text book (degree days)",
+        modes={"snow": under_snow, "bare": bare},
+        start="snow",
+        u0=[20.0, 1.0],
+        p={"melting": 3.0, "mean": 4.0, "season": 12.0, "snow": 4.0},
+        span=(0.0, 400.0),
+        method="auto",
+        events=(
+            {
+                "when": lambda t, u, p: u[0],
+                "direction": -1,
+                "within": ["snow"],
+                "mode": "bare",
+                "reset": lambda t, u, p: np.stack([0.0 * u[0], u[1]]),
+            },
+            {"when": snow_stays, "direction": 1, "within": ["bare"], "mode": "snow"},
+        ),
+        terminal=lambda t, u, p: u[0] + u[1],
+        truth=winters,
+        exact=False,
+    ),
+    Case(
+        "Boost converter whose current ends",
+        "PLECS, Modelica (discontinuous conduction)",
+        modes={"closed": choke_charged, "open": choke_feeding, "empty": choke_empty},
+        start="closed",
+        u0=[0.1, 12.0],
+        p={"inductance": 5e-5, "capacity": 2e-5, "load": 60.0, "source": 12.0, "duty": 0.35},
+        span=(0.0, 4 * PERIOD),
+        method="auto",
+        events=(
+            {
+                "when": lambda t, u, p: u[0],
+                "direction": -1,
+                "within": ["open"],
+                "mode": "empty",
+            },
+            *({"when": k * PERIOD, "mode": "closed"} for k in range(1, 4)),
+            {
+                "when": lambda t, u, p: t / PERIOD - np.floor(t / PERIOD) - p[4],
+                "direction": 1,
+                "within": ["closed"],
+                "mode": "open",
+            },
+        ),
+        terminal=lambda t, u, p: u[1],
+        truth=boosted,
         exact=False,
     ),
 ]

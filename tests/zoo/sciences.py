@@ -2,6 +2,7 @@
 
 import numpy as np
 from mpmath import mp
+from scipy.integrate import solve_ivp
 
 from zoo.case import Case
 
@@ -211,6 +212,33 @@ def reserve_at_90(x):
 
     paid_in = mp.quad(lambda t: grown(t) * (premium - dying(t) * benefit), [30, 40, 50, 65])
     return start * grown(30) + paid_in - pension * mp.quad(grown, [65, 75, 90])
+
+
+def conduit(z, u, p):  # pressure of magma that rises; gas leaves it where it cannot be dissolved
+    gas = np.maximum(p[0] - p[1] * np.sqrt(u[0]), 0.0)
+    density = 1 / (gas * 4.6e5 / u[0] + (1 - gas) / 2500.0)
+    return np.array([-9.81 * density - 8 * p[2] * p[3] / (900.0 * density)])
+
+
+def conduit_program(x):
+    p = x[1:]
+
+    def dissolved(z, u):
+        return p[0] - p[1] * np.sqrt(u[0])
+
+    dissolved.terminal, dissolved.direction = True, 1
+    below = solve_ivp(
+        lambda z, u: conduit(z, u, [0.0, 0.0, *p[2:]]),
+        (0.0, 4500.0),
+        x[:1],
+        "DOP853",
+        rtol=1e-13,
+        atol=1e-3,
+        events=dissolved,
+    )
+    span = below.t[-1], 4500.0
+    options = {"method": "DOP853", "rtol": 1e-13, "atol": 1e-3}
+    return solve_ivp(lambda z, u: conduit(z, u, p), span, below.y[:, -1], **options).y[0, -1]
 
 
 CASES = [
@@ -455,5 +483,17 @@ CASES = [
         method="auto",
         terminal=lambda t, u, p: u[0],
         truth=reserve_at_90,
+    ),
+    Case(
+        "Magma in a conduit, a kink",
+        "text book (Wilson and Head)",
+        rhs=conduit,
+        u0=[1.3e8],
+        p={"water": 0.04, "solubility": 4.1e-6, "viscosity": 1e5, "flux": 1000.0},
+        span=(0.0, 4500.0),
+        method="auto",
+        terminal=lambda z, u, p: u[0],
+        truth=conduit_program,
+        exact=False,
     ),
 ]
