@@ -78,9 +78,9 @@ def bilevel_functional(
             remedy="the data between two events as an experiment of their own",
         )
     measured, table = tables(experiments, columns)
-    whole, own = controls(model, parameters, experiments)
+    _, own = controls(model, parameters, experiments)
     rhs = separate(model)
-    division = _divided(model.parameter_names, rhs, whole, own, formulation.linear)
+    division = _divided(model.parameter_names, rhs, own, formulation.linear)
     sigma = _noise_levels(formulation.sigma, len(table.names))
     rows: list[ExperimentRows] = []
     for k, (data, experiment) in enumerate(zip(measured, experiments, strict=True)):
@@ -96,7 +96,7 @@ def bilevel_functional(
             None if experiment.stepping is None else experiment.stepping.t_span[0],
             label if len(experiments) > 1 else "",
         )
-        rows.append(_rows(model, rhs, samples, own[k], whole, division, k))
+        rows.append(_rows(model, rhs, samples, own[k], division, k))
     linear = division.linear
     _refuse_too_few(rows, len(linear) + len(division.others), len(formulation.equalities))
     others = dict(division.others)
@@ -138,14 +138,14 @@ class _Division(NamedTuple):
 def _divided(
     names: tuple[str, ...],
     rhs: SeparableRhs,
-    whole: Parameters,
     own: Sequence[Parameters],
     declared: Sequence[str] | None,
 ) -> _Division:
     """Divide the free parameters; ``own`` says which entry stands for each in an experiment."""
     for part in own:
-        _refuse_missing(names, part, whole)
-    free_here = [[whole.entries[part.entry_of(name)].free for name in names] for part in own]
+        _refuse_missing(names, part)
+    # an experiment's own values are known to its part alone
+    free_here = [[part.entries[part.entry_of(name)].free for name in names] for part in own]
     free = [
         name for name, here in zip(names, zip(*free_here, strict=True), strict=True) if any(here)
     ]
@@ -164,10 +164,10 @@ def _divided(
             if not rhs.used[i]:
                 unused[entry] = None
             elif name in solved:
-                division.linear[entry] = whole.entries[entry]
+                division.linear[entry] = part.entries[entry]
                 numbers[0].append(i)
             else:
-                division.others[entry] = whole.entries[entry]
+                division.others[entry] = part.entries[entry]
                 numbers[1].append(i)
         division.numbers.append(numbers)
     return division._replace(unused=tuple(unused))
@@ -178,7 +178,6 @@ def _rows(
     rhs: SeparableRhs,
     samples: Samples,
     own: Parameters,
-    whole: Parameters,
     division: _Division,
     number: int,
 ) -> ExperimentRows:
@@ -193,7 +192,7 @@ def _rows(
     return ExperimentRows(
         samples,
         rhs.at_points(linear, others, len(samples.nodes)),
-        np.array([whole.entries[entry].value for entry in entries], dtype=float),
+        np.array([own.entries[entry].value for entry in entries], dtype=float),
         places[0],
         places[1],
         model.delays,
@@ -247,10 +246,10 @@ def _told_by(rows: Sequence[ExperimentRows], delay: Parameter) -> Parameter:
     return replace(delay, lower=lower, upper=upper)
 
 
-def _refuse_missing(names: Sequence[str], own: Parameters, whole: Parameters) -> None:
+def _refuse_missing(names: Sequence[str], own: Parameters) -> None:
     """Refuse a parameter of the model that has no entry."""
     for name in names:
-        if own.entry_of(name) not in whole.entries:
+        if own.entry_of(name) not in own.entries:
             raise InputError(
                 f'parameter "{name}" has no value',
                 expected="an entry for each parameter of the model",

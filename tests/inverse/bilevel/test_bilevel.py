@@ -1,5 +1,7 @@
 """Bi-level estimation: truth found, derivatives exact, every refusal by name."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from bilevel_data import NAMES, TIMES, TRUTH, measured, predators, unknowns
@@ -36,6 +38,25 @@ def test_every_interpolant_converges_with_its_order(model, kind):
         result = bilevel(model, data, unknowns(), interpolant=kind)
         errors.append(np.abs(np.array([result.estimate[n] for n in NAMES]) - TRUTH).max())
     assert errors[1] < errors[0] / 3.5 < 0.01
+
+
+def test_what_each_experiment_knows_needs_no_entry_of_all(model):
+    feeds = (0.05, 0.3)
+    experiments = [
+        Experiment(measured(model, TIMES, p=[*TRUTH[:4], feed]), parameters={"feed": feed})
+        for feed in feeds
+    ]
+    entries = {name: entry for name, entry in unknowns().items() if name != "feed"}
+    result = bilevel(model, experiments, entries)
+    assert [result.estimate[name] for name in NAMES[:4]] == pytest.approx(TRUTH[:4], rel=1e-2)
+    assert [rows.p[4] for rows in result.functional.experiments] == list(feeds)
+    stepping = ds.Stepping((0.0, 15.0), "rk6vr", rtol=1e-7)
+    runs = [replace(experiment, stepping=stepping) for experiment in experiments]
+    start = Parameters(entries, [1.0, 0.5])
+    fitted = ds.fit(model, runs, start, noise=ds.inverse.Normal(1e-3), start="bilevel")
+    assert [fitted.estimate[name] for name in NAMES[:4]] == pytest.approx(TRUTH[:4], rel=1e-5)
+    with pytest.raises(InputError, match='parameter "feed" has no value'):
+        bilevel(model, [experiments[0], Experiment(experiments[1].data)], entries)
 
 
 def test_missing_replicated_and_unequal_samples_of_several_experiments(model):
