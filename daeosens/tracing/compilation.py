@@ -5,8 +5,9 @@ it makes of its flags on this processor, and versions.  A lock lets one process 
 others wait; files appear whole, by renaming.
 
 A library is code that this process executes.  So its folder and its file have to belong to the
-user, and nobody else may write to them; and its checksum, which also tells a damaged one, lies in
-another folder: who can write to the cache alone cannot make a file that is loaded.
+user, and nobody else may write to them, or exchange a folder above them; and its checksum, which
+also tells a damaged one, lies in another folder: who can write to the cache alone cannot make a
+file that is loaded.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ FLAGS = (
     "-std=c11",
     "-w",
 )
+
+
+UNKNOWN_OWNER = 65534
+"""Whom files belong to in a container that does not know their owner (user namespaces)."""
 
 
 class CompilerError(DaeosensError):
@@ -113,12 +118,52 @@ def _writable_folder() -> Path:
     folder = cache_folder()
     try:
         for own in (folder, _checksum_of(folder / "any.so").parent):
-            own.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _refuse_others(own)
+            private_folder(own)
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError:
         return _own_folder()
+
+
+def private_folder(folder: Path) -> Path:
+    """Return a folder that is the user's alone; what is missing of it, and above it, is made.
+
+    Raises
+    ------
+    UnsafeCacheError
+        Others may write to it, or put another one in its place.
+    """
+    for made in (*reversed(folder.parents), folder):
+        if not made.is_dir():
+            # whatever the umask: of parents, mkdir(parents=True) would not see to it
+            made.mkdir(mode=0o700, exist_ok=True)
+    _refuse_others(folder)
+    for above in {*folder.absolute().parents, *folder.resolve().parents}:
+        _refuse_exchange(above)
+    return folder
+
+
+def _refuse_exchange(above: Path) -> None:
+    """Refuse a folder in which others may rename what belongs to the user.
+
+    A group may: groups share folders of projects, and some systems give each user one.
+
+    Raises
+    ------
+    UnsafeCacheError
+        It belongs to another user than the superuser, or all may write to it (without sticky bit).
+    """
+    status = above.stat()
+    mode = stat.S_IMODE(status.st_mode)
+    foreign = status.st_uid not in (0, os.geteuid(), UNKNOWN_OWNER)
+    if foreign or (mode & stat.S_IWOTH and not mode & stat.S_ISVTX):
+        raise UnsafeCacheError(
+            f"{above}: others may exchange what is in it (owner {status.st_uid}, mode {mode:04o}), "
+            "and compiled models are loaded from there",
+            expected=f"owner {os.geteuid()} or 0, not writable by all",
+            remedy=f"chmod o-w {above}, if it is yours; or other folders by XDG_CACHE_HOME and "
+            "XDG_DATA_HOME",
+        )
 
 
 def _refuse_others(path: Path) -> None:

@@ -6,13 +6,13 @@ import ctypes
 import hashlib
 import os
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from petsc4py import PETSc
 
 from daeosens.petsc._kernels.build import compiler, petsc_folders
+from daeosens.tracing.compilation import cache_folder, private_folder
 
 FLAGS = ("-O3", "-march=native", "-ffast-math", "-shared", "-fPIC")
 
@@ -34,7 +34,7 @@ def build(source: Path) -> ctypes.CDLL:
     command = [compiler(), *FLAGS, str(source), *paths]
     sources = b"".join(path.read_bytes() for path in sorted(source.parent.glob("*.c")))
     name = hashlib.sha256(sources + " ".join(command).encode()).hexdigest()[:16]
-    library = Path(tempfile.gettempdir()) / f"daeosens-bench-{name}.so"
+    library = private_folder(cache_folder().with_name("benchmarks")) / f"{name}.so"
     if not library.exists():
         unfinished = library.with_suffix(f".{os.getpid()}")
         done = subprocess.run(

@@ -8,7 +8,7 @@ import pytest
 from public_names import public_names, says, underlying
 
 PROGRAM = Path(__file__).parents[1] / "support" / "alone.py"
-FOUND = re.compile(r"found: .*rank 0 has waited 0\.1 s for other ranks of 2, which do not make")
+FOUND = re.compile(r"found: .*rank 0 has waited 0\.02 s for other ranks of 2, which do not make")
 
 SHARED = re.compile(
     r"\b(Problem|Model|Trajectory|Functional|Has\w+|Reduced|Joint|Tangent|Gradient|HessianProduct|"

@@ -351,8 +351,8 @@ def main(names: list[str]) -> None:
     if MPI.COMM_WORLD.rank:
         time.sleep(BOUND * len(names) + 60.0)
         return
-    os.environ["DAEOSENS_PATIENCE"] = "0.1"
-    ranks._missing = partial(ranks._missing, seconds=0.1)
+    os.environ["DAEOSENS_PATIENCE"] = "0.02"
+    ranks._missing = partial(ranks._missing, seconds=0.02)
 
     def found(error: BaseException) -> None:
         raise _EndedError(str(error)) from error

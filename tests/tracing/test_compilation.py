@@ -149,8 +149,9 @@ def test_files_and_folders_are_the_user_s_alone_whatever_the_umask(cache, umask)
         os.umask(before)
     (library,) = cache.glob("*.so")
     checksum = checksum_of(library)
-    modes = [path.stat().st_mode & 0o777 for path in (cache, checksum.parent, library, checksum)]
-    assert modes == [0o700, 0o700, 0o600, 0o600]
+    folders = [cache, *list(cache.parents)[:2], checksum.parent, *list(checksum.parents)[1:3]]
+    assert {path.stat().st_mode & 0o777 for path in folders} == {0o700}
+    assert {path.stat().st_mode & 0o777 for path in (library, checksum)} == {0o600}
 
 
 @pytest.mark.parametrize("place", ["folder", "library", "checksum", "checksums"])
@@ -172,6 +173,38 @@ def test_what_others_may_write_to_is_not_loaded(cache, place, change, monkeypatc
     ):
         pendulum(damping=1.1)
     assert calls(cache) == 1
+
+
+@pytest.mark.parametrize("above", [1, 2])
+def test_a_cache_that_others_may_exchange_is_not_loaded(cache, above):
+    """They would put their own in its place between the check and the loading."""
+    swing(pendulum(damping=1.2))
+    folder = cache.parents[above - 1]
+    folder.chmod(0o777)
+    told = rf"{folder}: others may exchange what is in it .*mode 0777(.|\n)*try: chmod o-w {folder}"
+    with pytest.raises(compilation.UnsafeCacheError, match=told):
+        pendulum(damping=1.2)
+    folder.chmod(0o1777)  # as /tmp
+    pendulum(damping=1.2)
+    assert calls(cache) == 1
+
+
+def test_a_cache_below_a_folder_of_another_user_is_not_loaded(tmp_path):
+    if os.geteuid() == 0:
+        os.chown(tmp_path, 12345, -1)
+        with pytest.raises(compilation.UnsafeCacheError, match=r"exchange .*owner 12345"):
+            compilation.private_folder(tmp_path / "traced")
+    else:  # root's are everybody's
+        assert compilation.private_folder(tmp_path / "traced").is_dir()
+
+
+def test_links_are_looked_at_on_both_ways(tmp_path):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "real").mkdir()
+    (tmp_path / "open" / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(compilation.UnsafeCacheError, match=r"open: others may exchange"):
+        compilation.private_folder(tmp_path / "open" / "link" / "traced")
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(cache, tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
+from daeosens.tracing.compilation import cache_folder, private_folder
 from stiff import SYSTEMS
 
 NAMES = ("rhs", "jacobian", "by_factors", "pulled_state", "pulled_factors")
@@ -35,7 +36,7 @@ def compiled(sources: list[Path], flags: list[str]) -> ctypes.CDLL:
     command = ["gcc", *FLAGS, *map(str, sources), *flags]
     content = b"".join(source.read_bytes() for source in sources) + " ".join(flags).encode()
     name = hashlib.sha256(content).hexdigest()[:16]
-    library = Path(tempfile.gettempdir()) / f"bench-cvodes-{name}.so"
+    library = private_folder(cache_folder().with_name("benchmarks")) / f"cvodes-{name}.so"
     if not library.exists():
         done = subprocess.run(
             [*command, "-o", str(library)], capture_output=True, text=True, check=False
