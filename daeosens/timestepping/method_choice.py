@@ -63,7 +63,7 @@ def run_chosen(
     second = explicit if known else _with(stepping, STIFF, f"more than {STEPS} explicit steps")
     try:
         # tried for as many steps as an implicit run would cost
-        return take(replaced(explicit, max_steps=min(STEPS, stepping.max_steps)))
+        return take(_with(explicit, NONSTIFF, explicit.choice, min(STEPS, stepping.max_steps)))
     except StiffError as error:
         second = _with(stepping, STIFF, f"stiff after t = {error.time:.3g}")
     except SolveError:
@@ -99,7 +99,13 @@ def adopted(requested: Stepping, run: Stepping) -> Stepping:
     return _with(requested, run.method, run.choice)
 
 
-def _with(stepping: Stepping, method: str, why: str) -> Stepping:
-    chosen = replace(stepping, method=method)
-    object.__setattr__(chosen, "choice", why)
+def _with(stepping: Stepping, method: str, why: str, max_steps: int | None = None) -> Stepping:
+    """Return steps by a method, with the reason; the same object as last time if it can be."""
+    # small runs take less time than it takes to look at all fields again
+    chosen = stepping.choices.get((method, max_steps))
+    if chosen is None or chosen.choice != why:
+        most = stepping.max_steps if max_steps is None else max_steps
+        chosen = replace(stepping, method=method, max_steps=most)
+        object.__setattr__(chosen, "choice", why)
+        stepping.choices[method, max_steps] = chosen
     return chosen

@@ -198,6 +198,11 @@ class Stepping:
         return rtol, min(1e-9, 1e-3 * rtol) if self.atol is None else self.atol
 
     @cached_property
+    def choices(self) -> dict[tuple[str, int | None], Stepping]:
+        """What ``method="auto"`` was last taken for: steps, by method and how many at most."""
+        return {}
+
+    @cached_property
     def resolved_method(self) -> Method:
         """What the name of the method stands for."""
         return find_method(self.method)

@@ -144,3 +144,17 @@ def test_a_fit_says_what_it_has_chosen():
     assert fitted.converged
     assert fitted.estimate["rate"] == pytest.approx(1e5, rel=0.05)
     assert "steps: esdirk5 (auto: stiff at the start, where something decays in 3" in repr(fitted)
+
+
+def test_runs_by_equal_choices_share_their_steps_and_others_do_not() -> None:
+    stepping = Stepping((0.0, 1.0), rtol=1e-6)
+    slow, fast = (
+        solve(ODE(lambda t, u, p: -p[0] * u, 1, 1), [1.0], [rate], stepping) for rate in (1.0, 1e6)
+    )
+    again = solve(slow.problem, [2.0], [1.5], stepping)
+    assert again.stepping is slow.stepping
+    assert (slow.stepping.method, fast.stepping.method) == ("rk6vr", "esdirk5")
+    faster = solve(fast.problem, [1.0], [3e6], stepping)
+    assert fast.stepping.choice != faster.stepping.choice
+    assert "1e-06" in fast.stepping.choice
+    assert stepping.method == "auto"
