@@ -23,7 +23,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.derivatives.looks.branch_changes import Piecewise, equations_of
-from daeosens.errors import InputError, SolveError
+from daeosens.errors import InputError, NotFiniteError, SolveError
 from daeosens.petsc.vectors import Array, read
 from daeosens.problem.branches import Branches, Decisions
 from daeosens.problem.problem import Problem
@@ -72,6 +72,9 @@ NEAR = 1e-5
 
 BENT = 1e-3
 """Part of themselves by which slopes of f on both sides differ at a kink."""
+
+TURNS = 6
+"""Points at which a function that may touch zero inside a step is looked at."""
 
 LASTING = 0.7
 """Part of a jump of derivatives that is left eight times nearer to a kink."""
@@ -224,11 +227,82 @@ def kinks_inside(run: Trajectory, least: float, near: Sequence[Array] = ()) -> l
     sizes = np.abs(run.u).max(axis=0)
     with ExitStack() as runners:
         inside = _Inside(run, runners)
-        for n, k, ends in changes:
-            kink = _kink(inside, function, n, k, ends, sizes, least)
+        parts = [(n, k, _Part(0.0, 1.0, *ends)) for n, k, ends in changes]
+        for place, k in _suspects(run, pairs):
+            n, before, after = pairs[place]
+            turns = _there_and_back(inside, function, n, k, before, after)
+            parts += [(n, k, part) for part in turns]
+        for n, k, part in parts:
+            kink = _kink(inside, function, n, k, part, sizes, least)
             if kink is not None:
                 kinks.append(kink)
     return kinks
+
+
+def _suspects(
+    run: Trajectory, pairs: Sequence[tuple[int, Decisions, Decisions]]
+) -> list[tuple[int, int]]:
+    """Return places in ``pairs``, and numbers of what may change sides and back in these steps.
+
+    Secants of the steps beside a step, continued into it, lie on the side of zero of a function
+    that turns in it: one that turns before these reach zero does not change sides.
+    """
+    counts = {ends.values.size for _, before, after in pairs for ends in (before, after)}
+    if len(counts) != 1 or len(pairs) < 2:
+        return []
+    whole = pairs[0][1].whole
+    steps = np.array([n for n, _, _ in pairs])
+    h = run.step_sizes[steps][:, None]
+    first = np.array([before.values for _, before, _ in pairs])
+    last = np.array([after.values for _, _, after in pairs])
+    slopes = (last - first) / h
+    follows = (np.diff(steps) == 1)[:, None]
+    from_before, from_after = first.copy(), last.copy()
+    from_before[1:] += np.where(follows, slopes[:-1] * h[1:], 0.0)
+    from_after[:-1] -= np.where(follows, slopes[1:] * h[:-1], 0.0)
+    turns = (first * from_before < 0.0) & (last * from_after < 0.0) & (first * last > 0.0) & ~whole
+    return [(int(place), int(k)) for place, k in np.argwhere(turns)]
+
+
+def _there_and_back(
+    inside: _Inside, function: Piecewise, n: int, k: int, before: Decisions, after: Decisions
+) -> list[_Part]:
+    """Return both parts of a step in which something changes sides and back, or nothing.
+
+    The function that decides is followed to where it turns by parabolas.
+    """
+    start, h = float(inside.run.times[n]), float(inside.run.step_sizes[n])
+    x, values = [0.0, 1.0], [float(before.values[k]), float(after.values[k])]
+    side, place = np.sign(values[0]), 0.5
+    for _ in range(TURNS):
+        t = start + place * h
+        here = function.decide(n, t, inside(n, t))
+        if here.values.size != before.values.size:
+            return []
+        value = float(here.values[k])
+        if value * side < 0.0:
+            return [_Part(0.0, place, before, here), _Part(place, 1.0, here, after)]
+        x.append(place)
+        values.append(value)
+        nearest = sorted(zip(np.abs(values), x, strict=True))[:3]
+        curve = np.polyfit([at for _, at in nearest], [size for size, _ in nearest], 2)
+        if curve[0] <= 0.0:
+            return []
+        turn = float(-0.5 * curve[1] / curve[0])
+        if not 0.0 < turn < 1.0 or min(abs(turn - at) for at in x) < 1e-3:
+            return []
+        place = turn
+    return []
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A part of a step, from a place in it to another one, and what decides at both."""
+
+    low: float
+    high: float
+    before: Decisions
+    after: Decisions
 
 
 class _Inside:
@@ -287,14 +361,14 @@ def _kink(
     function: Piecewise,
     n: int,
     k: int,
-    ends: tuple[Decisions, Decisions],
+    part: _Part,
     sizes: Array,
     least: float,
 ) -> Kink | None:
     """Return the kink of what decides as number k in step n, unless it costs less."""
     run = inside.run
     start, h = float(run.times[n]), float(run.step_sizes[n])
-    place, state = _located(inside, function, n, k, ends, least)
+    place, state = _located(inside, function, n, k, part, least)
     events = {crossing.step for crossing in run.crossings}
     if (n + 1 in events and place > 1.0 - AT_EVENT) or (n - 1 in events and place < AT_EVENT):
         return None  # an event at the kink: the step ends there, and moves with it
@@ -305,6 +379,8 @@ def _kink(
         return n, t + offset * h, state + offset * h * slope
 
     offsets = np.array([NEAR, NEAR / 8.0, NEAR / 64.0])
+    if offsets[-1] * h <= 8.0 * np.spacing(abs(t)):
+        return None  # shorter than what can be told apart
     points = [at(side * offset) for offset in offsets.tolist() for side in (-1.0, 1.0)]
     f = np.array([function.value(*point) for point in points])
     wide, narrow = np.abs(f[1] - f[0]), np.abs(f[3] - f[2])
@@ -313,7 +389,7 @@ def _kink(
         return None  # a jump, which no step can end at without a term of its moving time
     try:
         derivatives = _derivatives(run, n, points, sizes)
-    except InputError:
+    except (InputError, NotFiniteError):
         return None  # there are none: sweeps tell it where they need them
     usual = _usual(run, n)
     if derivatives is None:
@@ -353,7 +429,7 @@ def _located(
     function: Piecewise,
     n: int,
     k: int,
-    ends: tuple[Decisions, Decisions],
+    part: _Part,
     least: float,
 ) -> tuple[float, Array]:
     """Return the place in a step at which something decides differently, and the state there.
@@ -362,8 +438,7 @@ def _located(
     """
     run = inside.run
     start, h = float(run.times[n]), float(run.step_sizes[n])
-    before, after = ends
-    low, high = 0.0, 1.0
+    before, after, low, high = part.before, part.after, part.low, part.high
     x, y = float(before.values[k]), float(after.values[k])
     states = read(run.stored[n]), read(run.stored[n + 1])
     smooth, kept = not before.whole[k] and x * y < 0.0, 0

@@ -213,3 +213,30 @@ def test_equations_without_branches_are_asked_twice() -> None:
         ds.solve(problem, [1.0], [0.7], stepping)
     # besides the Jacobian that the first step is chosen by
     assert calls - before == 3
+
+
+def test_what_changes_sides_and_back_in_one_step_is_found() -> None:
+    # u' = p max(sin(t) - 0.9999, 0): the step over t = pi / 2 sees no side of it at its ends
+    def rhs(t: Any, u: Any, p: Any) -> Any:
+        return np.stack([u[1], -u[0], p[0] * np.maximum(u[0] - p[1], 0.0)])
+
+    problem = ds.ODE(rhs, size=3, parameters=2)
+    start, p = [0.0, 1.0, 0.0], [1.0, 0.9999]
+    run = ds.solve(problem, start, p, ds.Stepping((0.0, 3.0), rtol=1e-6, max_step=0.25))
+    gradient = ds.adjoint(run, ds.Terminal(lambda _t, u, _p: u[2]))
+    # the time above the level, 2 arccos(p_1), and the integral
+    above = 2.0 * np.arccos(p[1])
+    assert np.isclose(gradient.p[1], -above, rtol=1e-3)
+    assert np.isclose(gradient.p[0], 2.0 * np.sin(0.5 * above) - p[1] * above, rtol=1e-3)
+
+
+def test_derivatives_without_bound_at_a_kink_are_left() -> None:
+    def tide(t: Any, u: Any, p: Any) -> Any:
+        d = p[1] * np.sin(t) - u[0]
+        return np.stack([p[0] * np.sqrt(np.abs(d)) * np.sign(d)])
+
+    run = ds.solve(
+        ds.ODE(tide, size=1, parameters=2), [0.3], [1.0, 1.0], ds.Stepping((0.0, 7.0), rtol=1e-8)
+    )
+    assert not kinks_inside(run, 1e-8)
+    assert run.step_sizes.min() > 1e-7
