@@ -279,20 +279,47 @@ def test_breakpoints_of_equations_and_history(make, tau):
     [
         (0.75, [-0.4], "the equations jump near t = 1.6, where steps move with the delays"),
         (0.8, [-0.4], "the equations jump near t = 1.6, where steps move with the delays"),
-        (0.75, [1.6], r'the history jumps near t = -0.4: gradients in delay "tau"(.|\n)*-0.4'),
+        (0.75, [1.6], r'the history jumps near t = -0.4, as delay "tau" sees it(.|\n)*-0.4'),
     ],
 )
 def test_jumps_that_delays_pass_are_told(make, tau, breakpoints, message):
-    names, given = ["a", "b", "tau"], {"history": jumping_history, "breakpoints": breakpoints}
+    names, options = ["a", "b", "tau"], {"history": jumping_history, "breakpoints": breakpoints}
     stepping = Stepping((0.0, 2.5), "rk5ts", rtol=1e-6)
-    problem = make(jumping, 1, names, delays=["tau"], **given)
+    problem = make(jumping, 1, names, delays=["tau"], **options)
     run = solve(problem, [1.0], [0.7, -0.6, tau], stepping)
     with pytest.warns(KinkWarning, match=message):
         adjoint(run, Terminal(lambda t, u, p: u[0]))
     # delays that are not differentiated leave steps and jumps where they are
-    problem = make(jumping, 1, names[:2], delays=[tau], **given)
+    problem = make(jumping, 1, names[:2], delays=[tau], **options)
     run = solve(problem, [1.0], [0.7, -0.6], stepping)
     adjoint(run, Terminal(lambda t, u, p: u[0]))
+
+
+def test_places_in_tables_and_histories_that_jump_at_parameters_are_told():
+    last = Terminal(lambda t, u, p: u[0])
+    table = np.array([1.0, 0.0, 1.0])
+    problem = DDE(
+        lambda t, u, z, p: -p[0] * z[0] + table[int(t) // 2],
+        1,
+        ["k", "tau"],
+        delays="tau",
+        history=[1.0],
+    )
+    run = solve(problem, [1.0], [0.4, 1.0], Stepping((0.0, 5.5), "rk4", dt=0.05))
+    with pytest.warns(KinkWarning, match="the equations jump near t = 2, where steps move"):
+        adjoint(run, last)
+    problem = DDE(
+        lambda t, u, z, p: -p[0] * z[0],
+        1,
+        ["k", "before"],
+        delays=1.5,
+        history=lambda t, p: np.array([np.where(t < -p[1], 2.0, 1.0)]),
+    )
+    run = solve(problem, [1.0], [0.4, 0.7], Stepping((0.0, 5.5), "rk5ts", rtol=1e-8))
+    with pytest.warns(
+        KinkWarning, match="the history jumps near t = -0.7, as delay delays.0. sees"
+    ):
+        adjoint(run, last)
 
 
 def test_jumps_at_levels_of_delayed_states_are_told():

@@ -24,6 +24,7 @@ from daeosens import (
     trace_stencil,
 )
 from daeosens.errors import DiscretizationWarning, KinkWarning
+from daeosens.problem import PiecewiseConstant
 from daeosens.problem.grids import Grid
 from daeosens.tracing import trace_residual
 
@@ -427,3 +428,25 @@ def test_jumps_in_time_are_nothing_to_steps_that_stay():
         warnings.simplefilter("error")
         run = solve(problem, [0.0], [2.5, 0.3], Stepping((0.0, 5.5), "rk6vr", rtol=1e-8))
         adjoint(run, LEVEL)
+
+
+@pytest.mark.parametrize("make", [ODE, trace])
+def test_controls_that_jump_beside_a_time_that_moves_are_told(make):
+    """Of the package's own controls too, where their breakpoints are not given."""
+    control = PiecewiseConstant([0.0, 2.0, 4.0, 6.0])
+    dose = Event("dose", lambda t, u, p: u + 1.0)
+
+    def treated(t, u, p):
+        return -p[0] * u + control(t, p[2:])
+
+    names, stepping = (
+        ["rate", "dose", *control.names("c")],
+        Stepping((0.0, 6.0), "rk6vr", rtol=1e-8),
+    )
+    p = [0.4, 1.3, 1.0, 0.0, 1.0]
+    problem = make(treated, 1, names, events=[dose])
+    with pytest.warns(KinkWarning, match="the equations jump near t = 2"):
+        adjoint(solve(problem, [1.0], p, stepping), LEVEL)
+    problem = make(treated, 1, names, events=[dose], breakpoints=control.breakpoints)
+    slope = adjoint(solve(problem, [1.0], p, stepping), LEVEL).p[1]
+    assert slope == pytest.approx(0.4 * np.exp(-0.4 * 4.7), rel=1e-7)

@@ -121,7 +121,9 @@ def _delayed_equations(trajectory: Trajectory, delays: Delays, in_time: bool) ->
     return Piecewise(decide, value)
 
 
-def history_of(trajectory: Trajectory, delays: Delays, number: int) -> Piecewise | None:
+def history_of(
+    trajectory: Trajectory, delays: Delays, number: int, *, in_time: bool
+) -> Piecewise | None:
     """Return the history that a delay sees at the times of the run, and its end from there on."""
     p, of_past = np.asarray(trajectory.p), delays.branches_of_past
     tau, end = float(trajectory.report.tau[number]), float(trajectory.times[0])
@@ -129,7 +131,7 @@ def history_of(trajectory: Trajectory, delays: Delays, number: int) -> Piecewise
         return None
 
     def decide(_n: int, t: float, u: Array) -> Decisions:
-        return of_past(min(t - tau, end), u, p, in_time=True)
+        return of_past(min(t - tau, end), u, p, in_time=in_time)
 
     def value(_n: int, t: float, _u: Array) -> Array:
         return delays.history(min(t - tau, end), p)
@@ -283,11 +285,15 @@ def jumps_at_states(trajectory: Trajectory, function: Piecewise) -> Iterator[flo
     decided = [ends[0][0], *(end for _, end in ends)] if ends else []
     common = min((end.values.size for end in decided), default=0)
     differences = [k for k in range(common) if not decided[0].whole[k]]
-    if not differences:
+    places = [k for k in range(common) if decided[0].whole[k]]
+    if not common:
         return
+    # a place in a table, int(t), is that of one side: it changes from or to the next state
+    changed = np.diff([end.values[places] for end in decided], axis=0).any(axis=1)
+    beside = np.append(changed, False) | np.insert(changed, 0, False)
     table, largest = np.array([end.values[differences] for end in decided]), largest[differences]
     signs = np.where(np.abs(table) <= ON_THE_KINK * largest, 0.0, np.sign(table))
-    on = np.flatnonzero((signs == 0.0).any(axis=1))
+    on = np.flatnonzero((signs == 0.0).any(axis=1) | beside)
     moved = trajectory.step_sizes > 0.0
     for n in on.tolist():
         t = float(trajectory.times[n])
@@ -299,7 +305,7 @@ def jumps_at_states(trajectory: Trajectory, function: Piecewise) -> Iterator[flo
             after += 1
         if before < 0 or after >= trajectory.n_steps:
             continue
-        if not np.any(signs[before] * signs[after + 1] < 0.0):
+        if not (beside[n] or np.any(signs[before] * signs[after + 1] < 0.0)):
             continue
         if any(abs(t - jump) <= 1e-9 * abs(t) for jump in trajectory.problem.breakpoints):
             continue

@@ -182,9 +182,10 @@ def _warn_of_jumps_passed_by_delays(trajectory: Trajectory, delays: Delays, seen
     moved: Any = (steps.time_slopes @ tau_p).any(axis=1)
     still = set(np.flatnonzero(~(moved[:-1] | moved[1:])).tolist())
     function = equations_of(trajectory, in_time=True)
-    jumps = (
-        change.time for change in branch_changes(trajectory, function, seen, still) if change.jump
-    )
+    changes = branch_changes(trajectory, function, seen, still)
+    end = float(trajectory.times[-1] - 1e-6 * (trajectory.times[-1] - trajectory.times[0]))
+    # of a jump at the last time nothing is on the other side
+    jumps = (change.time for change in changes if change.jump and change.time < end)
     known = set(trajectory.times[moved].tolist())
     if function is not None:  # a breaking point may be at the same time by chance
         at_ends = (time for time in jumps_at_states(trajectory, function) if time in known)
@@ -197,8 +198,9 @@ def _warn_of_jumps_passed_by_delays(trajectory: Trajectory, delays: Delays, seen
             f"  try: breakpoints=[{time:.6g}, ...], the times at which the equations jump"
         )
         return
-    for number in np.flatnonzero(tau_p.any(axis=1)).tolist():
-        past = history_of(trajectory, delays, number)
+    for number in range(delays.count):
+        # a jump at a known time moves past the delayed times that move, one by p past all
+        past = history_of(trajectory, delays, number, in_time=bool(tau_p[number].any()))
         if past is None:
             continue
         inside = (change.time for change in branch_changes(trajectory, past, seen) if change.jump)
@@ -208,8 +210,8 @@ def _warn_of_jumps_passed_by_delays(trajectory: Trajectory, delays: Delays, seen
             if any(abs(at - jump) <= 1e-9 * abs(time) for jump in known):
                 continue
             _warn(
-                f"the history jumps near t = {at:.6g}: gradients in delay {delays.names[number]} "
-                "lack what passes from one side of that jump to the other\n"
+                f"the history jumps near t = {at:.6g}, as delay {delays.names[number]} sees it: "
+                "gradients lack what passes from one side to the other where they move\n"
                 f"  try: breakpoints=[{at:.6g}, ...], the times at which the history jumps"
             )
             return

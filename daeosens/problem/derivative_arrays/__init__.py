@@ -39,6 +39,7 @@ from daeosens.problem.derivative_arrays.arrays import (
     DerivativeArray,
     as_array,
     held,
+    note_whole,
     primal,
 )
 from daeosens.problem.derivative_arrays.callback_at_work import (
@@ -81,6 +82,7 @@ __all__ = [
     "is_users",
     "line_of",
     "line_of_error",
+    "note_whole",
     "primal",
     "users_frame",
     "users_trace",
