@@ -30,8 +30,9 @@ def test_schedules_fit_and_cost_what_is_promised():
     assert [run.states for run in found.runs] == [10, 5, 2, 1]
     assert all(run.memory <= 320 for run in found.runs)
     assert found.runs[0].repeated == 123
-    # two stages a step, and nothing else that takes time: of the right size, on a busy machine too
-    assert SLOW < found.forward < 20 * SLOW
+    # two stages a step, and nothing else that takes time: a difference of two times, of the right
+    # size on a busy machine too
+    assert SLOW / 2 < found.forward < 20 * SLOW
     for chosen in found.runs[:2]:
         run = solve(problem, np.ones(4), [0.5], stepping, checkpoint=chosen.checkpoint)
         adjoint(run, ds.Terminal(lambda t, u, p: u[0]), "vectors")

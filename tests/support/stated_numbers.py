@@ -37,7 +37,6 @@ STATED: dict[str, tuple[tuple[str, str], ...]] = {
         ("What gains less than 1.3 times on a case that users have goes", DEFINITION),
     ),
     "bilevel": (
-        ("windows become twice as long", DEFINITION),
         ("begins the integrals anew after ten times", DEFINITION),
         ("ends three times `decades` powers of ten from the start", DEFINITION),
         ("parameters are within 5 % of the truth", "scripts/bench/bilevel.py"),

@@ -82,20 +82,20 @@ class Record:
         self._point = point
         adjoints: dict[int, Any] = {result.number(): np.moveaxis(w, 0, -1)}
         numbers = [argument.made for argument in wanted]
-        found: dict[int, Any] = {}
+        reached: dict[int, Any] = {}
         for number in range(result.number(), -1, -1):
             adjoint = adjoints.pop(number, None)
             if adjoint is None:
                 continue
             if number in numbers:
-                found[number] = adjoint
+                reached[number] = adjoint
             for operand, back in self._operands[number]:
                 others = adjoints.get(operand)
                 part = back(adjoint)
                 adjoints[operand] = part if others is None else others + part
         return [
-            np.moveaxis(found[number], -1, 0)
-            if number in found
+            np.moveaxis(reached[number], -1, 0)
+            if number in reached
             else np.zeros((len(w), *argument.shape[:-1]))
             for number, argument in zip(numbers, wanted, strict=True)
         ]
