@@ -30,6 +30,9 @@ from daeosens.petsc.vectors import Array, gather, scatter
 STARTS = 8
 """Starts of the nonlinear parameters at least."""
 
+ROUGH = 1e-4
+"""Of the gradient of a bi-level estimate: windows move on by far more than the rest is."""
+
 CANDIDATES = 3
 """So many different bi-level estimates are refined by windows; the best goes on."""
 
@@ -168,6 +171,7 @@ def _bilevel(
         columns=columns,
         starts=max(starts, STARTS),
         seed=seed,
+        gradient_tolerance=ROUGH,
         comm=comm,
     )
     points = [first_estimate.x]
