@@ -230,13 +230,30 @@ def test_what_changes_sides_and_back_in_one_step_is_found() -> None:
     assert np.isclose(gradient.p[0], 2.0 * np.sin(0.5 * above) - p[1] * above, rtol=1e-3)
 
 
-def test_derivatives_without_bound_at_a_kink_are_left() -> None:
-    def tide(t: Any, u: Any, p: Any) -> Any:
-        d = p[1] * np.sin(t) - u[0]
-        return np.stack([p[0] * np.sqrt(np.abs(d)) * np.sign(d)])
+def _tide(t: Any, u: Any, p: Any) -> Any:
+    d = p[1] * np.sin(t) - u[0]
+    return np.stack([p[0] * np.sqrt(np.abs(d)) * np.sign(d)])
 
-    run = ds.solve(
-        ds.ODE(tide, size=1, parameters=2), [0.3], [1.0, 1.0], ds.Stepping((0.0, 7.0), rtol=1e-8)
-    )
+
+def test_derivatives_without_bound_at_a_kink_are_told() -> None:
+    stepping = ds.Stepping((0.0, 7.0), "rk6vr", rtol=1e-8)
+    run = ds.solve(ds.ODE(_tide, size=1, parameters=2), [0.3], [1.0, 1.0], stepping)
     assert not kinks_inside(run, 1e-8)
     assert run.step_sizes.min() > 1e-7
+    with pytest.warns(
+        ds.errors.KinkWarning,
+        match=r"near t = 5\.22.*in _tide, line .*np\.sqrt.*wrong by about (0\.000[1-9]|[2-9]e-05)",
+    ):
+        gradient = ds.adjoint(run, ds.Terminal(lambda _t, u, _p: u[0]))
+    # differences of runs with rtol 1e-11
+    error = np.abs(gradient.p - [0.5519158, -0.18105824]).max()
+    assert 2e-5 < error < 2e-4
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_no_warning_where_steps_end_at_kinks(name: str) -> None:
+    _, start, p, end, *_ = PROBLEMS[name]
+    run = ds.solve(_problem(name, "NumPy"), start, p, ds.Stepping((0.0, end), rtol=1e-8))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ds.adjoint(run, _last(name))

@@ -24,6 +24,9 @@ from daeosens.problem.delays import Delays
 from daeosens.timestepping.delayed_run import DelayedSteps
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
+SHORT = 1e-5
+"""Part of the longest step that steps across a kink are shorter than where others end at it."""
+
 LOST = 0.02
 """Part of a gradient that the quadrature of kinks may lose without a word."""
 
@@ -33,7 +36,12 @@ def warn_of_jumps(trajectory: Trajectory, _costs: Sequence[Cost], seen: Seen) ->
     remedy = "breakpoints= for a jump at a time that is known; a smooth function"
     if trajectory.problem.delays is None:  # which have no events
         remedy = "an event there that changes the mode, daeosens.hybrid; " + remedy
+    seen.kink_left = None
     for change in branch_changes(trajectory, equations_of(trajectory), seen):
+        n = int(np.searchsorted(trajectory.times, change.time)) - 1
+        size = trajectory.step_sizes[min(max(n, 0), trajectory.n_steps - 1)]
+        if size > SHORT * float(trajectory.step_sizes.max()):  # adaptive steps end at other kinks
+            seen.kink_left = change.time
         # where f jumps at a moving time t*, the exact derivative has a term (f+ - f-) dt*, which no
         # step that crosses t* contains; of a kink only the second derivative has one
         if change.jump:

@@ -18,14 +18,26 @@ from collections.abc import Sequence
 import numpy as np
 
 from daeosens.costs.cost import At, Cost, Scalar, Start
+from daeosens.derivatives.engines.compiled.tangent import Direction
+from daeosens.derivatives.halved import halved
 from daeosens.derivatives.looks.seen import Seen
-from daeosens.derivatives.tangent_errors import accumulated_errors, consistent_directions
-from daeosens.errors import DiscretizationWarning, SolveError, warn
+from daeosens.derivatives.tangent_errors import (
+    accumulated_errors,
+    consistent_directions,
+    tangents_and_errors,
+)
+from daeosens.errors import DiscretizationWarning, KinkWarning, SolveError, warn
 from daeosens.petsc.vectors import Array, read, write
+from daeosens.problem.slope_check import deciding_lines
+from daeosens.timestepping.smooth_run import smooth_run
+from daeosens.timestepping.stepping import pinned_times
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 WRONG, MANY = 1e-3, 100.0
 """Estimated relative error of a derivative that is told, at least, and in units of rtol."""
+
+KINK = 1000.0
+"""Errors by kinks that are told, at least, in units of rtol."""
 
 LEAST = 0.01
 """Part of the larger one of two derivatives that the other one is taken for, if it is smaller."""
@@ -49,6 +61,8 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen
         or trajectory.thinned
         or not trajectory.n_steps
     ):
+        return
+    if seen.kink_left is not None and _warn_of_kink(trajectory, costs, seen.kink_left):
         return
     errors = relative_errors(trajectory, costs)
     # that of a method of one order less
@@ -82,6 +96,15 @@ def relative_errors(trajectory: Trajectory, costs: Sequence[Cost]) -> list[tuple
     parts of what these states become: one that decays from zero stays there, and steps may be
     longer than what perturbations of it allow.
     """
+    directions = _directions(trajectory)
+    ends = None if directions is None else accumulated_errors(trajectory, *directions[:2])
+    if directions is None or ends is None:
+        return []
+    return [_relative(trajectory, cost, *ends, directions[2]) for cost in costs]
+
+
+def _directions(trajectory: Trajectory) -> tuple[Array, Array, int] | None:
+    """Return the directions of ``relative_errors``, and how many are not of states from zero."""
     problem, start = trajectory.problem, trajectory.u[0]
     rng, count = np.random.default_rng(0), problem.size + problem.n_parameters
     # of different sizes: where a model has a symmetry, equal parts may change nothing at all
@@ -103,13 +126,69 @@ def relative_errors(trajectory: Trajectory, costs: Sequence[Cost]) -> list[tuple
     except (
         SolveError
     ):  # of index two and more there are none to be had here, but there is a gradient
-        return []
+        return None
     du = np.array([read(by_u) for by_u, _ in pairs])
     dp = np.array([none if by_p is None else read(by_p) for _, by_p in pairs])
-    ends = accumulated_errors(trajectory, du, dp)
-    if ends is None:
-        return []
-    return [_relative(trajectory, cost, *ends, relative) for cost in costs]
+    return du, dp, relative
+
+
+def _warn_of_kink(trajectory: Trajectory, costs: Sequence[Cost], time: float) -> bool:
+    """Warn if a kink inside of a step, where no step ends, costs derivatives; return whether.
+
+    By the run with halved steps: estimates of steps' errors are for smooth equations.
+    """
+    directions, problem = _directions(trajectory), trajectory.problem
+    points = [point for cost in costs for point, *_ in cost.points]
+    times = [point for point in points if isinstance(point, float)]
+    if directions is None or len(times) < len(points):
+        return False
+    du, dp, relative = directions
+    finer = halved(trajectory)
+    try:
+        start = trajectory.stored[0].copy()
+        pinned = pinned_times(finer, sorted(set(times)), problem.breakpoints)
+        other = smooth_run(problem, start, trajectory.p, finer, pinned, "stages")
+    except SolveError:
+        return False
+    both = [tangents_and_errors(run, _pairs(run, du, dp))[0] for run in (trajectory, other)]
+    error = 0.0
+    for cost in costs:
+        terms = [
+            np.array([values[number] @ slope for number, slope in _slopes(run, cost)])
+            for run, values in zip((trajectory, other), both, strict=True)
+        ]
+        if not terms[0].size:
+            continue
+        whole = np.abs(terms[1]).sum(axis=0)[:relative]
+        missing = np.abs((terms[0] - terms[1]).sum(axis=0))[:relative]
+        if whole.max(initial=0.0) > 0.0:
+            error = max(error, float(missing.max() / whole.max()))
+    rtol, _ = trajectory.stepping.tolerances
+    if error <= KINK * rtol:
+        return False
+    n = min(max(int(np.searchsorted(trajectory.times, time)) - 1, 0), trajectory.n_steps - 1)
+    t, u, p = trajectory.point_at(n)
+    branches = problem.branches
+    lines = [] if branches is None else deciding_lines(lambda: branches(t, read(u), np.asarray(p)))
+    warn(
+        f"a step goes across a kink of the equations near t = {time:.6g}"
+        + (f", {', '.join(lines)}" if lines else "")
+        + f": derivatives are wrong by about {error:.1g} of their size, by kinks like this one\n"
+        "  try: an event there, events=[daeosens.Event(lambda t, u, p: <what changes its sign>)], "
+        "breakpoints= for a time that is known, a smaller rtol, or a function that is smooth there",
+        KinkWarning,
+    )
+    return True
+
+
+def _pairs(run: Trajectory, du: Array, dp: Array) -> list[Direction]:
+    pairs: list[Direction] = []
+    for by_u, by_p in zip(du, dp, strict=True):
+        state, parameters = run.problem.create_state(), run.problem.create_parameters()
+        write(state, by_u)
+        write(parameters, by_p)
+        pairs.append((state, parameters))
+    return pairs
 
 
 def _relative(

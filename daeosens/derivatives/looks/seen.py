@@ -17,6 +17,8 @@ class Seen:
         Whether some branch has changed sides between two states.
     equations_jump : bool
         Whether the equations have jumped there: then no error of steps is known.
+    kink_left : float or None
+        The last time of a kink, in the run that was looked at last, across which a step goes.
     unresolved : bool
         Whether the steps of the last run that was looked at did not resolve derivatives.
     products_unresolved : bool
@@ -28,6 +30,7 @@ class Seen:
     uses: dict[object, int] = field(default_factory=dict[object, int])
     branches_change: bool = False
     equations_jump: bool = False
+    kink_left: float | None = None
     unresolved: bool = False
     products_unresolved: bool = False
     start_follows: bool = False
