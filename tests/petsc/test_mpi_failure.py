@@ -44,6 +44,18 @@ def test_exception_in_a_callback_without_time_names_it_too(run_mpi):
     assert "in callback 'initial_state' (rank 1)" in job.stderr
 
 
+@pytest.mark.parametrize("where", ["when", "reset"])
+@pytest.mark.parametrize("rank", [0, 2])
+def test_exception_in_a_function_of_an_event_names_it_too(run_mpi, where, rank):
+    """Of the first rank as of the last; the others wait in the right-hand side."""
+    job = run_mpi(3, [PROGRAM.with_name("failing_event.py"), where, str(rank)], timeout=SECONDS)
+    assert job.returncode != 0
+    assert f"[rank {rank}] Traceback" in job.stderr
+    assert "MemoryError: lost on one rank" in job.stderr
+    note = rf"in callback 'event \"event\" {where}' at t = [0-9.]+ \(rank {rank}\)"
+    assert re.search(note, job.stderr)
+
+
 def test_bad_input_found_by_one_rank_only_ends_the_job_too(run_mpi):
     job = run(run_mpi, "rhs", "rk4", "InputError")
     assert job.returncode != 0
