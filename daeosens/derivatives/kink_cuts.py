@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.derivatives.looks.branch_changes import Piecewise, equations_of
@@ -215,20 +216,18 @@ def kinks_inside(run: Trajectory, least: float, near: Sequence[Array] = ()) -> l
         return known[key]
 
     pairs = [(n, decided(n, 0.0), decided(n, 1.0)) for n in steps.tolist() if n not in left_out]
-    largest = _largest(list(known.values()))
-    changes = [
-        (n, k, (before, after))
-        for n, before, after in pairs
-        for k in _changed(before, after, largest)
-    ]
+    if not pairs:
+        return []
+    stacked = _stacked(pairs)
+    changes = [(*pairs[place], k) for place, k in _changes(pairs, stacked)]
     if len(changes) > SEVERAL + OFTEN * run.n_steps:
         return []
     kinks: list[Kink] = []
     sizes = np.abs(run.u).max(axis=0)
     with ExitStack() as runners:
         inside = _Inside(run, runners)
-        parts = [(n, k, _Part(0.0, 1.0, *ends)) for n, k, ends in changes]
-        for place, k in _suspects(run, pairs):
+        parts = [(n, k, _Part(0.0, 1.0, before, after)) for n, before, after, k in changes]
+        for place, k in [] if stacked is None else _suspects(run, pairs, stacked):
             n, before, after = pairs[place]
             turns = _there_and_back(inside, function, n, k, before, after)
             parts += [(n, k, part) for part in turns]
@@ -239,22 +238,47 @@ def kinks_inside(run: Trajectory, least: float, near: Sequence[Array] = ()) -> l
     return kinks
 
 
+_Pairs: TypeAlias = "Sequence[tuple[int, Decisions, Decisions]]"
+"""Numbers of steps, and what decides at both ends."""
+
+
+def _stacked(pairs: _Pairs) -> tuple[Array, Array] | None:
+    """Return what decides at both ends of steps as arrays [K, B], if it is the same everywhere."""
+    counts = {ends.values.size for _, before, after in pairs for ends in (before, after)}
+    if len(counts) != 1:
+        return None
+    first, last = zip(*((before.values, after.values) for _, before, after in pairs), strict=True)
+    return np.array(first), np.array(last)
+
+
+def _changes(pairs: _Pairs, stacked: tuple[Array, Array] | None) -> list[tuple[int, int]]:
+    """Return places in ``pairs``, and the numbers of what decides differently at both ends."""
+    if stacked is not None:
+        largest, whole = np.fmax.reduce(np.abs(np.concatenate(stacked))), pairs[0][1].whole
+        before, after = (_sides(values, whole, largest) for values in stacked)
+        return [(int(place), int(k)) for place, k in np.argwhere(before != after)]
+    largest = _largest([ends for _, before, after in pairs for ends in (before, after)])
+    return [
+        (place, k)
+        for place, (_, before, after) in enumerate(pairs)
+        for k in _changed(before, after, largest)
+    ]
+
+
 def _suspects(
-    run: Trajectory, pairs: Sequence[tuple[int, Decisions, Decisions]]
+    run: Trajectory, pairs: _Pairs, stacked: tuple[Array, Array]
 ) -> list[tuple[int, int]]:
     """Return places in ``pairs``, and numbers of what may change sides and back in these steps.
 
     Secants of the steps beside a step, continued into it, lie on the side of zero of a function
     that turns in it: one that turns before these reach zero does not change sides.
     """
-    counts = {ends.values.size for _, before, after in pairs for ends in (before, after)}
-    if len(counts) != 1 or len(pairs) < 2:
+    if len(pairs) < 2:
         return []
     whole = pairs[0][1].whole
     steps = np.array([n for n, _, _ in pairs])
     h = run.step_sizes[steps][:, None]
-    first = np.array([before.values for _, before, _ in pairs])
-    last = np.array([after.values for _, _, after in pairs])
+    first, last = stacked
     slopes = (last - first) / h
     follows = (np.diff(steps) == 1)[:, None]
     from_before, from_after = first.copy(), last.copy()
@@ -339,10 +363,10 @@ def _state(run: Trajectory, n: int, place: float) -> tuple[float, Array]:
     return t, read(run.stored[n + 1 if place else n])
 
 
-def _sides(end: Decisions, largest: Array) -> Array:
-    values = end.values
-    sides = np.where(np.abs(values) <= ON_THE_KINK * largest[: values.size], 0.0, np.sign(values))
-    return np.where(end.whole, values, sides)
+def _sides(values: Array, whole: npt.NDArray[np.bool_], largest: Array) -> Array:
+    """Return -1, 0 or 1 for each of ``values`` [..., B], and whole numbers as they are."""
+    sides = np.where(np.abs(values) <= ON_THE_KINK * largest, 0.0, np.sign(values))
+    return np.where(whole, values, sides)
 
 
 def _changed(before: Decisions, after: Decisions, largest: Array) -> list[int]:
@@ -350,8 +374,10 @@ def _changed(before: Decisions, after: Decisions, largest: Array) -> list[int]:
     count = min(before.values.size, after.values.size)
     if not count:
         return []
-    changed = _sides(before, largest)[:count] != _sides(after, largest)[:count]
-    numbers = np.flatnonzero(changed).tolist()
+    first, last = (
+        _sides(end.values[:count], end.whole[:count], largest[:count]) for end in (before, after)
+    )
+    numbers = np.flatnonzero(first != last).tolist()
     # after a branch that changed others are compared
     return numbers if before.values.size == after.values.size else numbers[:1]
 
