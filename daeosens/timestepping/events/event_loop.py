@@ -38,11 +38,10 @@ from daeosens.timestepping.events.simultaneous import (
 )
 from daeosens.timestepping.events.zeno import refuse_chatter, refuse_crowd, refuse_passing
 from daeosens.timestepping.runner import Run, Runner, made_runner
-from daeosens.timestepping.step_log import as_rows
 from daeosens.timestepping.step_times import inside_span, span_rounding
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.schedule import Stay
-from daeosens.timestepping.trajectory.states import StateRows, rows_of
+from daeosens.timestepping.trajectory.states import rows_of
 from daeosens.timestepping.trajectory.trajectory import HIT, Recording, Trajectory
 
 FEWEST, MOST = 32, 4096
@@ -120,10 +119,8 @@ class _EventLoop:
         self.monitor = None if problem.monitor is None else problem.monitor()
         self._most = FEWEST
         self.mode = entered_mode(problem, problem.mode, self.first, state, p)
-        # stages that are kept hold the vector of the state before them
-        rows = stay is None and record != "stages" and as_rows(problem)
-        states = StateRows(state) if rows else [state]
-        self.log = HybridLog([self.first], states, staying=stay)
+        # a vector each: of states that were kept as rows derivatives came out wrong now and then
+        self.log = HybridLog([self.first], [state], staying=stay)
         self._looks: dict[str, int] = {}
         self.finished = False
 
