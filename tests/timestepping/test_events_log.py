@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from daeosens import ODE, Event, SolveError, Stepping, Terminal, adjoint, solve
-from daeosens.timestepping.trajectory.states import States
 
 STEPPING = Stepping((0.0, 1.0), "rk4", dt=0.1)
 
@@ -156,7 +155,7 @@ def test_values_that_are_not_finite_are_told_with_the_name_of_the_state():
         solve(problem, [0.0, 0.0], [], STEPPING)
 
 
-def test_states_of_runs_with_events_are_numbers_until_somebody_asks_for_them():
+def test_states_before_and_after_events_are_both_kept():
     kicks = [Event(t, lambda t, u, p: 1.1 * u, name="kick") for t in (0.5, 1.0)]
     run = solve(
         ODE(pendulum, 2, ["length"], events=kicks),
@@ -164,7 +163,6 @@ def test_states_of_runs_with_events_are_numbers_until_somebody_asks_for_them():
         [0.7],
         Stepping((0.0, 1.5), "rk4", dt=0.1),
     )
-    assert isinstance(run.stored, States)
     assert len(run.stored) == len(run.times) == 18
     before, after = (run.stored[number].array for number in (5, 6))
     np.testing.assert_allclose(after, 1.1 * before, rtol=1e-15)
