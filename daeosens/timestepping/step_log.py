@@ -30,11 +30,6 @@ FLAT = 1000
 """Up to how many unknowns a vector for each state and stage costs more than they do."""
 
 
-def as_rows(problem: Problem) -> bool:
-    """Whether the states of a run are kept as numbers, without a vector for each."""
-    return problem.comm.size == 1 and problem.size <= FLAT and problem.stencil is None
-
-
 class StepLog:
     """Collects accepted steps, sets the size of the next one, and asks whether to stop.
 
@@ -94,7 +89,7 @@ class StepLog:
         self._states: list[PETSc.Vec] = [start]
         self._logged: States | None = None
         self._before = start
-        self._flat = as_rows(problem)
+        self._flat = problem.comm.size == 1 and problem.size <= FLAT and problem.stencil is None
         # whether ``after_step`` notes states as numbers
         self._rows = self._flat and stay is None
         self.stopped = False

@@ -19,7 +19,7 @@ from daeosens.timestepping.runner import Run
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.crossing import Crossing
 from daeosens.timestepping.trajectory.schedule import Stay
-from daeosens.timestepping.trajectory.states import StateRows, rows_of, view_of
+from daeosens.timestepping.trajectory.states import view_of
 from daeosens.timestepping.trajectory.trajectory import (
     Effort,
     Recording,
@@ -34,7 +34,7 @@ class HybridLog:
     """What the pieces of a run have given so far, joined by its events."""
 
     times: list[float]
-    states: list[PETSc.Vec] | StateRows
+    states: list[PETSc.Vec]
     sizes: list[float] = field(default_factory=list[float])
     stages: Stages = field(default_factory=dict[int, list[PETSc.Vec]])
     effort: Effort = field(default_factory=lambda: Effort(0, 0, 0, 0))
@@ -52,7 +52,6 @@ class HybridLog:
     def __post_init__(self) -> None:
         """Let states be thinned as the run goes on."""
         if self.staying is not None:
-            assert isinstance(self.states, list)
             self.staying.watch(self.states, 0, self.fixed)
 
     @property
@@ -73,12 +72,8 @@ class HybridLog:
             self._add_moving(zip(times, sizes, strict=False), first, mode, p, ends)
         self.times += times[1:]
         self.sizes += sizes
-        if isinstance(self.states, StateRows):
-            self.states.extend(rows_of(run.states)[1:])
-        else:
-            self.states += run.states[1:]
+        self.states += run.states[1:]
         if self.staying is not None:
-            assert isinstance(self.states, list)
             # a store keeps states beside events always: nothing is taken again across them
             self.fixed.add(first)
             self.staying.thin(self.states, 0, self.fixed, first + 1)
@@ -172,7 +167,7 @@ class HybridLog:
             stepping,
             times,
             sizes,
-            self.states.finished() if isinstance(self.states, StateRows) else tuple(self.states),
+            tuple(self.states),
             self.effort,
             record,
             self.stages,

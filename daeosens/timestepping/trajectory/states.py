@@ -73,68 +73,6 @@ class States(Sequence[PETSc.Vec]):
         return [self._first, *(() if self._made is None else self._made.values())]
 
 
-class StateRows(Sequence[PETSc.Vec]):
-    """The states of a run that goes on, as numbers: vectors take some 2000 bytes each.
-
-    Parameters
-    ----------
-    first : Vec [n]
-        The first one.
-
-    Examples
-    --------
-    >>> log = StateRows(PETSc.Vec().createWithArray([1.0, 2.0], comm=PETSc.COMM_SELF))
-    >>> log.extend(np.array([[3.0, 4.0], [5.0, 6.0]]))
-    >>> log[-1].array, len(log), log.finished().rows[1]
-    (array([5., 6.]), 3, array([3., 4.]))
-    """
-
-    def __init__(self, first: PETSc.Vec) -> None:
-        self._first, self._count = first, 1
-        self._rows = read(first)[None].copy()
-
-    def __len__(self) -> int:
-        """Return how many states there are."""
-        return self._count
-
-    @overload
-    def __getitem__(self, number: int) -> PETSc.Vec: ...
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[PETSc.Vec]: ...
-    def __getitem__(self, number: int | slice) -> PETSc.Vec | Sequence[PETSc.Vec]:
-        """Return a vector [n] of its own; the first state itself."""
-        places = range(self._count)[number]
-        if isinstance(places, range):
-            return [self[k] for k in places]
-        if places == 0:
-            return self._first
-        vec = self._first.duplicate()
-        write(vec, self._rows[places])
-        return vec
-
-    def __setitem__(self, number: int, state: PETSc.Vec) -> None:
-        """Put a state in the place of another one, but for the first."""
-        self._rows[range(1, self._count)[number]] = read(state)
-
-    def append(self, state: PETSc.Vec) -> None:
-        """Add a state."""
-        self.extend(read(state)[None])
-
-    def extend(self, rows: Array) -> None:
-        """Add states [K, n]."""
-        end = self._count + len(rows)
-        if end > len(self._rows):
-            wider = np.empty((max(end, 2 * self._count), self._rows.shape[1]))
-            wider[: self._count] = self._rows[: self._count]
-            self._rows = wider
-        self._rows[self._count : end] = rows
-        self._count = end
-
-    def finished(self) -> States:
-        """Return all of them, for a run that has come to its end."""
-        return States(self._rows[: self._count].copy(), self._first)
-
-
 def states_between(states: Sequence[PETSc.Vec], first: int, last: int) -> Sequence[PETSc.Vec]:
     """Return the states from number ``first`` to ``last``, without vectors that nobody asked for.
 
