@@ -149,7 +149,9 @@ def _concerned(run: Trajectory) -> bool:
     ):
         return False
     # functions without branches have none where the run begins, ends, or other equations begin
-    steps = {0, run.n_steps - 1, *(crossing.step + 1 for crossing in run.crossings)}
+    steps = {0, *(crossing.step + 1 for crossing in run.crossings)}
+    if not run.thinned:  # the state before the last one would be taken again
+        steps.add(run.n_steps - 1)
     steps |= set(np.searchsorted(run.times, problem.breakpoints).tolist())
     function = equations_of(run)
     assert function is not None

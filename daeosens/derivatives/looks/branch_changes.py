@@ -90,7 +90,7 @@ def equations_of(trajectory: Trajectory, in_time: bool = False) -> Piecewise | N
         problem, p = equations(n), np.asarray(parameters(n))
         if problem.branches is None:
             return Decisions.none()
-        rates = [rate_of(n)] * (problem.form == "residual")
+        rates = [rate_of(n)] if problem.form == "residual" else []
         return problem.branches(t, u, p, *rates, in_time=in_time)
 
     def value(n: int, t: float, u: Array) -> Array:
@@ -291,6 +291,8 @@ def jumps_at_states(trajectory: Trajectory, function: Piecewise) -> Iterator[flo
     # a place in a table, int(t), is that of one side: it changes from or to the next state
     changed = np.diff([end.values[places] for end in decided], axis=0).any(axis=1)
     beside = np.append(changed, False) | np.insert(changed, 0, False)
+    tableau = trajectory.stepping.resolved_method.tableau
+    stages = (0.0, 1.0) if tableau is None else tableau.c
     table, largest = np.array([end.values[differences] for end in decided]), largest[differences]
     signs = np.where(np.abs(table) <= ON_THE_KINK * largest, 0.0, np.sign(table))
     on = np.flatnonzero((signs == 0.0).any(axis=1) | beside)
@@ -315,8 +317,16 @@ def jumps_at_states(trajectory: Trajectory, function: Piecewise) -> Iterator[flo
         at = [function.value(*point_on_chord(trajectory, *end)) for end in ends]
         bent = np.abs(at[1] - at[0]) + np.abs(at[3] - at[2])
         rounding = 1e-9 * max(np.max(np.abs(state)) for state in at)
-        if np.any(np.abs(at[2] - at[1]) > 10.0 * bent + rounding):
-            yield t
+        if not np.any(np.abs(at[2] - at[1]) > 10.0 * bent + rounding):
+            continue
+        if beside[n]:
+            # only a step with a stage there is on the wrong side: the one that ends at a jump if
+            # the place is that behind it, the one that begins there if it is that before it
+            here = function.value(*point_on_chord(trajectory, after, 0.0))
+            behind = np.abs(here - at[2]).max() <= np.abs(here - at[1]).max()
+            if (1.0 if behind else 0.0) not in stages:
+                continue
+        yield t
 
 
 def _bisected(changed: Callable[[float], bool], low: float) -> float:
