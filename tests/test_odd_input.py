@@ -73,6 +73,29 @@ def test_numbers_that_no_float_holds_and_uneven_lists_are_named(call, message):
         call()
 
 
+DATE, SPAN = np.datetime64("2020-01-01"), np.timedelta64(1, "s")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ds.Stepping((0.0, 1.0), dt=SPAN), r"dt = np\.timedelta64"),
+        (lambda: ds.Stepping((0.0, 1.0), dt=0.1, max_steps=SPAN), "max_steps = .*an integer"),
+        (lambda: run().at([DATE]), r"t = np.datetime64.*\n  expected: a time"),
+        (lambda: ds.LeastSquares([DATE], [[1.0]]), "dates or spans.*\n.*\n.*np.timedelta64"),
+        (lambda: reduced(scale=SPAN), "scale = np.timedelta64"),
+        (
+            lambda: ds.consistent_state(decay(), [1.0], [0.5], DATE),
+            "t = np.datetime64",
+        ),
+    ],
+)
+def test_dates_and_spans_of_time_are_no_numbers(call, message):
+    """NumPy would take the days since 1970."""
+    with pytest.raises(ds.InputError, match=message):
+        call()
+
+
 def test_counts_end_where_petsc_ends():
     for too_many in (MOST + 1, 2**70):
         with pytest.raises(
@@ -166,3 +189,15 @@ def test_odd_arguments_are_refused_by_our_errors_or_give_numbers(worker, request
         assert kind in ("fine", "refused", "the user's"), (call, kind, text)
 
     test()
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_every_odd_value_in_the_place_of_every_argument(worker, name):
+    """As above, one argument at a time."""
+    entry, wrong = CALLS[name], []
+    for argument in (*entry.needed, *entry.optional):
+        for value in ODD:
+            kind, text = worker.attempt(name, {argument: value}, [])
+            if kind not in ("fine", "refused", "the user's"):
+                wrong.append((argument, value, kind, text))
+    assert not wrong, wrong

@@ -22,7 +22,7 @@ from daeosens.errors import (
     refuse_uncallable,
     require,
 )
-from daeosens.petsc.vectors import Array, finite_array
+from daeosens.petsc.vectors import MOST, Array, finite_array
 from daeosens.problem.automatic_derivatives import AutomaticJacobian
 from daeosens.problem.automatic_hessian import in_time
 from daeosens.problem.branches import Branches
@@ -114,8 +114,9 @@ class EventData:
             ) from error
         crossings = range(len(data)) if self.numbers is None else self.numbers
         listed: Any = list(crossings) if is_iterable(crossings) else []
-        numbers = np.array([int(k) if is_whole(k) else -1 for k in listed], dtype=np.int64)
-        if len(listed) != len(data) or not all(map(is_whole, listed)):
+        sound = all(is_whole(k) and abs(int(k)) <= MOST for k in listed)
+        numbers = np.array(listed if sound else [], dtype=np.int64)
+        if len(listed) != len(data) or not sound:
             raise InputError(
                 f"numbers = {crossings!r}",
                 expected=f"{len(data)} integers, one for each row of data",

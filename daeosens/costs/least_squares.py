@@ -114,7 +114,10 @@ class LeastSquares:
         object.__setattr__(self, "vectors", vectors)
         keep_unshared(self, "observe")
         refuse_uncallable(observe_u=self.observe_u, observe_p=self.observe_p)
-        rows = len(self.data) if hasattr(self.data, "__len__") else 0
+        try:
+            rows = len(self.data)
+        except TypeError:  # a number, an array without axes, a sparse matrix
+            rows = 0
         if rows != times.size:
             raise InputError(
                 f"{times.size} observation times but {rows} rows of data",

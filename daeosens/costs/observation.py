@@ -43,7 +43,10 @@ def observed_indices(
     n = problem.size
     if observe is None:
         return np.arange(n)
-    array = np.atleast_1d(np.asarray(observe))
+    try:
+        array = np.atleast_1d(np.asarray(observe))
+    except ValueError:  # lists of several lengths, or one that holds itself
+        array = np.empty(0, dtype=object)
     if array.ndim > 1 or array.dtype.kind not in "iuU":
         shape = "[q]" if size is None else f"[{size}]"
         expected = f"indices from 0 to {n - 1}, or a function (t, u, p) -> array {shape}"

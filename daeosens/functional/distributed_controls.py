@@ -218,6 +218,7 @@ class FieldParameter:
 def _uniform_bounds(
     create: Callable[[], PETSc.Vec], lower: float, upper: float
 ) -> tuple[PETSc.Vec, PETSc.Vec] | None:
+    lower, upper = as_float(lower), as_float(upper)
     # Methods without bounds are possible where there are none.
     if math.isinf(lower) and math.isinf(upper):
         return None
@@ -229,7 +230,7 @@ def _uniform_bounds(
 
 def _check_bounds(vec: PETSc.Vec, lower: float, upper: float) -> None:
     for name, bound in (("lower", lower), ("upper", upper)):
-        if not is_real(bound) or math.isnan(bound):
+        if not is_real(bound) or math.isnan(as_float(bound)):
             raise InputError(f"{name} = {bound!r}", expected="a number, which may be infinite")
     lower, upper = as_float(lower), as_float(upper)
     # Collective, so that every rank comes to the same verdict.

@@ -15,7 +15,7 @@ from daeosens.derivatives.adjoint import adjoint, evaluate
 from daeosens.derivatives.solve import solve
 from daeosens.errors import GrazingError, InputError, SolveError, require
 from daeosens.petsc.agreement import on_every_rank
-from daeosens.petsc.ranks import agree, contents
+from daeosens.petsc.ranks import admit_comm, agree, contents
 from daeosens.petsc.vectors import Array, finite_array, gather
 from daeosens.problem.problem import Problem, numbers_by_name
 from daeosens.timestepping.stepping import Stepping
@@ -123,7 +123,7 @@ def solve_batch(
     if objective is not None:
         require_objective(objective)
     require(gradients, bool, "gradients", "gradients=False")
-    comm = MPI.COMM_SELF if comm is None else comm
+    comm = MPI.COMM_SELF if comm is None else admit_comm(comm)
     agree(
         comm,
         "solve_batch",

@@ -65,7 +65,7 @@ class Parameter:
             return {name: self}
         try:
             blocks = np.broadcast_arrays(*fields)
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:  # one of them is nested deeper than axes go
             shapes = ", ".join(str(values.shape) for values in fields)
             raise InputError(
                 f'parameter "{name}": value, free, lower, upper have shapes {shapes}',

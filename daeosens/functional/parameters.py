@@ -172,6 +172,10 @@ class Parameters:
         )
         if aliases is not None and not named:
             complaints.append(f"own = {aliases!r}; expected: names of entries by parameters")
+        elif missing := [word for _, word in pairs if word not in entries]:
+            complaints.append(
+                f"own names the entry {missing[0]!r}; expected: one of {', '.join(entries)}"
+            )
         for name in ("initial_state_p", "initial_state_hessian"):
             callback: Any = getattr(self, name)
             if callback is not None and not (callable(callback) or isinstance(callback, Products)):

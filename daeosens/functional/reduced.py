@@ -34,7 +34,15 @@ from daeosens.functional.functional import normal_matrix
 from daeosens.functional.parameters import Control, Parameters
 from daeosens.methods.events.event_function import lower_events
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import Array, created, finite_array, gather, is_finite, scatter
+from daeosens.petsc.vectors import (
+    Array,
+    created,
+    finite_array,
+    gather,
+    is_finite,
+    refuse_not_finite,
+    scatter,
+)
 from daeosens.problem.callback_guard import QUIET
 from daeosens.problem.matrices import dense
 from daeosens.problem.modes import entered_mode
@@ -299,7 +307,7 @@ class Reduced:
             An array of another shape, or with values that are not finite.
         """
         if isinstance(x, PETSc.Vec):
-            return created(x, "x", "functional.start()")
+            return refuse_not_finite(created(x, "x", "functional.start()"), "x")
         vec = self.start()
         return scatter(finite_array(x, "x", (vec.size,)), vec)
 

@@ -368,7 +368,8 @@ def _step(solution: Bilevel, active: Sequence[str], smallest: float, small: Sequ
     nothing = sum(float(rows_of.target @ rows_of.target) for rows_of in rows)
     k = len(solution.linear) + len(solution.nonlinear)
     # -2 log of the likelihood of Gaussian noise whose level is estimated too
-    fit = count * math.log(max(2.0 * solution.value, ROUNDING * nothing) / count)
+    least = max(ROUNDING * nothing, count * np.finfo(float).tiny)  # of weights that are tiny, too
+    fit = count * math.log(max(2.0 * solution.value, least) / count)
     return Step(
         tuple(active),
         solution.value,

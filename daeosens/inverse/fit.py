@@ -172,7 +172,8 @@ def fit(
     >>> print(fitted.estimate["rate"].__round__(3), fitted.covariance.error("rate").__round__(3))
     0.5 0.014
     """
-    _check_arguments(comm, method, start, folder)
+    _check_arguments(method, start, folder)
+    comm = None if comm is None else admit_comm(comm)
     starts = whole_number(starts, "starts", least=1, most=MOST_STARTS)
     seed = whole_number(seed, "seed")
     if windows is not None:
@@ -326,10 +327,8 @@ def fit(
     )
 
 
-def _check_arguments(comm: object, method: object, start: object, folder: object) -> None:
+def _check_arguments(method: object, start: object, folder: object) -> None:
     """Refuse, before anything else, what arguments of ``fit`` cannot be."""
-    if comm is not None:
-        admit_comm(comm)
     if method is not None:
         require(method, str, "method", 'method="bntr"')
     if not is_one_of(start, "given", "bilevel"):

@@ -6,7 +6,7 @@ import errno
 import os
 import secrets
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from daeosens.errors import DaeosensError, InputError, nearest
 
@@ -29,10 +29,15 @@ def admit_path(path: object, name: str) -> Path:
     >>> admit_path("run/data.csv", "path").name
     'data.csv'
     """
-    words: Any = os.fspath(path) if isinstance(path, os.PathLike) else path  # pyright: ignore[reportUnknownVariableType]
-    if not isinstance(words, str) or "\0" in words:
+    if not is_path(path):
         raise InputError(f"{name} = {path!r}", expected="a path", remedy=f'{name}="folder/name"')
-    return Path(words)
+    return Path(path)
+
+
+def is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
+    """Whether a value can be the path of a file or folder."""
+    words: Any = os.fspath(value) if isinstance(value, os.PathLike) else value  # pyright: ignore[reportUnknownVariableType]
+    return isinstance(words, str) and "\0" not in words
 
 
 def file_hint(path: Path) -> str:
@@ -105,6 +110,8 @@ def replace_file(path: Path, content: bytes | memoryview, mode: int = 0o666) -> 
     DaeosensError
         It cannot be written (disk full, no permission, no folder): the old one is untouched.
     """
+    if not path.name:
+        raise InputError(f"the file {str(path)!r} has no name", expected="the path of a file")
     # In the same folder, as renaming is in one go only within a file system; with a name of its
     # own, as several processes may write.
     beside = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.new")

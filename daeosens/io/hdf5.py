@@ -45,7 +45,10 @@ def write_array(path: Path, name: str, values: npt.ArrayLike | str) -> None:
     DaeosensError
         The file cannot be written (disk full, no permission, damaged).
     """
-    data: Any = values if isinstance(values, str) else np.asarray(values)
+    try:
+        data: Any = values if isinstance(values, str) else np.asarray(values)
+    except ValueError as error:  # lists of several lengths, or one that holds itself
+        raise InputError(f"{name} is no array: {error}", expected="numbers or texts") from error
 
     def put(file: Any) -> None:
         if name in file:

@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from daeosens.errors import InputError
 from daeosens.io.files import replace_file
 
 
@@ -32,16 +33,29 @@ def json_text(value: object) -> str:
 
 
 def plain(value: object) -> Any:
-    """Turn a value into what JSON knows; numbers that are not finite become text."""
+    """Turn a value into what JSON knows; numbers that are not finite become text.
+
+    Raises
+    ------
+    InputError
+        A value that holds itself.
+    """
+    try:
+        return _plain(value)
+    except RecursionError as error:
+        raise InputError("a value that holds itself", expected="numbers, texts, arrays") from error
+
+
+def _plain(value: object) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         value = cast("npt.NDArray[Any]", value).tolist()
     if isinstance(value, Mapping):
         entries = cast("Mapping[object, object]", value)
-        return {str(key): plain(entry) for key, entry in entries.items()}
+        return {str(key): _plain(entry) for key, entry in entries.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(entry) for entry in cast("tuple[object, ...]", value)]
+        return [_plain(entry) for entry in cast("tuple[object, ...]", value)]
     if dataclasses.is_dataclass(value):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, (bool, int)) or value is None:
         return value
     finite = isinstance(value, float) and math.isfinite(value)

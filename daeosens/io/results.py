@@ -41,6 +41,7 @@ from daeosens.io.json import json_text, plain
 from daeosens.io.versions import versions
 from daeosens.petsc.agreement import on_first_rank
 from daeosens.petsc.ranks import admit_comm, agree
+from daeosens.petsc.vectors import created
 from daeosens.petsc.watchdog import beat
 
 T = TypeVar("T")
@@ -156,6 +157,8 @@ class Results:
             On every rank, if one cannot write.
         """
         agree(self.comm, "Results.write", dataset=name)
+        if isinstance(values, PETSc.Vec):
+            created(values, "values")
         if not isinstance(values, PETSc.Vec):
             on_first_rank(self.comm, lambda: write_array(self.hdf5, name, values))
         elif values.comm.size == self.comm.size:
@@ -224,7 +227,7 @@ def open_results(
     InputError
         On every rank: the folder cannot be written, or holds files that are not ours.
     """
-    admit_comm(comm)
+    comm = admit_comm(comm)
     require(config_text, str, "config_text", 'config_text="sigma = 0.1"')
     require(restart, bool, "restart", "restart=True")
     if run is not None:

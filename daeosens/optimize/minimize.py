@@ -22,6 +22,7 @@ from daeosens.functional.functional import (
     functional_error,
     require_functional,
 )
+from daeosens.io.files import is_path
 from daeosens.optimize.arguments import argument_complaints, is_zero, newton_complaints, scales_of
 from daeosens.optimize.constrained.constraints import Constraint
 from daeosens.optimize.constrained.kkt import KktProgress, kkt_reporter
@@ -277,7 +278,7 @@ def minimize(
     # All complaints together, so that one call tells everything that is wrong.
     complaints = argument_complaints(method, tolerances, max_iterations, progress)
     complaints += newton_complaints(method, hessian, preconditioner, predicted_decrease_tolerance)
-    if restart is not None and not isinstance(restart, (str, os.PathLike)):
+    if restart is not None and not is_path(restart):
         complaints.append(f"restart = {restart!r}; expected: the path of a file")
     if discretization and not isinstance(functional, HasRefined):
         complaints.append(

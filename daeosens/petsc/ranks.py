@@ -122,8 +122,8 @@ def agree(comm: Any, call: str, **options: object) -> None:
     )
 
 
-def admit_comm(comm: object) -> None:
-    """Refuse what is no communicator, or none any more.
+def admit_comm(comm: object) -> MPI.Intracomm:
+    """Return a communicator as one of mpi4py; refuse what is none, or none any more.
 
     Raises
     ------
@@ -141,6 +141,7 @@ def admit_comm(comm: object) -> None:
     """
     if not isinstance(comm, (MPI.Intracomm, PETSc.Comm)) or not comm:
         raise InputError(f"comm = {comm!r}", expected="a communicator", remedy="MPI.COMM_WORLD")
+    return comm.tompi4py() if isinstance(comm, PETSc.Comm) else comm
 
 
 def patience() -> float:

@@ -257,8 +257,6 @@ def real_array(values: npt.ArrayLike, name: str) -> Array:
         return values.copy()
     if isinstance(values, PETSc.Vec):
         created(values, name)
-    if getattr(getattr(values, "dtype", None), "kind", "") == "c":
-        raise InputError(f"{name} has complex numbers", expected="real numbers")
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         where = np.argwhere(np.ma.getmaskarray(values))[0].tolist()
         raise InputError(
@@ -267,8 +265,17 @@ def real_array(values: npt.ArrayLike, name: str) -> Array:
             remedy=f"no entries that are missing, or {name}.filled(...)",
         )
     try:
+        array = np.asarray(values)
+        if array.dtype.kind == "c":
+            raise InputError(f"{name} has complex numbers", expected="real numbers")
+        if array.dtype.kind in "mM":  # NumPy would take their counts of days or seconds
+            raise InputError(
+                f"{name} has dates or spans of time",
+                expected="real numbers",
+                remedy=f"({name} - start) / np.timedelta64(1, 'D'), in days",
+            )
         with np.errstate(over="ignore"):  # numbers of extended precision become infinite
-            return np.array(values, dtype=float)
+            return np.array(array, dtype=float)
     except (TypeError, ValueError, OverflowError) as error:  # the last one of 10**400
         raise InputError(
             f"{name} is not an array of real numbers ({error})", expected="real numbers"

@@ -125,7 +125,7 @@ class Spline:
             return self._recorded(t, coefficients)
         try:
             values: Any = as_array(coefficients)
-        except (ValueError, OverflowError) as error:
+        except (ValueError, OverflowError, RecursionError) as error:
             raise InputError(f"coefficients = {coefficients!r}", expected="numbers") from error
         if type(values) is np.ndarray and values.dtype.kind not in "biufc":
             raise InputError(f"coefficients = {coefficients!r}", expected="numbers")
@@ -234,6 +234,8 @@ class Spline:
 def _one_number(time: Any) -> float:
     """Return the real part of a time; NaN of what is none."""
     value: Any = time
+    if time is np.ma.masked:
+        return math.nan
     if getattr(time, "shape", None) == () and hasattr(time, "item"):
         value = time.item()
     if isinstance(value, complex):

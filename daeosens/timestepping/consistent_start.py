@@ -8,11 +8,10 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.errors import InputError, require
+from daeosens.errors import InputError, real_number, require
 from daeosens.methods.events.consistent_reset import consistent_map
 from daeosens.petsc.options import Options, validate_names
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import finite_array
 from daeosens.problem.callback_guard import QUIET, unwrapped
 from daeosens.problem.derivative_arrays import DerivativeArray, as_array
 from daeosens.problem.problem import PossiblyNamed, Problem
@@ -85,7 +84,7 @@ def consistent_state(
     require(options, Mapping, "options", 'options={"snes_rtol": 1e-10}')
     agree(problem.comm, "consistent_state", t=t, options=options)
     validate_names(options, "options")
-    finite_array(t, "t", ())
+    t = real_number(t, "t")
     if any(map(_carries_derivatives, (u0, p))):
         raise InputError(
             "consistent_state is called with numbers that carry derivatives, in an initial_state",
@@ -115,5 +114,5 @@ def _carries_derivatives(values: object) -> bool:
         return False
     try:
         return type(as_array(values)) is DerivativeArray
-    except (ValueError, OverflowError):  # no numbers: told by those who admit them
+    except (ValueError, OverflowError, RecursionError):  # told by those who admit numbers
         return False

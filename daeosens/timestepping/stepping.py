@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.errors import InputError, OptionError, is_one_of, together
+from daeosens.errors import InputError, OptionError, is_one_of, is_real, is_whole, together
 from daeosens.methods.method import Method
 from daeosens.methods.registry import find_method
 from daeosens.petsc.option_names import RESERVED
@@ -155,7 +155,7 @@ class Stepping:
                 f"max_step = {self.max_step!r} without rtol or atol; expected: adaptive steps; "
                 "try: dt"
             )
-        if isinstance(self.max_steps, bool) or not isinstance(self.max_steps, (int, np.integer)):
+        if not is_whole(self.max_steps):
             complaints.append(f"max_steps = {self.max_steps!r}; expected: an integer")
         elif self.max_steps < 1:
             complaints.append(f"max_steps = {self.max_steps}; expected: at least 1")
@@ -313,7 +313,5 @@ def _control_complaints(stepping: Stepping) -> list[str]:
 
 
 def _is_number(value: Any) -> bool:
-    kinds = (int, float, np.integer, np.floating)
-    return (
-        isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(as_float(value))
-    )
+    kinds = (int, float, np.integer, np.floating)  # no fractions: step control is in floats
+    return isinstance(value, kinds) and is_real(value) and math.isfinite(as_float(value))

@@ -180,7 +180,8 @@ def expected_steps(stepping: Stepping, pinned: int = 0) -> int:
     if stepping.adaptive or stepping.dt is None:
         return min(stepping.max_steps, MANY)
     first, last = stepping.t_span
-    return min(math.ceil((last - first) / abs(stepping.dt)) + pinned, stepping.max_steps)
+    steps = min((last - first) / abs(stepping.dt), float(stepping.max_steps))  # may be infinite
+    return min(math.ceil(steps) + pinned, stepping.max_steps)
 
 
 def staying(

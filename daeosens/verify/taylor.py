@@ -16,6 +16,7 @@ from daeosens.derivatives.adjoint import adjoint
 from daeosens.derivatives.tangent import tangent
 from daeosens.errors import InputError, require, whole_number
 from daeosens.functional.functional import Functional, HasRepeated, require_functional
+from daeosens.optimize.start import vector_like
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import dot, finite_array, scatter
 from daeosens.timestepping.trajectory.trajectory import Trajectory, check_trajectory
@@ -107,11 +108,12 @@ def taylor(
         raise InputError(
             f"epsilons = {steps.tolist()}", expected="two or more decreasing positive numbers"
         )
-    x = functional.start() if x is None else _vector(functional, x, "x")
+    start = functional.start()
+    x = start if x is None else vector_like(x, start, "x")
     if direction is None:
         direction = random_direction(x, seed)
     else:
-        direction = _vector(functional, direction, "direction")
+        direction = vector_like(direction, start, "direction")
     value, gradient = functional.value_and_gradient(x)
     derivative = dot(gradient, direction)
     curvature = np.nan
@@ -239,13 +241,6 @@ def _rounding(x: PETSc.Vec, gradient: PETSc.Vec) -> float:
     size = math.sqrt(dot(products, products))
     products.destroy()
     return sys.float_info.epsilon / 2 * size
-
-
-def _vector(functional: Functional, numbers: PETSc.Vec | npt.ArrayLike, name: str) -> PETSc.Vec:
-    if isinstance(numbers, PETSc.Vec):
-        return numbers
-    vec = functional.start()
-    return scatter(finite_array(numbers, name, (vec.size,)), vec)
 
 
 def _hessian_product(functional: Functional) -> Callable[[PETSc.Vec, PETSc.Vec], PETSc.Vec]:

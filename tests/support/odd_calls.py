@@ -1665,7 +1665,8 @@ def is_users_own(error: BaseException) -> bool:
     notes: list[str] = getattr(error, "__notes__", [])
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "/daeosens/" in frame.filename]
-    if any(note.startswith("in callback") for note in notes) and ours[-1].name == "call":
+    callers = ("call", "<lambda>", "_built")
+    if any(note.startswith("in callback") for note in notes) and ours[-1].name in callers:
         return True  # of a function without lines in Python
     inside = False
     for frame in frames:

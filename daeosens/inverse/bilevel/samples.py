@@ -101,7 +101,8 @@ class Samples:
         """Return integrals [..., K] from the first time to each, of values [..., Q] at nodes."""
         count = len(self.breaks) - 1
         # Gauss points of each interval are in a row; integrals up to a time are sums over intervals
-        inside = (values * self.node_weights).reshape(*values.shape[:-1], count, -1).sum(axis=-1)
+        *axes, nodes = values.shape  # no rows, perhaps
+        inside = (values * self.node_weights).reshape(*axes, count, nodes // count).sum(axis=-1)
         result = np.zeros((*values.shape[:-1], count + 1))
         np.cumsum(inside, axis=-1, out=result[..., 1:])
         return result

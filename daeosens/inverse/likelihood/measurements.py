@@ -199,6 +199,9 @@ def _by_name(
 ) -> Measurements:
     if not table:
         raise InputError("data has no columns", expected="a column of times and one of data")
+    unnamed = [name for name in table if not isinstance(name, str)]  # pyright: ignore[reportUnnecessaryIsInstance]
+    if unnamed:
+        raise InputError(f"data has a column {unnamed[0]!r}", expected="names of columns, of text")
     columns = None if columns is None else name_list(columns, "columns")
     clock = _clock(table, columns) if times is None else times
     wanted = [clock] if isinstance(clock, str) else []

@@ -22,7 +22,7 @@ from daeosens.optimize import Result, minimize
 from daeosens.optimize.interruption import INTERRUPTED, keep_what_is_there
 from daeosens.petsc.agreement import on_every_rank, on_first_rank
 from daeosens.petsc.options import Options
-from daeosens.petsc.ranks import agree
+from daeosens.petsc.ranks import admit_comm, agree
 from daeosens.petsc.vectors import Array, finite_array, gather, scatter
 
 
@@ -162,7 +162,7 @@ def multistart(
     >>> optima.best.x.round(4).tolist(), optima.n_at_best()
     ([0.5108], 3)
     """
-    comm = MPI.COMM_WORLD if comm is None else comm
+    comm = MPI.COMM_WORLD if comm is None else admit_comm(comm)
     if options is not None:
         require(options, Mapping, "options", 'options={"tao_max_funcs": 100}')
     settings: dict[str, Any] = {
@@ -209,7 +209,7 @@ def multistart(
     try:
         # One group asks whether the files belong to this functional.
         checks = bool(done) and first == 0
-        functional = build(group) if todo or checks else None
+        functional = _built(build, group) if todo or checks else None
         if checks:
             assert functional is not None
             _check_same(functional, done.values(), place)
@@ -267,9 +267,18 @@ def _check_same(functional: Functional, done: Iterable[Attempt], folder: Path | 
         )
 
 
+def _built(build: Callable[[MPI.Intracomm], Functional], comm: MPI.Intracomm) -> Functional:
+    try:
+        functional = build(comm)
+    except Exception as error:
+        error.add_note("in callback 'build'")
+        raise
+    require_functional(functional)
+    return functional
+
+
 def _attempt(index: int, functional: Functional, start: Array, settings: dict[str, Any]) -> Attempt:
     begin = time.perf_counter()
-    require_functional(functional)
     x0 = functional.start()
     if x0.getSize() != start.size:
         raise InputError(f"starts have {start.size} components", expected=str(x0.getSize()))

@@ -254,7 +254,16 @@ def matern(grid: Grid, mean: PETSc.Vec, sigma: float, length: float) -> Gaussian
     # A is a matrix of diagonal blocks, one for each unknown of a point: kappa^2 + 2 (wx + wy) in
     # the middle, -wx and -wy beside it.
     along_x, along_y = laplacian_weights(grid)
-    squared = 8.0 / length**2  # kappa^2
+    # White noise has variance 1 / (hx hy) in a cell, and (kappa^2 - Laplacian)^-1 makes of it
+    # fields of variance 1 / (4 pi kappa^2): A^-2 / weight is to have sigma^2 on its diagonal.
+    with np.errstate(all="ignore"):
+        squared = float(8.0 / np.float64(length) ** 2)  # kappa^2
+        weight = float(hx * hy / (4.0 * np.pi * squared * np.float64(sigma) ** 2))
+    if not (0.0 < weight < math.inf and 0.0 < squared < math.inf):
+        raise InputError(
+            f"prior sigma = {sigma:g}, length = {length:g}",
+            expected="numbers whose squares are neither 0 nor infinite",
+        )
     entries: list[Entry] = []
     values: list[float] = []
     for component in range(grid.dof):
@@ -267,9 +276,6 @@ def matern(grid: Grid, mean: PETSc.Vec, sigma: float, length: float) -> Gaussian
     ny, nx, _ = grid.owned_shape
     planes = np.repeat(np.array(values), ny * nx).reshape(len(values), ny, nx)
     fill_stencil_matrix(planes, operator)
-    # White noise has variance 1 / (hx hy) in a cell, and (kappa^2 - Laplacian)^-1 makes of it
-    # fields of variance 1 / (4 pi kappa^2): A^-2 / weight is to have sigma^2 on its diagonal.
-    weight = hx * hy / (4.0 * math.pi * squared * sigma**2)
     return GaussianPrior(mean, operator, weight)
 
 

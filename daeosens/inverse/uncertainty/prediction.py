@@ -332,7 +332,11 @@ def _callback_outputs(
     by_p = observe_p or AutomaticJacobian(call, 2, "observe", remedy)
 
     def output(t: float, u: PETSc.Vec, p: Any) -> Array:
-        values = np.asarray(call(t, read(u), p))
+        returned = call(t, read(u), p)
+        try:
+            values = np.asarray(returned)
+        except ValueError as error:  # rows of several lengths
+            raise InputError(f"observe: {error}", expected="a number or an array [q]") from error
         shape: Sequence[int] = values.shape if values.ndim == 1 else (1,)
         return np.asarray(check_output(values, "observe", tuple(shape), t), dtype=float)
 

@@ -91,7 +91,8 @@ class Constraint:
         set_field(self, "upper", upper)
         if self.scale is not None:
             scale = _side(self.scale, where, "scale")
-            if not ((scale > 0.0) & np.isfinite(scale)).all():
+            least = np.finfo(float).tiny  # what can be divided by
+            if not ((scale >= least) & np.isfinite(scale)).all():
                 raise InputError(f"{where}: scale = {scale}", expected="finite numbers > 0")
             set_field(self, "scale", scale)
         if self.parameters is not None:

@@ -60,8 +60,7 @@ def build_daeo(
     # the state is (x, y, number of the active set): y moves by the rate that keeps h_y = 0
     tracer = Tracer(n_x + n_y + 1, admit_shapes(parameters), comm)
     inner = graphs.make_inner(f, h, constraints, n_x, bounds, tracer)
-    if constraints is None:
-        _refuse_flat(inner, names[n_x:-1] or [f"y[{k}]" for k in range(n_y)])
+    _refuse_flat(inner, names[n_x:-1] or [f"y[{k}]" for k in range(n_y)], constraints is not None)
     # event functions: h of the lowest minus h of another optimiser, and distances to constraints
     switching = [*graphs.jumps(inner), *graphs.changes(inner)]
     functions = [*graphs.equations(inner), *switching, graphs.followed(inner)]
@@ -124,15 +123,16 @@ def build_daeo(
     )
 
 
-def _refuse_flat(inner: graphs.Inner, names: Sequence[str]) -> None:
+def _refuse_flat(inner: graphs.Inner, names: Sequence[str], constrained: bool) -> None:
     """Refuse an h that some y has no part in: none of their values is lower than others.
 
-    A search would look for it until its budget is used up.
+    A search would look for it until its budget is used up.  Constraints may determine some of them,
+    but not all.
     """
     # columns of h_y that are structurally zero
     columns: Any = inner.h.jac_sparsity(0, 2).get_triplet()[1]  # in y
     for k, name in enumerate(names):
-        if k not in columns:
+        if k not in columns and not (constrained and columns):
             raise InputError(
                 f"h does not depend on {name}: each value of it is as low as any other",
                 expected="an h that every y has a part in",

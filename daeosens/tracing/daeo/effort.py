@@ -82,6 +82,7 @@ class SearchEffort:
                 expected="a part of the box, between 0 and 1",
                 remedy="apart=1e-6",
             )
+        object.__setattr__(self, "interval", as_float(self.interval))
 
 
 def _is_number(value: object) -> bool:

@@ -12,7 +12,7 @@ from mpi4py import MPI
 from scipy import sparse
 
 from daeosens.costs.objective import Terminal
-from daeosens.errors import InputError, is_iterable, nearest
+from daeosens.errors import InputError, is_iterable, is_whole, nearest
 from daeosens.petsc.c_function import Native
 from daeosens.petsc.vectors import Array, real_array
 from daeosens.problem.branches import Branches
@@ -300,7 +300,7 @@ def _admit_matrix(a: Any, n: int) -> Any:
     return matrix
 
 
-def _admit_vector(values: npt.ArrayLike, name: str, n: int) -> Array:
+def _admit_vector(values: Any, name: str, n: int) -> Array:
     array = real_array(values, name)
     if array.shape not in ((), (n,)):
         raise InputError(f"{name} has the shape {array.shape}", expected=f"a number, or ({n},)")
@@ -320,7 +320,7 @@ def _admit_objectives(objectives: Any, flows: Sequence[str]) -> Array:
             weights: dict[Any, Any] = dict(objective)
             for flow, weight in weights.items():
                 row[_number(flow, flows)] = weight
-        elif isinstance(objective, str) or np.ndim(objective) == 0:
+        elif not is_iterable(objective) or isinstance(objective, str):
             row[_number(objective, flows)] = 1.0
         else:
             row = _admit_vector(objective, "objective", len(flows))
@@ -341,6 +341,6 @@ def _number(flow: Any, flows: Sequence[str]) -> int:
         if flow in flows:
             return flows.index(flow)
         raise InputError(f"there is no flow {flow!r}", remedy=nearest(flow, flows))
-    if isinstance(flow, (int, np.integer)) and 0 <= flow < len(flows):
+    if is_whole(flow) and 0 <= flow < len(flows):
         return int(flow)
     raise InputError(f"there is no flow {flow!r}", expected=f"names, or 0 to {len(flows) - 1}")
