@@ -8,10 +8,11 @@ typedef struct {
   const double *start; /* [points, points, 2] */
   double *state;       /* point of linearisation */
   PetscReal shift;     /* of the Jacobian of udot - f */
+  PetscReal rate_sign; /* -1 where the derivative is that of udot - f */
   PetscReal dt;
   PetscInt steps;
   TS ts, forward;
-  Vec solution, lambda;
+  Vec solution, lambda, mu;
 } Program;
 
 #define FOR_POINTS(n) \
@@ -124,11 +125,55 @@ static PetscErrorCode linearise_residual(TS ts, PetscReal t, Vec in, Vec rate, P
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* out = sign f_p^T w [4], for d1, d2, feed and removal */
+static PetscErrorCode pull_rates(Mat matrix, Vec in, Vec out)
+{
+  Program *program;
+  const double *w;
+  double *values, sums[4] = {0.0, 0.0, 0.0, 0.0};
+
+  PetscFunctionBeginUser;
+  PetscCall(MatShellGetContext(matrix, &program));
+  PetscCall(VecGetArrayRead(in, &w));
+  const PetscInt n = program->points;
+  const double *restrict y = program->state;
+  const double scale = n * n / (side * side);
+  FOR_POINTS(n)
+  const double a = w[here], b = w[here + 1];
+  sums[0] += a * AROUND(y, 0);
+  sums[1] += b * AROUND(y, 1);
+  sums[2] += a * (1.0 - y[here]) - b * y[here + 1];
+  sums[3] -= b * y[here + 1];
+  END_POINTS
+  PetscCall(VecRestoreArrayRead(in, &w));
+  PetscCall(VecGetArrayWrite(out, &values));
+  for (PetscInt k = 0; k < 4; k++) values[k] = program->rate_sign * (k < 2 ? scale * sums[k] : sums[k]);
+  PetscCall(VecRestoreArrayWrite(out, &values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode linearise_rates(TS ts, PetscReal t, Vec in, Mat matrix, void *context)
+{
+  PetscFunctionBeginUser;
+  ((Program *)context)->rate_sign = 1.0;
+  PetscCall(linearise(ts, t, in, matrix, matrix, context));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode linearise_residual_rates(TS ts, PetscReal t, Vec in, Vec rate, PetscReal shift, Mat matrix,
+                                               void *context)
+{
+  PetscFunctionBeginUser;
+  PetscCall(linearise_rates(ts, t, in, matrix, context));
+  ((Program *)context)->rate_sign = -1.0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* theta = 0: RK4 */
 static PetscErrorCode create_ts(Program *program, double theta, PetscBool save, TS *out)
 {
   const PetscInt size = 2 * program->points * program->points;
-  Mat jacobian;
+  Mat jacobian, rates;
   TSAdapt adapt;
   TS ts;
 
@@ -159,6 +204,12 @@ static PetscErrorCode create_ts(Program *program, double theta, PetscBool save, 
     PetscCall(PCSetType(pc, PCNONE));
   }
   PetscCall(MatDestroy(&jacobian));
+  PetscCall(MatCreateShell(PETSC_COMM_SELF, size, 4, size, 4, program, &rates));
+  PetscCall(MatShellSetOperation(rates, MATOP_MULT_TRANSPOSE, (void (*)(void))pull_rates));
+  PetscCall(MatSetUp(rates));
+  if (theta == 0.0) PetscCall(TSSetRHSJacobianP(ts, rates, linearise_rates, program));
+  else PetscCall(TSSetIJacobianP(ts, rates, linearise_residual_rates, program));
+  PetscCall(MatDestroy(&rates));
   PetscCall(TSSetMaxSteps(ts, program->steps));
   PetscCall(TSSetMaxTime(ts, program->dt * program->steps));
   PetscCall(TSSetExactFinalTime(ts, TS_EXACTFINALTIME_MATCHSTEP));
@@ -190,6 +241,7 @@ PetscErrorCode create(PetscInt points, const double *start, double theta, double
   PetscCall(PetscMalloc1(size, &program->state));
   PetscCall(VecCreateSeq(PETSC_COMM_SELF, size, &program->solution));
   PetscCall(VecDuplicate(program->solution, &program->lambda));
+  PetscCall(VecCreateSeq(PETSC_COMM_SELF, 4, &program->mu));
   PetscCall(create_ts(program, theta, PETSC_FALSE, &program->forward));
   PetscCall(create_ts(program, theta, PETSC_TRUE, &program->ts));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -250,6 +302,22 @@ PetscErrorCode adjoint_sweep(Program *program, double *out)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* out: the gradient in the four rates, from the sweep that gives that in the initial state */
+PetscErrorCode adjoint_sweep_rates(Program *program, double *out)
+{
+  const double *values;
+
+  PetscFunctionBeginUser;
+  PetscCall(VecCopy(program->solution, program->lambda));
+  PetscCall(VecZeroEntries(program->mu));
+  PetscCall(TSSetCostGradients(program->ts, 1, &program->lambda, &program->mu));
+  PetscCall(TSAdjointSolve(program->ts));
+  PetscCall(VecGetArrayRead(program->mu, &values));
+  PetscCall(PetscArraycpy(out, values, 4));
+  PetscCall(VecRestoreArrayRead(program->mu, &values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode destroy(Program *program)
 {
   PetscFunctionBeginUser;
@@ -257,6 +325,7 @@ PetscErrorCode destroy(Program *program)
   PetscCall(TSDestroy(&program->forward));
   PetscCall(VecDestroy(&program->solution));
   PetscCall(VecDestroy(&program->lambda));
+  PetscCall(VecDestroy(&program->mu));
   PetscCall(PetscFree(program->state));
   PetscCall(PetscFree(program));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -47,6 +47,14 @@ class Program:
         self.run("forward_sweep")
         return self.run("adjoint_sweep")
 
+    def gradient_in_rates(self) -> Any:
+        """Return the gradient in the rates [4], by both sweeps."""
+        self.run("forward_sweep")
+        out = np.empty(4)
+        check(LIBRARY.adjoint_sweep_rates(self._made, pointer(out)))
+        self._kept = False
+        return out
+
     def ahead(self) -> None:
         """Do what comes before an adjoint sweep."""
         self.forget()
@@ -59,6 +67,7 @@ def prepare(setting: dict[str, Any]) -> dict[str, Any]:
     return {
         "forward": (program.forget, lambda _: program.run("forward")),
         "gradient": (program.forget, lambda _: program.gradient()),
+        "gradient, rates too": (program.forget, lambda _: program.gradient_in_rates()),
         "forward sweep": (program.forget, lambda _: program.run("forward_sweep")),
         "adjoint sweep": (program.ahead, lambda _: program.run("adjoint_sweep")),
     }

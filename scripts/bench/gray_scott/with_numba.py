@@ -64,9 +64,37 @@ def advance(base: Any, y: Any, c: float, b: float, following: Any, total: Any) -
             total[1, i, j] += b * g
 
 
+@njit(inline="always", **FAST)
+def in_rates(y: Any, w: Any, i: int, above: int, below: int, j: int, left: int, right: int) -> Any:
+    """Return f_p^T w at a point, but for the scale of the diffusivities."""
+    u, v = y[0, i, j], y[1, i, j]
+    a, b = w[0, i, j], w[1, i, j]
+    around_u = y[0, above, j] + y[0, below, j] + y[0, i, left] + y[0, i, right] - 4.0 * u
+    around_v = y[1, above, j] + y[1, below, j] + y[1, i, left] + y[1, i, right] - 4.0 * v
+    return a * around_u, b * around_v, a * (1.0 - u) - b * v, -b * v
+
+
 @njit(**FAST)
-def retreat(y: Any, w: Any, lam: Any, b: float, c: float, following: Any, total: Any) -> None:
-    """Fill ``following`` = b lam + c f_y^T w and add f_y^T w to ``total``."""
+def add_row_of_rates(y: Any, w: Any, i: int, above: int, below: int, mu: Any) -> None:
+    """Add f_p^T w of a row, which is in the cache, to ``mu`` [4]."""
+    n = y.shape[1]
+    scale = (n / SIDE) ** 2
+    p, q, r, s = in_rates(y, w, i, above, below, 0, n - 1, 1)
+    for j in range(1, n - 1):
+        dp, dq, dr, ds = in_rates(y, w, i, above, below, j, j - 1, j + 1)
+        p, q, r, s = p + dp, q + dq, r + dr, s + ds
+    dp, dq, dr, ds = in_rates(y, w, i, above, below, n - 1, n - 2, 0)
+    mu[0] += scale * (p + dp)
+    mu[1] += scale * (q + dq)
+    mu[2] += r + dr
+    mu[3] += s + ds
+
+
+@njit(**FAST)
+def retreat(
+    y: Any, w: Any, lam: Any, b: float, c: float, following: Any, total: Any, mu: Any
+) -> None:
+    """Fill ``following`` = b lam + c f_y^T w, add f_y^T w to ``total`` and f_p^T w to ``mu``."""
     n = y.shape[1]
     scale = (n / SIDE) ** 2
     for i in range(n):
@@ -83,6 +111,8 @@ def retreat(y: Any, w: Any, lam: Any, b: float, c: float, following: Any, total:
             following[1, i, j] = b * lam[1, i, j] + c * g
             total[0, i, j] += f
             total[1, i, j] += g
+        if mu.size:
+            add_row_of_rates(y, w, i, above, below, mu)
 
 
 @njit(**FAST)
@@ -99,17 +129,17 @@ def steps_forward(stages: Any, dt: float) -> None:
 
 
 @njit(**FAST)
-def steps_back(stages: Any, dt: float, lam: Any) -> None:
-    """Carry ``lam`` [2, n, n] from the last state to the first."""
+def steps_back(stages: Any, dt: float, lam: Any, mu: Any) -> None:
+    """Carry ``lam`` [2, n, n] from the last state to the first; ``mu`` [4], or [0] for no rates."""
     stage, next_stage, total = np.empty_like(lam), np.empty_like(lam), np.empty_like(lam)
     for k in range(stages.shape[0] - 2, -1, -1):
         y = stages[k]
         total[:] = lam
         stage[:] = dt / 6.0 * lam
-        retreat(y[3], stage, lam, dt / 3.0, dt, next_stage, total)
-        retreat(y[2], next_stage, lam, dt / 3.0, dt / 2.0, stage, total)
-        retreat(y[1], stage, lam, dt / 6.0, dt / 2.0, next_stage, total)
-        retreat(y[0], next_stage, lam, 0.0, 0.0, stage, total)
+        retreat(y[3], stage, lam, dt / 3.0, dt, next_stage, total, mu)
+        retreat(y[2], next_stage, lam, dt / 3.0, dt / 2.0, stage, total, mu)
+        retreat(y[1], stage, lam, dt / 6.0, dt / 2.0, next_stage, total, mu)
+        retreat(y[0], next_stage, lam, 0.0, 0.0, stage, total, mu)
         lam[:] = total
 
 
@@ -129,7 +159,16 @@ def prepare(setting: dict[str, Any]) -> dict[str, Any]:
 
     def back(state: Any) -> Any:
         lam = state.copy()
-        steps_back(stages, dt, lam)
+        steps_back(stages, dt, lam, np.empty(0))
         return np.moveaxis(lam, 0, 2)
 
-    return {"forward": lambda: final(run()), **parts(run, final, back)}
+    def gradient_in_rates() -> Any:
+        mu = np.zeros(4)
+        steps_back(stages, dt, run().copy(), mu)
+        return mu
+
+    return {
+        "forward": lambda: final(run()),
+        **parts(run, final, back),
+        "gradient, rates too": gradient_in_rates,
+    }
