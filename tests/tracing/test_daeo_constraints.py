@@ -303,6 +303,8 @@ def test_a_constraint_that_says_what_a_bound_does_is_an_error():
     ("constraints", "message"),
     [
         (lambda t, x, y, p: y[0] - 1.0, r"'constraints' returned shape \(\)"),
+        (lambda t, x, y, p: [y[0] - 1.0, x[0] - 2.0], "constraint 1 does not depend on y"),
+        (lambda t, x, y, p: [np.inf], "constraint 0 does not depend on y"),
         (lambda t, x, y, p: [y[0]] * 60, "at most 46 of 2 y"),
     ],
 )

@@ -300,13 +300,21 @@ def _count(g: Callable[..., Any], n_x: int, n_y: int, tracer: Tracer) -> int:
     sizes = {"t": (), "x": (n_x,), "y": (n_y,), "p": (tracer.shapes.size,)}
     t, x, y, p = (Symbol(casadi.MX.sym(name, *of), of, constant=True) for name, of in sizes.items())
     split = tracer.shapes.split(p)
-    shape = traced_value(lambda *_: g(t, x, y, split), "constraints", t, x, split).shape
+    values = traced_value(lambda *_: g(t, x, y, split), "constraints", t, x, split)
+    shape = values.shape
     if len(shape) != 1 or not 0 < shape[0] <= MOST - 2 * n_y:
         raise InputError(
             f"'constraints' returned shape {shape}",
             expected=f"(m,), values that are not above 0, at most {MOST - 2 * n_y} of {n_y} y",
             remedy="constraints=lambda t, x, y, p: [y[0] + y[1] - p.most]",
         )
+    for k, value in enumerate(casadi.vertsplit(values.graph)):
+        if not casadi.depends_on(value, y.graph):
+            raise InputError(
+                f"constraint {k} does not depend on y",
+                expected="constraints of the y that minimise h",
+                remedy="an event, for what is to happen at values of t, x and p",
+            )
     return int(shape[0])
 
 
