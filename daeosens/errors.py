@@ -296,9 +296,7 @@ def is_iterable(values: object) -> TypeGuard[Iterable[Any]]:
     return isinstance(values, Iterable) and getattr(values, "ndim", 1) != 0
 
 
-def whole_number(
-    value: object, name: str, *, least: int = 0, most: int | None = None, remedy: str = ""
-) -> int:
+def whole_number(value: object, name: str, *, least: int = 0, most: int | None = None) -> int:
     """Return an argument that has to be an integer of a range.
 
     Raises
@@ -317,7 +315,7 @@ def whole_number(
     if is_whole(value) and value >= least and (most is None or value <= most):
         return int(value)
     expected = f"an integer of at least {least}{'' if most is None else f' and at most {most}'}"
-    raise InputError(f"{name} = {value!r}", expected=expected, remedy=remedy)
+    raise InputError(f"{name} = {value!r}", expected=expected)
 
 
 def name_list(names: object, argument: str) -> tuple[str, ...]:

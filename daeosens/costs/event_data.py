@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from daeosens.costs.cost import At, Cost
-from daeosens.costs.objective import after_zero, minus, multiple, negative, plus, require_event
+from daeosens.costs.objective import Addable, require_event
 from daeosens.costs.observation import lower_observe
 from daeosens.costs.sum_of_squares import ArrayResidual, SumOfSquares, TimeResidual
 from daeosens.errors import (
@@ -31,7 +31,7 @@ from daeosens.problem.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)
-class EventData:
+class EventData(Addable):
     """1/2 sum_k | (observe(t_k, u_k, p) - data_k) / sigma |^2 over events k of one name.
 
     t_k is the time of the event and u_k the state there; both move with state and parameters, and
@@ -175,12 +175,6 @@ class EventData:
         call = guarded(self.observe, "observe", problem.comm)
         timed = (self.observe_t or along_t, in_time(call, first, "observe", "Gauss-Newton"))
         return [ArrayResidual(*sizes, *observation, row, s, *timed) for row, s in rows]
-
-    __add__ = plus
-    __radd__ = after_zero
-    __sub__ = minus
-    __neg__ = negative
-    __mul__ = __rmul__ = multiple
 
 
 def _check_order(event: str, times: Array, numbers: npt.NDArray[np.integer[Any]]) -> None:

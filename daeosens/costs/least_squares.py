@@ -18,7 +18,7 @@ from daeosens.costs.missing_data import (
     refuse_no_logarithm,
     refuse_unobserved,
 )
-from daeosens.costs.objective import after_zero, minus, multiple, negative, plus
+from daeosens.costs.objective import Addable
 from daeosens.costs.observation import (
     Observation,
     Rows,
@@ -33,7 +33,7 @@ from daeosens.problem.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)
-class LeastSquares:
+class LeastSquares(Addable):
     """1/2 sum_k | (s(observe(t_k, u(t_k), p)) - s(data_k)) / sigma |^2, s the identity or log.
 
     Parameters
@@ -280,12 +280,6 @@ class LeastSquares:
             callbacks = (select, select_u, select_p)
             return lower_observe(problem, *callbacks, indices.size, None, self.scale)
         return select, select_u, None, None
-
-    __add__ = plus
-    __radd__ = after_zero
-    __sub__ = minus
-    __neg__ = negative
-    __mul__ = __rmul__ = multiple
 
 
 def _any_vec(rows: Sequence[Any]) -> bool:

@@ -38,37 +38,31 @@ def is_objective(thing: object) -> bool:
     return callable(getattr(thing, "lower", None)) and not isinstance(thing, (str, bytes, type))
 
 
-def plus(self: Any, other: Any) -> Sum:
-    """Return the sum of two objectives: their ``+``."""
-    if not is_objective(other):
-        return NotImplemented
-    return Sum(((1.0, self), (1.0, other)))
+class Addable:
+    """The operators of objectives: sums, differences and multiples of them."""
 
+    def __add__(self: Any, other: Any) -> Sum:
+        return Sum(((1.0, self), (1.0, other))) if is_objective(other) else NotImplemented
 
-def after_zero(self: Any, zero: object) -> Any:
-    """Return an objective after the 0 that Python's ``sum`` begins with."""
-    return self if isinstance(zero, int) and zero == 0 else NotImplemented
+    def __radd__(self: Any, zero: object) -> Any:
+        # the 0 that Python's ``sum`` begins with
+        return self if isinstance(zero, int) and zero == 0 else NotImplemented
 
+    def __sub__(self: Any, other: Any) -> Sum:
+        return Sum(((1.0, self), (-1.0, other))) if is_objective(other) else NotImplemented
 
-def multiple(self: Any, weight: float) -> Sum:
-    """Return a multiple of an objective: its ``*``."""
-    if not isinstance(weight, Real):
-        return NotImplemented
-    if not math.isfinite(weight):
-        raise InputError(f"an objective times {weight}", expected="a finite weight")
-    return Sum(((float(weight), self),))
+    def __neg__(self: Any) -> Sum:
+        """Return the objective with the other sign, to be maximised."""
+        return Sum(((-1.0, self),))
 
+    def __mul__(self: Any, weight: float) -> Sum:
+        if not isinstance(weight, Real):
+            return NotImplemented
+        if not math.isfinite(weight):
+            raise InputError(f"an objective times {weight}", expected="a finite weight")
+        return Sum(((float(weight), self),))
 
-def minus(self: Any, other: Any) -> Sum:
-    """Return the difference of two objectives: their ``-``."""
-    if not is_objective(other):
-        return NotImplemented
-    return Sum(((1.0, self), (-1.0, other)))
-
-
-def negative(self: Any) -> Sum:
-    """Return an objective with the other sign, to be maximised: its unary ``-``."""
-    return Sum(((-1.0, self),))
+    __rmul__ = __mul__
 
 
 def require_objective(objective: object) -> None:
@@ -91,7 +85,7 @@ def require_objective(objective: object) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Sum:
+class Sum(Addable):
     """A weighted sum of objectives; written ``2.0 * first + second``."""
 
     terms: tuple[tuple[float, Objective], ...]
@@ -112,15 +106,9 @@ class Sum:
             densities += [(weight * factor, scalar) for factor, scalar in cost.densities]
         return Cost(tuple(points), tuple(densities))
 
-    __add__ = plus
-    __radd__ = after_zero
-    __sub__ = minus
-    __neg__ = negative
-    __mul__ = __rmul__ = multiple
-
 
 @dataclass(frozen=True, eq=False)
-class Terminal:
+class Terminal(Addable):
     """psi(T, u(T), p).
 
     Parameters
@@ -177,15 +165,9 @@ class Terminal:
             self.gradient_u, self.gradient_p, self.value_t, self.hessian_product, self.hessian_t
         )
 
-    __add__ = plus
-    __radd__ = after_zero
-    __sub__ = minus
-    __neg__ = negative
-    __mul__ = __rmul__ = multiple
-
 
 @dataclass(frozen=True, eq=False)
-class AtEvent:
+class AtEvent(Addable):
     """A function of time, state and parameters at an event.
 
     Parameters
@@ -243,12 +225,6 @@ class AtEvent:
         scalar = callback_of(self, problem, f'at event "{self.event}"', self.value, derivatives)
         return Cost(points=((At(self.event, self.number, self.side == "after"), 1.0, scalar),))
 
-    __add__ = plus
-    __radd__ = after_zero
-    __sub__ = minus
-    __neg__ = negative
-    __mul__ = __rmul__ = multiple
-
 
 def require_event(problem: Problem, event: str) -> None:
     """Refuse an event that the problem does not have.
@@ -297,7 +273,7 @@ def EventTime(event: str, number: int = 0) -> AtEvent:  # noqa: N802 (a noun, li
 
 
 @dataclass(frozen=True, eq=False)
-class Running:
+class Running(Addable):
     """int r(t, u, p) dt over the time span, with the quadrature of the method itself.
 
     Runge-Kutta: h sum b_i r_i; theta: h [(1 - theta) r_n + theta r_{n+1}]; midpoint: h r(stage).
@@ -343,9 +319,3 @@ class Running:
             self, problem, "running", self.density, derivatives, keywords, self.branches
         )
         return Cost(densities=((1.0, scalar),))
-
-    __add__ = plus
-    __radd__ = after_zero
-    __sub__ = minus
-    __neg__ = negative
-    __mul__ = __rmul__ = multiple

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.costs.cost import START, Cost
-from daeosens.costs.objective import after_zero, minus, multiple, negative, plus
+from daeosens.costs.objective import Addable
 from daeosens.costs.prior_residual import FieldPriorResidual, NumbersPriorResidual
 from daeosens.costs.sum_of_squares import SumOfSquares
 from daeosens.errors import InputError, UnsupportedError, is_one_of, name_list, nearest
@@ -20,7 +20,7 @@ from daeosens.problem.problem import Problem
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Prior:
+class Prior(Addable):
     """1/2 sum_i ((s(p_i) - mean_i) / sigma_i)^2, with s the identity or the logarithm.
 
     Parameters
@@ -139,12 +139,6 @@ class Prior:
             problem.comm,
             logarithmic=self.scale == "log",
         )
-
-    __add__ = plus
-    __radd__ = after_zero
-    __sub__ = minus
-    __neg__ = negative
-    __mul__ = __rmul__ = multiple
 
 
 def _for_all(values: Array, numbers: Sequence[str], name: str) -> Array:
