@@ -157,7 +157,6 @@ class Reduced:
             checkpoint=checkpoint,
         )
         check_checkpoint(checkpoint)
-        check_engine(engine)
         require_objective(objective)
         require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk6vr", rtol=1e-6)')
         if not hasattr(control, "unpack"):

@@ -112,7 +112,9 @@ def admit_native(callback: object) -> Native | None:
     if isinstance(callback, Native):
         return callback
     if isinstance(callback, _FUNCTION_POINTER):
-        return Native(_address_of(callback), keeps=callback, signature=_signature(callback))
+        pointer: Any = callback
+        address = ctypes.cast(pointer, ctypes.c_void_p).value or 0
+        return Native(address, keeps=callback, signature=_signature(callback))
     kind = type(callback)
     if kind.__module__.partition(".")[0] == "scipy" and kind.__name__ == "LowLevelCallable":
         return _from_scipy(callback)
@@ -179,10 +181,6 @@ _capsule_pointer: Any = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, cty
 _capsule_context: Any = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(
     ("PyCapsule_GetContext", ctypes.pythonapi)
 )
-
-
-def _address_of(pointer: Any) -> int:
-    return ctypes.cast(pointer, ctypes.c_void_p).value or 0
 
 
 def _from_scipy(callback: Any) -> Native:

@@ -118,7 +118,11 @@ def admit_differences(
     InputError
         PETSc style.
     """
-    asked = [word for word, (_, derivative) in first.items() if _asks(derivative)]
+    asked = [
+        word
+        for word, (_, derivative) in first.items()
+        if isinstance(derivative, str) and derivative == DIFFERENCES
+    ]
     if asked and style != "numpy":
         raise InputError(
             f'{asked[0]} = "{DIFFERENCES}" for a callback of PETSc style',
@@ -132,7 +136,3 @@ def admit_differences(
         else derivative
         for word, (position, derivative) in first.items()
     }
-
-
-def _asks(derivative: Any) -> bool:
-    return isinstance(derivative, str) and derivative == DIFFERENCES

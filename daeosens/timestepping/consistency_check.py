@@ -128,22 +128,19 @@ def refuse_inconsistent_start(
         forgetful = "beuler"
         if find_method("esdirk4").takes(problem) and isinstance(algebraic, _Rows):
             forgetful = "esdirk4"
+        harm = "carry this error from step to step"
+        if not method.carried:
+            harm = "lose such sums in the rounding of a small first step"
         remedy = (
             "consistent_state(problem, u0, p); Parameters(..., consistent=True) where parameters "
             f'move; or method="{forgetful}", of first order from such a start'
         )
         raise InputError(
             f"the start at t = {t:.9g} does not satisfy the algebraic equations: {name} has the "
-            f'residual {value:.6g}, and method = "{method.name}" would {_harm(method)}',
+            f'residual {value:.6g}, and method = "{method.name}" would {harm}',
             expected=f"at most {bound:.3g}",
             remedy=remedy,
         )
-
-
-def _harm(method: Method) -> str:
-    if not method.carried:
-        return "lose such sums in the rounding of a small first step"
-    return "carry this error from step to step"
 
 
 _ALGEBRAIC: ProblemCache[list[_Rows | _Combinations | None]] = ProblemCache(list)

@@ -100,9 +100,10 @@ def bilevel_functional(
     linear = division.linear
     _refuse_too_few(rows, len(linear) + len(division.others), len(formulation.equalities))
     others = dict(division.others)
-    for name in _named_delays(model):
-        if name in others:
-            others[name] = _told_by(rows, others[name])
+    called = () if model.delays is None else model.delays.names
+    for name, entry in division.others.items():
+        if f'"{name}"' in called:  # a parameter that is a delay itself
+            others[name] = _told_by(rows, entry)
     # what has logarithms is not negative: the inner problem knows linear bounds only
     lower = [max(e.lower, 0.0) if e.scale == "log" else e.lower for e in linear.values()]
     constraints = linear_constraints(
@@ -222,12 +223,6 @@ def _refuse_too_few(rows: Sequence[ExperimentRows], unknown: int, equalities: in
             expected=f"at least {needed}",
             remedy="more samples, or Parameter(..., free=False)",
         )
-
-
-def _named_delays(model: Problem) -> list[str]:
-    """Return those parameters that are delays themselves."""
-    called = () if model.delays is None else model.delays.names
-    return [name for name in model.parameter_names if f'"{name}"' in called]
 
 
 def _told_by(rows: Sequence[ExperimentRows], delay: Parameter) -> Parameter:

@@ -179,7 +179,9 @@ def _numbers(table: dict[str, Any], name: str) -> Array:
     InputError
         Words: the first one, and the columns that would do.
     """
-    words = [value for value in np.ravel(np.asarray(table[name], dtype=object)) if _is_word(value)]
+    words = [
+        value for value in np.ravel(np.asarray(table[name], dtype=object)) if isinstance(value, str)
+    ]
     if words:
         others = [column for column in table if column != name]
         raise InputError(
@@ -188,10 +190,6 @@ def _numbers(table: dict[str, Any], name: str) -> Array:
             remedy=f"columns=[...], those that were observed, out of {', '.join(others)}",
         )
     return measured_array(table[name], f'column "{name}"')
-
-
-def _is_word(value: Any) -> bool:
-    return isinstance(value, str)
 
 
 def _by_name(

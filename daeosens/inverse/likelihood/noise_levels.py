@@ -221,7 +221,10 @@ class EstimatedNoise:
     def hessian_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
         """Return the Hessian of L at x times dx as a new vector."""
         reduced, slopes, factors = self._second(x)
-        return _corrected(reduced.hessian_product(x, dx), dx, slopes, factors)
+        product = reduced.hessian_product(x, dx)
+        for slope, factor in zip(slopes, factors, strict=True):
+            product.axpy(-float(factor) * dot(slope, dx), slope)
+        return product
 
     def gauss_newton_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
         """Return ``gauss_newton_matrix`` times dx as a new vector."""
@@ -276,10 +279,6 @@ class EstimatedNoise:
     def _objectives(self, sigma: Array) -> list[Objective]:
         """Return the weighted misfit of each experiment with its priors."""
         return with_levels(self._misfits, [sigma] * len(self._misfits), self.priors)
-
-    def _joint(self, sigma: Array) -> Joint:
-        pairs = zip(self._unit.experiments, self._objectives(sigma), strict=True)
-        return Joint([functional.reweighted(objective) for functional, objective in pairs])
 
     @QUIET
     def _squares(self, x: PETSc.Vec) -> Array:
@@ -336,7 +335,10 @@ class EstimatedNoise:
             ]
             slopes = self._products(x, weights)
             factors = self._factors(x, levels)
-            self._weighted = (x.copy(), self._joint(levels[self.groups]), slopes, factors)
+            objectives = self._objectives(levels[self.groups])
+            pairs = zip(self._unit.experiments, objectives, strict=True)
+            joint = Joint([functional.reweighted(objective) for functional, objective in pairs])
+            self._weighted = (x.copy(), joint, slopes, factors)
         return self._weighted[1:]
 
     def _products(self, x: PETSc.Vec, weights: Sequence[Array]) -> list[PETSc.Vec]:
@@ -361,14 +363,6 @@ class EstimatedNoise:
 def _with(functional: Reduced, objective: Objective) -> Reduced:
     """Return the functional of another objective, with runs of its own."""
     return Reduced(functional.problem, objective, functional.stepping, functional.control)
-
-
-def _corrected(
-    product: PETSc.Vec, dx: PETSc.Vec, slopes: list[PETSc.Vec], factors: Array
-) -> PETSc.Vec:
-    for slope, factor in zip(slopes, factors, strict=True):
-        product.axpy(-float(factor) * dot(slope, dx), slope)
-    return product
 
 
 def _prior_value(run: Trajectory, prior: Objective) -> float:

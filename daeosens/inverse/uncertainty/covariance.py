@@ -179,7 +179,10 @@ class Covariance:
         reach = self.quantile(level) * self.scaled_errors
         # Symmetric in the scale of the optimiser, so that logarithms give intervals that stay
         # positive.
-        ends = [np.where(self._logs, _exp(end), end) for end in (self.x - reach, self.x + reach)]
+        ends = [
+            np.where(self._logs, np.exp(np.minimum(end, 700.0)), end)
+            for end in (self.x - reach, self.x + reach)
+        ]
         held = np.isin(self.names, self.on_bound)
         lower, upper = (np.where(held, math.nan, end) for end in ends)
         return Intervals(self.names, level, self.estimate, lower, upper)
@@ -367,7 +370,3 @@ def _position(name: str, names: Sequence[str]) -> int:
 
 def _interval_text(lower: float, upper: float) -> str:
     return f"[{lower:.5g}, {upper:.5g}]"
-
-
-def _exp(values: Array) -> Array:
-    return np.exp(np.minimum(values, 700.0))

@@ -31,14 +31,6 @@ from daeosens.io.files import file_hint
 from daeosens.petsc.vectors import as_float
 
 
-def _no_remedy(_: Any) -> str:
-    return ""
-
-
-def _no_complaints(_: Any) -> Sequence[str]:
-    return ()
-
-
 @dataclass(frozen=True)
 class Constraint:
     """A condition on one value; make your own as easily as the ones below.
@@ -58,8 +50,8 @@ class Constraint:
 
     words: str
     holds: Callable[[Any], bool]
-    remedy: Callable[[Any], str] = _no_remedy
-    complaints: Callable[[Any], Sequence[str]] = _no_complaints
+    remedy: Callable[[Any], str] = lambda _: ""
+    complaints: Callable[[Any], Sequence[str]] = lambda _: ()
 
 
 def positive() -> Constraint:

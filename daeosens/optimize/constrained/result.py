@@ -11,6 +11,7 @@ from petsc4py import PETSc
 
 from daeosens.optimize.constrained.kkt import KktIterate, SearchRecord
 from daeosens.optimize.constrained.optimality import Optimality
+from daeosens.optimize.methods import REASONS
 from daeosens.petsc.vectors import Array, write
 
 CONSTRAINED_METHODS: Mapping[str, str] = {
@@ -18,15 +19,6 @@ CONSTRAINED_METHODS: Mapping[str, str] = {
     "ipopt": "interior point, second derivatives",
 }
 """Methods that take constraints."""
-
-_Reason = PETSc.TAO.ConvergedReason
-_NAMES: Mapping[int, str] = {
-    _Reason.CONVERGED_GATOL: "CONVERGED_GATOL",
-    _Reason.DIVERGED_MAXITS: "DIVERGED_MAXITS",
-    _Reason.DIVERGED_LS_FAILURE: "DIVERGED_LS_FAILURE",
-    _Reason.DIVERGED_MAXFCN: "DIVERGED_MAXFCN",
-    _Reason.DIVERGED_USER: "DIVERGED_USER",
-}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -209,7 +201,7 @@ def constrained_result(
             for name, part in law.slices.items()
         },
         method=method,
-        reason=_NAMES.get(reason, f"reason {reason}"),
+        reason=REASONS.get(reason, (f"reason {reason}",))[0],
         message=search.message,
         iterations=iterates[-1].iteration,
         evaluations=search.evaluations,
