@@ -71,16 +71,10 @@ def _has_rows(values: Any, name: str) -> bool:
     """Whether values are several directions, as rows or vectors."""
     if values is None or isinstance(values, (PETSc.Vec, Mapping)):
         return False
-    if _are_vectors(values):
-        return True
     listed = isinstance(values, (list, tuple))  # rows of different lengths have no dimension
+    if listed and any(isinstance(entry, PETSc.Vec) for entry in cast("list[Any]", values)):
+        return True
     return np.ndim(real_array(cast("Any", values), name) if listed else values) == 2
-
-
-def _are_vectors(values: Any) -> bool:
-    return isinstance(values, (list, tuple)) and any(
-        isinstance(entry, PETSc.Vec) for entry in cast("list[Any]", values)
-    )
 
 
 def _rows_of(values: Any, name: str) -> list[Any]:

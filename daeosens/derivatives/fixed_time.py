@@ -8,8 +8,6 @@ from daeosens.derivatives.tangent import Tangent
 from daeosens.errors import UnsupportedError, require
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, read
-from daeosens.problem.problem import Problem
-from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 
 def at_fixed_times(tangent: Tangent) -> Array:
@@ -60,7 +58,8 @@ def at_fixed_times(tangent: Tangent) -> Array:
     rows = tangent.u.copy()
     rate = trajectory.problem.create_state()
     for n in np.flatnonzero(tangent.times):
-        problem = _equations(trajectory, int(n))
+        # those of the step to the state
+        problem, _ = trajectory.equations(int(n) - 1)
         if problem.form != "rhs":
             raise UnsupportedError(
                 f"derivatives at fixed times of a problem in {problem.form} form",
@@ -72,11 +71,3 @@ def at_fixed_times(tangent: Tangent) -> Array:
         rows[n] -= tangent.times[n] * read(rate)
     rate.destroy()
     return rows
-
-
-def _equations(trajectory: Trajectory, n: int) -> Problem:
-    """Return the problem of the mode in which state ``n`` > 0 is: that of the step to it."""
-    problem = trajectory.problem
-    if not problem.modes:
-        return problem
-    return problem.modes[trajectory.records[n - 1].mode]

@@ -23,13 +23,21 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.derivatives.looks.branch_changes import Piecewise, equations_of
+from daeosens.derivatives.looks.branch_changes import (
+    JUMP,
+    LASTS,
+    NEARER,
+    ON_THE_KINK,
+    SIDE,
+    Piecewise,
+    equations_of,
+)
 from daeosens.errors import InputError, NotFiniteError, SolveError
 from daeosens.petsc.vectors import Array, read
 from daeosens.problem.branches import Branches, Decisions
 from daeosens.problem.problem import Problem
-from daeosens.timestepping.dense_output import equations_of_step, states_inside
 from daeosens.timestepping.runner import Runner, repeating
+from daeosens.timestepping.smooth_run import states_inside
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 Take: TypeAlias = "Callable[[PETSc.Vec, Array], Trajectory]"
@@ -68,23 +76,11 @@ SEVERAL, OFTEN = 100, 0.5
 """Changes of branches in this part of the steps, and in so many more, are too many to end steps at:
 f may jump to and fro at each step."""
 
-NEAR = 1e-5
-"""Distance from a kink, as a part of the step, at which its sides are compared."""
-
-BENT = 1e-3
-"""Part of themselves by which slopes of f on both sides differ at a kink."""
-
 TURNS = 6
 """Points at which a function that may touch zero inside a step is looked at."""
 
-LASTING = 0.7
-"""Part of a jump of derivatives that is left eight times nearer to a kink."""
-
 AT_EVENT = 1e-6
 """Part of a step from an event that is nothing."""
-
-ON_THE_KINK = 1e-12
-"""What a branch compares is zero where it is this small beside its largest value in the run."""
 
 
 @dataclass(frozen=True)
@@ -345,7 +341,7 @@ class _Inside:
             (state,) = states_inside(run, [(n, t)])
             return read(state).copy()
         if self._runner is None:
-            equations = equations_of_step(run, n)
+            equations = run.equations(n)
             self._runner = self._runners.enter_context(repeating(*equations, run.stepping, start))
         times = np.array([begin, t])
         return read(self._runner.again(start.copy(), times, np.diff(times))[-1]).copy()
@@ -406,7 +402,7 @@ def _kink(
     def at(offset: float) -> tuple[int, float, Array]:
         return n, t + offset * h, state + offset * h * slope
 
-    offsets = np.array([NEAR, NEAR / 8.0, NEAR / 64.0])
+    offsets = SIDE / NEARER ** np.arange(3)
     if offsets[-1] * h <= 8.0 * np.spacing(abs(t)):
         return None  # shorter than what can be told apart
     points = [at(side * offset) for offset in offsets.tolist() for side in (-1.0, 1.0)]
@@ -423,7 +419,7 @@ def _kink(
     if derivatives is None:
         # f has a kink along the step: derivatives are taken to change by themselves in a usual one
         bend, slopes = f[0] + f[1] - f[2] - f[3], np.abs(f[0] - f[2]) + np.abs(f[1] - f[3])
-        return Kink(n, t, 1.0 / usual) if np.any(np.abs(bend) > BENT * slopes + rounding) else None
+        return Kink(n, t, 1.0 / usual) if np.any(np.abs(bend) > JUMP * slopes + rounding) else None
     before, after = derivatives[::2], derivatives[1::2]
     rate = _lasting([_largest_row(jump) for jump in after - before])
     # Of max(x, 0)^2 the slopes of derivatives jump: across a step a derivative misses as much as at
@@ -445,7 +441,7 @@ def _lasting(sizes: Sequence[float]) -> float:
     slope of |x|^1.5, has no bound that steps could resolve.
     """
     first, second = sizes[:2]
-    return second if LASTING * first < second < first / LASTING else 0.0
+    return second if LASTS * first < second < first / LASTS else 0.0
 
 
 def _largest_row(relative: Array) -> float:

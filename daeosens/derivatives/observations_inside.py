@@ -162,56 +162,21 @@ class ScalarInside:
 
 
 @dataclass(frozen=True, eq=False)
-class SquaresInside:
+class SquaresInside(ScalarInside):
     """The same of a sum of squares."""
 
-    part: PartOfStep
-    squares: Squares
-
-    @property
-    def _scalar(self) -> ScalarInside:
-        return ScalarInside(self.part, self.squares)
-
-    def value(self, t: float, u: PETSc.Vec, p: Any) -> float:
-        """Return the value."""
-        return self._scalar.value(t, u, p)
-
-    def add_u(self, weight: float, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
-        """Add ``weight`` times the gradient in u."""
-        self._scalar.add_u(weight, t, u, p, out)
-
-    def add_p(self, weight: float, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
-        """Add ``weight`` times the gradient in p."""
-        self._scalar.add_p(weight, t, u, p, out)
-
-    def value_t(self, t: float, u: PETSc.Vec, p: Any) -> float:
-        """Return 0: the time does not move."""
-        return self._scalar.value_t(t, u, p)
-
-    def add_hessian(
-        self,
-        weight: float,
-        point: Point,
-        direction: Direction,
-        out: tuple[PETSc.Vec, PETSc.Vec],
-    ) -> None:
-        """Add ``weight`` times the derivative of the gradient along a direction."""
-        self._scalar.add_hessian(weight, point, direction, out)
-
-    def time_hessian(self, point: Point, out: tuple[PETSc.Vec, PETSc.Vec]) -> float:
-        """Leave ``out`` zero, and return 0."""
-        return self._scalar.time_hessian(point, out)
+    scalar: Squares
 
     def residual(self, point: Point) -> Array:
         """Return r, the rank's own rows [q_local]."""
         del point
-        return self.squares.residual(self.part.end)
+        return self.scalar.residual(self.part.end)
 
     def residual_tangent(self, point: Point, direction: Direction, dt: float = 0.0) -> Array:
         """Return the derivative of r along a direction [q_local]."""
         del point, dt
         after = (self.part.push(direction), direction[1])
-        return self.squares.residual_tangent(self.part.end, after)
+        return self.scalar.residual_tangent(self.part.end, after)
 
     def add_residual_adjoint(
         self, weight: float, point: Point, w: Array, out: tuple[PETSc.Vec, PETSc.Vec]
@@ -219,7 +184,7 @@ class SquaresInside:
         """Add ``weight`` times the products r_u^T w and r_p^T w."""
         del point
         lam, mu = self.part.rows()
-        self.squares.add_residual_adjoint(weight, self.part.end, w, (lam, mu))
+        self.scalar.add_residual_adjoint(weight, self.part.end, w, (lam, mu))
         self.part.pull(lam, mu)
         out[0].axpy(1.0, lam)
         out[1].axpy(1.0, mu)

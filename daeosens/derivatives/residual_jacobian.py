@@ -212,7 +212,6 @@ def gauss_newton_product(
         dp=dp,
         engine=engine,
     )
-    require_objective(objective)
     if choose_sweep(trajectory, engine) == "vectors":
         refuse_one_way_solver(trajectory)
     _terms(trajectory, objective)  # what is no sum of squares is refused before the sweeps

@@ -11,8 +11,9 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities
 from daeosens.derivatives.engines.choice import (
+    SWEEPS,
     Sweep,
-    check_sweep,
+    check_engine,
     choose_sweep,
     wants_compiled,
 )
@@ -132,7 +133,7 @@ def sensitivities(
         with_respect_to=sorted(map(str, wanted)),
         engine=engine,
     )
-    check_sweep(engine)
+    check_engine(engine, SWEEPS)
     if not wanted or any(name not in ("u0", "p") for name in wanted):
         raise InputError(f"with_respect_to = {with_respect_to!r}", expected='"u0", "p" or both')
     several = isinstance(t, (list, tuple)) or (isinstance(t, np.ndarray) and t.ndim == 1)

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import h5py
 import numpy as np
@@ -26,7 +27,6 @@ from petsc4py import PETSc
 from daeosens.errors import DaeosensError, InputError, nearest
 from daeosens.io.files import admit_path, replace_file, require_file, unwritable
 from daeosens.petsc.agreement import on_every_rank, on_first_rank
-from daeosens.petsc.row_blocks import RowBlock, block_of
 from daeosens.petsc.vectors import created, read, write
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -256,3 +256,30 @@ def _check_sources(path: Path, name: str) -> None:
                 expected=f"shape {list(shape)}, as {path.name} says",
                 remedy="all files of one run together; these are of two",
             )
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """The part of an array that one rank owns: whole shape, first index and extent by axis."""
+
+    shape: tuple[int, ...]
+    start: tuple[int, ...]
+    extent: tuple[int, ...]
+
+    @property
+    def region(self) -> tuple[slice, ...]:
+        """The block as an index into the whole array."""
+        return tuple(slice(s, s + e) for s, e in zip(self.start, self.extent, strict=True))
+
+
+def block_of(vec: PETSc.Vec) -> RowBlock:
+    """Say which part of the stored array belongs to this rank."""
+    dm = vec.getDM()
+    if dm.handle and dm.getType() == PETSc.DM.Type.DA:  # without a DM the handle is 0 (PETSc 3.26)
+        da = cast("PETSc.DMDA", dm)
+        starts, extents = da.getCorners()
+        dof = da.getDof()
+        shape = (*da.getSizes()[::-1], dof)
+        return RowBlock(shape, (*starts[::-1], 0), (*extents[::-1], dof))
+    start, end = vec.getOwnershipRange()
+    return RowBlock((vec.getSize(),), (start,), (end - start,))

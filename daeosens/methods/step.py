@@ -213,6 +213,15 @@ class StepMap(Protocol):
         ...
 
 
+class FixedTimes:
+    """What step maps of smooth runs say of times and parameters: nothing moves them."""
+
+    dt, dp = 0.0, None
+
+    def add_time(self, k: int, slope: float) -> None:
+        """Do nothing: the times of smooth steps are fixed."""
+
+
 @runtime_checkable
 class TakesSteps(Protocol):
     """What the step map of an explicit method does besides: it takes steps itself.

@@ -18,7 +18,7 @@ from daeosens.costs.cost import Densities, change
 from daeosens.methods.dae.structure import Split, split_equations
 from daeosens.methods.linear_solver import block_solver
 from daeosens.methods.state_rate import Partials, Rate, RateCurvature
-from daeosens.methods.step import Adjoint, SecondOrder, Step
+from daeosens.methods.step import Adjoint, FixedTimes, SecondOrder, Step
 from daeosens.petsc.vectors import dot
 from daeosens.problem.problem import Problem
 
@@ -34,7 +34,7 @@ class StepCurvature(NamedTuple):
     rates: float
 
 
-class InstantStep:
+class InstantStep(FixedTimes):
     """The step map of a step of size 0 of a problem in mass or residual form.
 
     Directions of algebraic variables are taken to satisfy their linearised equations, as they do
@@ -65,11 +65,6 @@ class InstantStep:
         self._make_solver = partial(block_solver, options=options)
         self._partials = Partials(problem)
         self._split: Split | None = None
-
-    dt, dp = 0.0, None  # the times and parameters of smooth steps are fixed
-
-    def add_time(self, k: int, slope: float) -> None:
-        """Do nothing: the times of smooth steps are fixed."""
 
     def quadrature(self, step: Step, densities: Densities) -> float:
         """Return 0, the running costs of no time."""

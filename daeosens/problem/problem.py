@@ -351,7 +351,8 @@ class Problem:
     def _udot_work(self) -> tuple[PETSc.Mat, PETSc.Vec]:
         assert self.residual_udot is not None
         zero, point = self.create_state(), self.create_state()
-        return self.residual_udot.create(0.0, point, zero, self._any_p()), self.create_state()
+        p = self.parameter if self.field_parameter else np.ones(self.n_parameters)
+        return self.residual_udot.create(0.0, point, zero, p), self.create_state()
 
     @cached_property
     def cached(self) -> dict[object, object]:
@@ -365,9 +366,6 @@ class Problem:
             return self.delays.branches is not None
         modes = self.modes.values() if self.modes else (self,)
         return any(mode.branches is not None for mode in modes)
-
-    def _any_p(self) -> Any:
-        return self.parameter if self.field_parameter else np.ones(self.n_parameters)
 
     def create_state(self) -> PETSc.Vec:
         """Return a new vector of zeros [n]."""

@@ -30,9 +30,8 @@ from daeosens.timestepping.trajectory.trajectory import (
 from daeosens.timestepping.trial_step import SingleSteps
 from daeosens.timestepping.ts_cache import (
     ReusableTS,
-    acquire_ts,
+    lent_ts,
     prepared_ts,
-    release_ts,
 )
 
 
@@ -58,61 +57,6 @@ class Run:
             kept=stages_between(self.kept, 0, count),
             effort=replace(self.effort, steps=count, rejected=rejected),
         )
-
-
-def integrate(
-    problem: Problem,
-    state: PETSc.Vec,
-    p: Any,
-    stepping: Stepping,
-    pinned: Array,
-    record: Recording,
-    stay: Stay | None = None,
-    span: tuple[float, float] | None = None,
-) -> Run:
-    """Run TS from ``state`` [n], which becomes the first one of the log, over a span of time.
-
-    Parameters
-    ----------
-    problem : Problem
-        Without regard to its events.
-    state : Vec [n]
-        The start.
-    p : array or Vec [m]
-        Parameters as callbacks see them.
-    stepping : Stepping
-        Method and step sizes.
-    pinned : array [K]
-        Times inside that steps hit.
-    record : "states", "stages", "memory" or "disk"
-        What the run leaves besides its states: nothing, stages, or PETSc's own trajectory.
-    stay : Stay, optional
-        Which of its states stay; all if it is not given.
-    span : (float, float), optional
-        A part of ``stepping.t_span``, which is the default.  All parts share a TS.
-
-    Raises
-    ------
-    InputError, SolveError
-        As ``solve``.
-    """
-    span = stepping.t_span if span is None else span
-    ready = acquire_ts(problem, p, stepping, record)
-    if ready is None:
-        with prepared_ts(problem, state, p, stepping, record, keep=True) as ready:
-            runner = Runner(problem, stepping, record, ready)
-            run = runner.run(state, span, pinned.tolist(), stay=stay)
-            refuse_undetermined(problem, stepping, run, p)
-            return run
-    try:
-        runner = Runner(problem, stepping, record, ready)
-        run = runner.run(state, span, pinned.tolist(), stay=stay)
-    except BaseException:
-        ready.ts.destroy()
-        raise
-    release_ts(problem, ready)
-    refuse_undetermined(problem, stepping, run, p)
-    return run
 
 
 def refuse_undetermined(problem: Problem, stepping: Stepping, run: Run, p: Any) -> None:
@@ -142,32 +86,6 @@ def refuse_undetermined(problem: Problem, stepping: Stepping, run: Run, p: Any) 
     linear_solver(matrix, stepping.options, dm=problem.dm).destroy()
 
 
-def take_again(
-    problem: Problem,
-    p: Any,
-    stepping: Stepping,
-    start: PETSc.Vec,
-    times: Array,
-    sizes: Array,
-    stay: Stay,
-) -> Sequence[PETSc.Vec]:
-    """Take smooth steps of a log once more; return their states, of which ``start`` is the first.
-
-    Parameters
-    ----------
-    problem, p, stepping
-        As for ``integrate``.
-    start : Vec [n]
-        The state at the first time.
-    times, sizes : array [K+1], [K]
-        Times and sizes of the steps.
-    stay : Stay
-        Which of the states are wanted; ``DROPPED`` stands for the others.
-    """
-    with repeating(problem, p, stepping, start) as runner:
-        return runner.again(start, times, sizes, stay)
-
-
 @contextmanager
 def repeating(problem: Problem, p: Any, stepping: Stepping, state: PETSc.Vec) -> Generator[Runner]:
     """Provide a runner for steps of prescribed sizes; ``state`` [n] is one of the run."""
@@ -181,12 +99,7 @@ def repeating(problem: Problem, p: Any, stepping: Stepping, state: PETSc.Vec) ->
         control="states",
         t_eval=(),
     )
-    ready = acquire_ts(problem, p, fixed, "states")
-    if ready is not None:
-        yield Runner(problem, fixed, "states", ready)
-        release_ts(problem, ready)
-        return
-    with prepared_ts(problem, state, p, fixed, "states", keep=True) as ready:
+    with lent_ts(problem, state, p, fixed, "states") as ready:
         yield Runner(problem, fixed, "states", ready)
 
 
@@ -263,6 +176,8 @@ class Runner:
         refuse_unsound_steps(self._problem, self._stepping, span, start, self.p)
         ts, first, method = self._ts, span[0], self._stepping.resolved_method
         stops = [*(time for time in pinned if first < time < span[1]), span[1]]
+        # functions of a grid's points do not look at what they give
+        unwatched = self._ready.in_c and self._problem.stencil is not None
         log = StepLog(
             self._problem,
             start,
@@ -271,7 +186,7 @@ class Runner:
             restarts=method.tableau is not None,
             keep_stages=self._record == "stages" and method.tableau is not None,
             watch=watch,
-            take_again=self._single_steps.take_again if self._unwatched else None,
+            take_again=self._single_steps.take_again if unwatched else None,
             stay=stay,
             offset=offset,
         )
@@ -436,11 +351,6 @@ class Runner:
     def p(self, values: Any) -> None:
         self._ready.held.p = values
 
-    @property
-    def _unwatched(self) -> bool:
-        """Whether TS calls functions of a grid's points, which do not look at what they give."""
-        return self._ready.in_c and self._problem.stencil is not None
-
     def _check_finished(self, log: StepLog, span: tuple[float, float], taken: int) -> None:
         reason: Any = self._ts.getConvergedReason()
         end = span[1]
@@ -464,7 +374,7 @@ def made_runner(
     Parameters
     ----------
     problem, p, stepping, record
-        As for ``integrate``.
+        As for ``smooth_run``.
     u : Vec [n]
         A state near which derivatives can be evaluated.
 

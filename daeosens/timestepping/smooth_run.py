@@ -1,18 +1,22 @@
-"""A run without events as a trajectory."""
+"""A run without events as a trajectory, and states between the ends of the steps of any run."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
+import numpy as np
 from petsc4py import PETSc
 
 from daeosens.petsc.vectors import Array
 from daeosens.problem.problem import Problem
-from daeosens.timestepping.dense_output import states_inside
-from daeosens.timestepping.runner import integrate
+from daeosens.timestepping.runner import Runner, refuse_undetermined, repeating
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.schedule import Stay
+from daeosens.timestepping.trajectory.states import refuse_freed
 from daeosens.timestepping.trajectory.trajectory import Recording, Trajectory
+from daeosens.timestepping.ts_cache import lent_ts
 
 
 def smooth_run(
@@ -25,11 +29,37 @@ def smooth_run(
     stay: Stay | None = None,
     span: tuple[float, float] | None = None,
 ) -> Trajectory:
-    """Return a run from ``state`` [n], which becomes the first one of its log.
+    """Return a run from ``state`` [n], which becomes the first one of its log, over a span of time.
 
-    Arguments and errors as of ``integrate``.
+    Parameters
+    ----------
+    problem : Problem
+        Without regard to its events.
+    state : Vec [n]
+        The start.
+    parameters : array or Vec [m]
+        As callbacks see them.
+    stepping : Stepping
+        Method and step sizes.
+    pinned : array [K]
+        Times inside that steps hit.
+    record : "states", "stages", "memory" or "disk"
+        What the run leaves besides its states: nothing, stages, or PETSc's own trajectory.
+    stay : Stay, optional
+        Which of its states stay; all if it is not given.
+    span : (float, float), optional
+        A part of ``stepping.t_span``, which is the default.  All parts share a TS.
+
+    Raises
+    ------
+    InputError, SolveError
+        As ``solve``.
     """
-    run = integrate(problem, state, parameters, stepping, pinned, record, stay, span)
+    span = stepping.t_span if span is None else span
+    with lent_ts(problem, state, parameters, stepping, record) as ready:
+        runner = Runner(problem, stepping, record, ready)
+        run = runner.run(state, span, pinned.tolist(), stay=stay)
+    refuse_undetermined(problem, stepping, run, parameters)
     run.times.setflags(write=False)  # what sweeps follow
     run.sizes.setflags(write=False)
     return Trajectory(
@@ -45,3 +75,24 @@ def smooth_run(
         recording=run.recording,
         inside=states_inside,
     )
+
+
+def states_inside(trajectory: Trajectory, places: Sequence[tuple[int, float]]) -> list[PETSc.Vec]:
+    """Return the states [n] at times t inside steps n, given as (n, t), in new vectors.
+
+    Collective.  Each is the end of a step of size t - t_n from the state before.  So it is
+    continuous, has the order of the method whatever the method is, satisfies the algebraic
+    equations where a step of the method does, and its derivatives are those of a step.  An
+    interpolant through states and rates, which are what a run has of any method, ends at order
+    four, has no rates of algebraic variables, and overshoots where a stiff component dies out.
+    """
+    states: list[PETSc.Vec] = []
+    for (problem, p), several in groupby(places, lambda place: trajectory.equations(place[0])):
+        first = trajectory.stored[places[len(states)][0]]
+        refuse_freed(first)
+        with repeating(problem, p, trajectory.stepping, first) as runner:
+            for n, t in several:
+                begin = float(trajectory.times[n])
+                start, times = trajectory.stored[n].copy(), np.array([begin, t])
+                states.append(runner.again(start, times, np.array([t - begin]))[-1])
+    return states

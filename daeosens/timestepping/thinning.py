@@ -14,8 +14,7 @@ from daeosens.petsc._kernels import count_steps
 from daeosens.petsc.free_memory import free_memory
 from daeosens.petsc.vectors import Array
 from daeosens.problem.problem import Problem
-from daeosens.timestepping.dense_output import equations_of_step
-from daeosens.timestepping.runner import take_again
+from daeosens.timestepping.runner import repeating
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.schedule import (
     DROPPED,
@@ -264,12 +263,13 @@ def _replaying(
     def replay(
         first: int, last: int, u: PETSc.Vec, numbers: Sequence[int]
     ) -> Sequence[PETSc.Vec | Filed]:
-        problem, p = equations_of_step(trajectory, first)
+        equations = trajectory.equations(first)
         times, sizes = trajectory.times[first : last + 1], trajectory.step_sizes[first:last]
         wanted = np.array(numbers, dtype=np.int64) - first
         stay = Stay(len(numbers), wanted, scratch, memory)
         # the log's times and sizes, with no error control: the same steps, hence the same bits
-        taken = take_again(problem, p, trajectory.stepping, u, times, sizes, stay)
+        with repeating(*equations, trajectory.stepping, u) as runner:
+            taken = runner.again(u, times, sizes, stay)
         return [taken[number - first] for number in numbers]
 
     trajectory = replace(trajectory, stored=(), kept={})  # those that are not kept are not held

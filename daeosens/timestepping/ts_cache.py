@@ -112,7 +112,7 @@ def prepared_ts(
     Parameters
     ----------
     problem, p, stepping, record
-        As for ``integrate``.
+        As for ``smooth_run``.
     u : Vec [n]
         A state near which derivatives can be evaluated.
     keep : bool
@@ -181,6 +181,27 @@ def acquire_ts(
             ready.held.p = p
             return waiting.pop(k)
     return None
+
+
+@contextmanager
+def lent_ts(
+    problem: Problem, u: PETSc.Vec, p: Any, stepping: Stepping, record: Recording
+) -> Generator[ReusableTS]:
+    """Provide a TS that an earlier run has left, or a new one, and leave it to the next run.
+
+    Parameters and errors as of ``prepared_ts``.
+    """
+    ready = acquire_ts(problem, p, stepping, record)
+    if ready is None:
+        with prepared_ts(problem, u, p, stepping, record, keep=True) as ready:
+            yield ready
+        return
+    try:
+        yield ready
+    except BaseException:
+        ready.ts.destroy()
+        raise
+    release_ts(problem, ready)
 
 
 def _can_be_kept(problem: Problem, stepping: Stepping, record: Recording) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any, cast
 
 import numpy as np
@@ -189,14 +190,7 @@ def _cumsum(a: Any, axis: int | None = None) -> Any:
     symbol = as_symbol(a)
     if symbol.ndim > 1:
         raise untraceable(f"np.cumsum of a matrix, axis={axis}", "a product with np.tri(n)")
-    return np.stack(list(_running_sums(symbol)))
-
-
-def _running_sums(symbol: Symbol) -> list[Symbol]:
-    sums = [symbol[0]]
-    for entry in symbol[1:]:
-        sums.append(sums[-1] + entry)
-    return sums
+    return np.stack(list(accumulate(symbol)))
 
 
 def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +19,9 @@ from daeosens.tracing import formulas  # noqa: F401 (fills the tables)  # type: 
 from daeosens.tracing.casadi import casadi
 from daeosens.tracing.derivatives import Generated, Graph, derive
 from daeosens.tracing.execution import executable
-from daeosens.tracing.fillable import fillable_arrays
 from daeosens.tracing.named_parameters import Shapes
 from daeosens.tracing.small_systems import systems_of_entries
-from daeosens.tracing.source_location import SymbolLostError, traced_call
+from daeosens.tracing.source_location import SymbolLostError, is_theirs, traced_call
 from daeosens.tracing.symbols import Symbol, as_symbol
 
 _COMPARISONS = frozenset(
@@ -136,3 +138,36 @@ def constant_matrix(graph: Graph) -> Any:
     values = casadi.DM(casadi.evalf(casadi.jacobian(graph.value, graph.u)))
     matrix = np.array(values, dtype=float)
     return sparse.csr_array(matrix) if np.count_nonzero(matrix) < matrix.size / 4 else matrix
+
+
+_MAKING = ("zeros", "ones", "empty", "full")
+
+
+@contextmanager
+def fillable_arrays() -> Generator[None]:
+    """Let NumPy make arrays of symbols where the user's function asks for arrays of floats.
+
+    Meanwhile; for calls of ``np.zeros``, ``ones``, ``empty`` and ``full`` in this thread, from
+    outside of NumPy, SciPy and this package.  Arrays of other types and of more than two dimensions
+    are NumPy's.
+    """
+    thread = threading.get_ident()
+    originals = {name: getattr(np, name) for name in _MAKING}
+
+    def making(original: Callable[..., Any]) -> Callable[..., Any]:
+        def make(*arguments: Any, **options: Any) -> Any:
+            # what np.empty holds is no number yet, and a symbol's graph would keep it
+            result = original(*arguments, **options)
+            ours = result.dtype.kind == "f" and 0 < result.ndim < 3
+            if not ours or threading.get_ident() != thread or not is_theirs(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
+                return result
+            return as_symbol(np.zeros_like(result) if original is originals["empty"] else result)
+
+        return make
+
+    namespace: dict[str, Any] = np.__dict__
+    namespace.update({name: making(original) for name, original in originals.items()})
+    try:
+        yield
+    finally:
+        namespace.update(originals)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,18 +11,21 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.costs.objective import Objective
-from daeosens.errors import real_number, require, whole_number
+from daeosens.costs.scalar import Callback
+from daeosens.errors import SolveError, real_number, require, whole_number
 from daeosens.functional.parameters import Control, Parameters
+from daeosens.methods.events.event_function import RESET, lower_changes, lower_event, lower_reset
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import Array, gather, scatter
+from daeosens.petsc.vectors import Array, gather, read, scatter, write
 from daeosens.problem.automatic_derivatives import AutomaticJacobian
+from daeosens.problem.batched.protocol import Batch
 from daeosens.problem.callback_guard import QUIET, check_output, guarded
+from daeosens.problem.delays import Delays
+from daeosens.problem.event import Event
 from daeosens.problem.matrices import Products
 from daeosens.problem.problem import Problem
-from daeosens.verify.check_cost import check_objective
-from daeosens.verify.check_delays import check_delays
+from daeosens.verify.check_cost import check_callback, check_objective
 from daeosens.verify.check_equations import check_equations
-from daeosens.verify.check_event import check_event
 from daeosens.verify.check_hessians import check_initial_state_hessian
 from daeosens.verify.check_point import CheckPoint
 from daeosens.verify.table import Check, CheckedCallback
@@ -128,6 +132,101 @@ def check(
         if control.initial_state_hessian is not None:
             check_initial_state_hessian(bench, control)
     return Check(tuple(bench.rows), tolerance)
+
+
+def check_event(bench: CheckPoint, event: Event) -> None:
+    """Check every derivative of an event that the user has a part in.
+
+    The point need not be one at which it happens.  A function that has no value there gives a row
+    that says so.
+    """
+    problem, t, u, p = bench.problem, bench.t, bench.u, bench.p
+    when = lower_event(problem, event).when
+    if when is not None and callable(event.when):
+        _check_scalar(bench, when)
+    reset = lower_reset(problem, event)
+    if reset is not None:
+        inside = bench.titled(f'event "{event.name}"', reset)
+        # A reset is checked like a right-hand side u+ = a(t, u, p) of its own.
+        if _has_value(inside, RESET.value, lambda: inside.fill(reset.rhs, t, u, p)):
+            check_equations(inside, RESET)
+    for _, value in lower_changes(problem, event):
+        _check_scalar(bench, value)
+
+
+def _check_scalar(bench: CheckPoint, scalar: Callback) -> None:
+    name = scalar.name(scalar.keywords.value)
+    if _has_value(bench, name, lambda: scalar.value(bench.t, bench.u, bench.p)):
+        check_callback(bench, scalar)
+
+
+def _has_value(bench: CheckPoint, name: str, evaluate: Callable[[], object]) -> bool:
+    """Whether a function has a value at the point; a row says it if not."""
+    try:
+        evaluate()
+    except SolveError as error:
+        bench.add(name, "callback", math.nan, "cannot tell", error.what)
+        return False
+    return True
+
+
+def check_delays(bench: CheckPoint, delays: Delays) -> None:
+    """Check the derivatives of f in u, in delayed states, p and t, of delays, and of the history.
+
+    Where a run would begin: delayed states are those of the history.
+    """
+    n, t, p = bench.problem.size, bench.t, np.asarray(bench.p, dtype=float)
+    y, source = delays.start(t, gather(bench.u), p), bench.origin(None)
+    n_p = len(p)
+
+    def judge(
+        name: str, batch: Batch, state: Array, columns: slice, value: Callable[[Array], Array]
+    ) -> None:
+        """Check the derivative of the first rates in some entries of a state."""
+        rows = slice(1, n + 1) if batch is delays.rates else slice(0, n)
+
+        def moved(x: PETSc.Vec) -> Array:
+            other = state.copy()
+            other[columns] = read(x)
+            return value(other)
+
+        def jacobian() -> Array:
+            return batch.jacobian(np.array([t]), state[None], p)[0][rows, columns]
+
+        bench.judge_jacobian(name, source, jacobian, (), _vector(state[columns]), moved)
+
+    def judge_p(
+        name: str, batch: Batch, state: Array, rows: slice, value: Callable[[Array], Array]
+    ) -> None:
+        if not n_p:
+            return
+
+        def jacobian() -> Array:
+            along = batch.push_parameters(np.array([t]), state[None], p, np.eye(n_p))
+            return np.asarray(along).reshape(n_p, -1)[:, rows].T
+
+        bench.judge_jacobian(name, source, jacobian, (), _vector(p), lambda x: value(read(x)))
+
+    def rate(point: Array) -> Array:
+        return delays.rate(point, p)
+
+    judge("jacobian", delays.rates, y, slice(1, n + 1), rate)
+    judge("jacobian of delayed states", delays.rates, y, slice(n + 1, None), rate)
+    judge_p("jacobian_p", delays.rates, y, slice(1, n + 1), lambda q: delays.rate(y, q))
+    judge("rhs_t", delays.rates, y, slice(0, 1), rate)
+    lags = delays.lag(p)
+    judge_p("delays p", delays.lags, lags, slice(None), delays.lag)
+    before = np.zeros(n)
+    before[0] = t - float(lags.min())
+    earlier = float(before[0])
+    judge("history t", delays.past, before, slice(0, 1), lambda s: delays.history(float(s[0]), p))
+    judge_p("history p", delays.past, before, slice(0, n), lambda q: delays.history(earlier, q))
+
+
+def _vector(values: Array) -> PETSc.Vec:
+    vector = PETSc.Vec().createSeq(len(values), comm=PETSc.COMM_SELF)
+    write(vector, values)
+    return vector
 
 
 def _check_initial_state(bench: CheckPoint, control: Parameters) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, get_args
 
 from daeosens.derivatives.engines.limits import (
     FEW_ROWS,
@@ -23,29 +24,20 @@ Sweep = Literal["auto", "vectors", "arrays", "compiled"]
 """Of tangents and second-order sweeps, in which PETSc 3.26 is wrong."""
 
 
-def check_engine(engine: str) -> None:
-    """Refuse an unknown engine.
+SWEEPS = get_args(Sweep)
+
+
+def check_engine(engine: str, known: Sequence[str] = get_args(Engine)) -> None:
+    """Refuse an unknown engine; ``SWEEPS`` are those of tangents, matrices and second order.
 
     Raises
     ------
     InputError
         Names the known ones.
     """
-    if not is_one_of(engine, "auto", "vectors", "arrays", "compiled", "tsadjoint"):
-        expected = '"auto", "vectors", "arrays", "compiled" or "tsadjoint"'
-        raise InputError(f"engine = {engine!r}", expected=expected)
-
-
-def check_sweep(engine: str) -> None:
-    """Refuse an unknown engine of tangents, matrices and second order.
-
-    Raises
-    ------
-    InputError
-        Names the known ones.
-    """
-    if not is_one_of(engine, "auto", "vectors", "arrays", "compiled"):
-        expected = '"auto", "vectors", "arrays" or "compiled"'
+    if not is_one_of(engine, *known):
+        *others, last = [f'"{name}"' for name in known]
+        expected = f"{', '.join(others)} or {last}"
         raise InputError(f"engine = {engine!r}", expected=expected)
 
 
@@ -153,7 +145,7 @@ def choose_sweep(
     UnsupportedError
         "arrays" where it cannot be; names the reason.
     """
-    check_sweep(engine)
+    check_engine(engine, SWEEPS)
     if trajectory.problem.delays is not None:
         check_of_delays(engine)
         return "arrays"

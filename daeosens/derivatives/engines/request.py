@@ -1,8 +1,8 @@
-"""What a sweep back is to carry, and what it sees on its way."""
+"""What a sweep back is to carry, what it sees on its way, and the windows that it goes over."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -12,8 +12,11 @@ from petsc4py import PETSc
 from daeosens.costs.cost import Cost, Densities, Observation, Scalar, points_by_step
 from daeosens.costs.objective import Objective
 from daeosens.derivatives.observations_inside import observed_inside
+from daeosens.methods.events.event_step import HybridStep
 from daeosens.petsc.vectors import Array, write
-from daeosens.timestepping.trajectory.trajectory import Trajectory
+from daeosens.timestepping.trajectory.states import states_between
+from daeosens.timestepping.trajectory.store import SomeStates
+from daeosens.timestepping.trajectory.trajectory import Trajectory, stages_between
 
 Observed: TypeAlias = "Mapping[int, Sequence[Observation]]"
 """Observations by the number of the state."""
@@ -167,3 +170,67 @@ def no_rows(du: Array, dp: Array) -> SecondRows:
     return SecondRows(
         np.zeros(du.shape[1]), np.zeros(dp.shape[1]), np.zeros(du.shape), np.zeros(dp.shape)
     )
+
+
+def window_of(trajectory: Trajectory, first: int, last: int) -> Trajectory:
+    """Return smooth steps in one mode as a run of their own."""
+    several = trajectory.crossings or trajectory.problem.modes
+    if not several and (first, last) == (0, trajectory.n_steps):
+        return trajectory
+    problem, p = trajectory.equations(first)
+    return replace(
+        trajectory,
+        problem=problem,
+        p=p,
+        times=trajectory.times[first : last + 1],
+        step_sizes=trajectory.step_sizes[first:last],
+        stored=states_between(trajectory.stored, first, last),
+        kept=stages_between(trajectory.kept, first, last),
+        crossings=(),
+        records=(),
+    )
+
+
+def windows(
+    trajectory: Trajectory,
+    steps: HybridStep | None,
+    densities: Sequence[Densities],
+    last: int,
+) -> list[tuple[int, int, bool]]:
+    """Return the parts of a run up to state number ``last``, in order: (first, last, smooth).
+
+    The smooth ones are as long as the states that are in memory at one time, and ``steps`` those of
+    a run with events; the others are single steps.
+    """
+    parts = [(0, last, True)] if steps is None else smooth_parts(trajectory, steps, densities, last)
+    states = trajectory.stored
+    if not isinstance(states, SomeStates):
+        return list(parts)
+    return [
+        (start, end, smooth)
+        for first, behind, smooth in parts
+        for start, end in (states.windows(first, behind) if smooth else [(first, behind)])
+    ]
+
+
+def smooth_parts(
+    trajectory: Trajectory,
+    steps: HybridStep,
+    densities: Sequence[Densities],
+    end: int,
+) -> Iterator[tuple[int, int, bool]]:
+    """Yield the numbers of the first and the last state of smooth pieces, and of single steps."""
+    first, previous = 0, None
+    for k, h in enumerate(trajectory.step_sizes[:end].tolist()):
+        # A record stands for consecutive steps of one mode with the same parameters; it changes
+        # at events, and is None for a step that a window cannot take.
+        record = steps.smooth(k, h, densities)
+        if record is not previous and previous is not None:
+            yield first, k, True
+        if record is None:
+            yield k, k + 1, False
+        elif record is not previous:
+            first = k
+        previous = record
+    if previous is not None:
+        yield first, end, True

@@ -26,11 +26,8 @@ def refuse_one_way_solver(trajectory: Trajectory) -> None:
     if stepping.resolved_method.explicit or not any("pc_type" in name.lower() for name in chosen):
         return
     first = int(np.argmax(trajectory.step_sizes > 0.0))
-    t, h, _, u, p, _ = trajectory.step(first)
-    problem = trajectory.problem
-    if trajectory.records:
-        record = trajectory.records[first]
-        problem, p = problem.modes.get(record.mode, problem), record.p
+    t, h, _, u, *_ = trajectory.step(first)
+    problem, p = trajectory.equations(first)
     t, rest = problem.inside(t + h, t, h), problem.create_state()
     system = SystemMatrix(problem.residual_u, problem.residual_udot, t, u, rest, p)
     solver = linear_solver(system.fill(t, u, rest, p, 1.0 / h), stepping.options, dm=problem.dm)

@@ -110,9 +110,7 @@ def _piece(trajectory: Trajectory, first: int, last: int) -> Trajectory:
     """Return the smooth part of a trajectory between two of its states."""
     if not trajectory.records:
         return trajectory
-    problem, p, stepping = trajectory.problem, trajectory.parameters(first), trajectory.stepping
-    if problem.modes:
-        problem = problem.modes[trajectory.records[first].mode]
+    (problem, p), stepping = trajectory.equations(first), trajectory.stepping
     times = trajectory.times[first : last + 1]
     span = (float(times[0]), float(times[-1]))
     dt = None if stepping.dt is None else min(stepping.dt, span[1] - span[0])

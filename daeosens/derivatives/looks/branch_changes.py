@@ -12,7 +12,6 @@ from daeosens.derivatives.looks.seen import Seen
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.branches import Decisions
 from daeosens.problem.delays import Delays
-from daeosens.problem.problem import Problem
 from daeosens.timestepping.delayed_run import delayed_states
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
@@ -74,27 +73,23 @@ def equations_of(trajectory: Trajectory, in_time: bool = False) -> Piecewise | N
         return None
     if trajectory.problem.delays is not None:
         return _delayed_equations(trajectory, trajectory.problem.delays, in_time)
-    modes, parameters = trajectory.problem.modes, trajectory.parameters
+    parameters = trajectory.parameters
     create = trajectory.problem.create_state
     state, out, moved = create(), create(), create()
-
-    def equations(n: int) -> Problem:
-        mode = trajectory.records[n].mode if trajectory.records else trajectory.first_mode
-        return modes.get(mode, trajectory.problem)
 
     def rate_of(n: int) -> Array:
         h = float(trajectory.step_sizes[n]) or 1.0
         return (read(trajectory.stored[n + 1]) - read(trajectory.stored[n])) / h
 
     def decide(n: int, t: float, u: Array) -> Decisions:
-        problem, p = equations(n), np.asarray(parameters(n))
+        (problem, _), p = trajectory.equations(n), np.asarray(parameters(n))
         if problem.branches is None:
             return Decisions.none()
         rates = [rate_of(n)] if problem.form == "residual" else []
         return problem.branches(t, u, p, *rates, in_time=in_time)
 
     def value(n: int, t: float, u: Array) -> Array:
-        problem = equations(n)
+        problem, _ = trajectory.equations(n)
         write(state, u)
         if problem.form == "residual":
             write(moved, rate_of(n))

@@ -14,8 +14,12 @@ from weakref import WeakKeyDictionary
 
 from daeosens.costs.cost import Cost
 from daeosens.costs.objective import Objective
-from daeosens.derivatives.looks.kinks import warn_of_jumps, warn_of_kinks, warn_of_running_kinks
-from daeosens.derivatives.looks.kinks_at_points import warn_on_kinks
+from daeosens.derivatives.looks.kinks import (
+    warn_of_jumps,
+    warn_of_kinks,
+    warn_of_running_kinks,
+    warn_on_kinks,
+)
 from daeosens.derivatives.looks.products import (
     Products,
     concerns_products,

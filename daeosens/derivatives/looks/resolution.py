@@ -18,9 +18,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from daeosens.costs.cost import At, Cost, Scalar, Start
-from daeosens.derivatives.engines.compiled.tangent import Direction
 from daeosens.derivatives.halved import halved
 from daeosens.derivatives.looks.seen import Seen
+from daeosens.derivatives.sweeps.forward import direction_arrays
 from daeosens.derivatives.tangent_errors import (
     accumulated_errors,
     consistent_directions,
@@ -115,7 +115,7 @@ def _directions(trajectory: Trajectory) -> tuple[Array, Array, int] | None:
     moved, raised, fixed = (problem.create_state() for _ in range(3))
     write(moved, parts[: problem.size] * np.abs(start))
     write(raised, parts[: problem.size] * from_zero)
-    by_p, none = problem.create_parameters(), np.zeros(problem.n_parameters)
+    by_p = problem.create_parameters()
     write(by_p, parts[problem.size :] * np.abs(np.asarray(trajectory.p)))
     # algebraic variables follow the others, or the first step would have to bring them there
     try:
@@ -123,13 +123,9 @@ def _directions(trajectory: Trajectory) -> tuple[Array, Array, int] | None:
         relative = len(pairs)
         if from_zero.any():
             pairs += consistent_directions(trajectory, [(raised, None)])
-    except (
-        SolveError
-    ):  # of index two and more there are none to be had here, but there is a gradient
+    except SolveError:  # of index two and more there are none here, but there is a gradient
         return None
-    du = np.array([read(by_u) for by_u, _ in pairs])
-    dp = np.array([none if by_p is None else read(by_p) for _, by_p in pairs])
-    return du, dp, relative
+    return *direction_arrays(trajectory, pairs), relative
 
 
 def _warn_of_kink(trajectory: Trajectory, costs: Sequence[Cost], time: float) -> bool:
@@ -150,7 +146,8 @@ def _warn_of_kink(trajectory: Trajectory, costs: Sequence[Cost], time: float) ->
         other = smooth_run(problem, start, trajectory.p, finer, pinned, "stages")
     except SolveError:
         return False
-    both = [tangents_and_errors(run, _pairs(run, du, dp))[0] for run in (trajectory, other)]
+    pairs = list(zip(du, dp, strict=True))
+    both = [tangents_and_errors(run, pairs)[0] for run in (trajectory, other)]
     error = 0.0
     for cost in costs:
         terms = [
@@ -179,16 +176,6 @@ def _warn_of_kink(trajectory: Trajectory, costs: Sequence[Cost], time: float) ->
         KinkWarning,
     )
     return True
-
-
-def _pairs(run: Trajectory, du: Array, dp: Array) -> list[Direction]:
-    pairs: list[Direction] = []
-    for by_u, by_p in zip(du, dp, strict=True):
-        state, parameters = run.problem.create_state(), run.problem.create_parameters()
-        write(state, by_u)
-        write(parameters, by_p)
-        pairs.append((state, parameters))
-    return pairs
 
 
 def _relative(

@@ -21,11 +21,10 @@ from daeosens.derivatives.engines.choice import (
 )
 from daeosens.derivatives.engines.compiled.adjoint import CompiledSweep, open_sweep
 from daeosens.derivatives.engines.delays.sweep import DelayedSweep
-from daeosens.derivatives.engines.request import AdjointRequest, Rows, SweepError
+from daeosens.derivatives.engines.request import AdjointRequest, Rows, SweepError, windows
 from daeosens.derivatives.engines.tsadjoint import TSAdjointSweep, jumps_apart
 from daeosens.derivatives.engines.vectors.adjoint import VectorSweep
 from daeosens.derivatives.faults import named_faults
-from daeosens.derivatives.windows import windows
 from daeosens.methods.events.event_step import HybridStep
 from daeosens.methods.step import StepMap
 from daeosens.petsc._kernels import finite_numbers

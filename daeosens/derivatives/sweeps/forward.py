@@ -11,12 +11,12 @@ from functools import cached_property
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.derivatives.engines.arrays.tangent import push_columns
+from daeosens.derivatives.engines.arrays.step_blocks import push_columns
 from daeosens.derivatives.engines.choice import Sweep
 from daeosens.derivatives.engines.compiled.tangent import push_directions
 from daeosens.derivatives.engines.delays.program import program_of
+from daeosens.derivatives.engines.request import window_of, windows
 from daeosens.derivatives.faults import named_faults
-from daeosens.derivatives.windows import window_of, windows
 from daeosens.methods.events.event_step import HybridStep
 from daeosens.methods.step import StepMap
 from daeosens.petsc.vectors import Array, finite_vec, read, write
@@ -57,13 +57,12 @@ class ForwardDirection:
         if self._keep:
             self._note([self.du.copy()])
 
-    def enter(self, number: int) -> Array | None:
+    def enter(self, number: int) -> PETSc.Vec | None:
         """Return the direction [m] in the parameters, from a step on that others carry it over."""
-        here = self._dp
-        if self._trajectory.crossings:
-            assert isinstance(self.steps, HybridStep)
-            here = self.steps.pass_forward(number, self._dp)
-        return None if here is None else read(here)
+        if not self._trajectory.crossings:
+            return self._dp
+        assert isinstance(self.steps, HybridStep)
+        return self.steps.pass_forward(number, self._dp)
 
     def follow(self, rows: Array) -> None:
         """Take the tangents [S, n] of the states of a window; of the last one, if none are kept."""
@@ -170,13 +169,9 @@ def _over_window(
     if trajectory.crossings and last == first + 1:
         return None  # a step by itself is as quick
     window = window_of(trajectory, first, last)
-    du = np.array([read(direction.du) for direction in along])
-    dp = np.zeros((len(along), trajectory.problem.n_parameters))
-    for row, direction in zip(dp, along, strict=True):
-        # events may have changed dp since the start
-        here = direction.enter(first)
-        if here is not None:
-            row[:] = here
+    # events may have changed dp since the start
+    here = [(direction.du, direction.enter(first)) for direction in along]
+    du, dp = direction_arrays(trajectory, here)
     if engine == "compiled":
         rows = push_directions(window, du, dp)
         return None if rows is None else [rows[1:]]

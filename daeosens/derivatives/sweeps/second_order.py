@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Cost, points_by_step
@@ -19,12 +18,11 @@ from daeosens.derivatives.engines.choice import Sweep
 from daeosens.derivatives.engines.compiled import hessian as compiled
 from daeosens.derivatives.engines.compiled.hessian import CompiledFirst
 from daeosens.derivatives.engines.delays.sweep import no_running_costs, second_over_delays
-from daeosens.derivatives.engines.request import SecondRows, no_rows
+from daeosens.derivatives.engines.request import SecondRows, no_rows, window_of, windows
 from daeosens.derivatives.engines.transposes import refuse_one_way_solver
 from daeosens.derivatives.engines.vectors.hessian import TangentStates, VectorSecondOrder
 from daeosens.derivatives.preflight import evaluate_at_events
 from daeosens.derivatives.sweeps.forward import direction_arrays, sweep_forward
-from daeosens.derivatives.windows import window_of, windows
 from daeosens.methods.events.event_step import HybridStep
 from daeosens.methods.step import Adjoint, Weights
 from daeosens.petsc.vectors import Array, read, write
@@ -176,8 +174,7 @@ class SecondOrderSweep:
         pairs = self._directions
         if first:
             pairs = [(way.states[first], way.parameters[first]) for way in self._vectors.tangents]
-        du, dp = zip(*pairs, strict=True)
-        return np.array([read(vec) for vec in du]), np.array([read(vec) for vec in dp])
+        return direction_arrays(self._trajectory, pairs)
 
     def vectors(self) -> list[tuple[PETSc.Vec, PETSc.Vec]]:
         """Carry all back; return the gradient (u0 [n], p [m]) and the products."""

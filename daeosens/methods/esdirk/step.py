@@ -15,7 +15,7 @@ from daeosens.methods.esdirk.stages import StageSolver
 from daeosens.methods.esdirk.tableau import Esdirk
 from daeosens.methods.factored_matrix import MakeSolver
 from daeosens.methods.rk.time_and_size import StageTangent
-from daeosens.methods.step import SecondOrderMap, Step
+from daeosens.methods.step import FixedTimes, SecondOrderMap, Step
 from daeosens.petsc.vectors import Array, dot
 from daeosens.problem.problem import Problem
 
@@ -23,7 +23,7 @@ ALMOST_NONE = 1e-6
 """Part of a step over which equations without u' decide, and the others change nothing."""
 
 
-class DirkStep:
+class DirkStep(FixedTimes):
     """The step map of an ESDIRK method, with work space for one sweep.
 
     Parameters
@@ -41,8 +41,6 @@ class DirkStep:
     ------
     Hager, Numerische Mathematik 87, 2000; Sanz-Serna, SIAM Review 58(1), 2016, section 3.
     """
-
-    dt, dp = 0.0, None  # the times and parameters of smooth steps are fixed
 
     def __init__(
         self, problem: Problem, scheme: Esdirk, make_solver: MakeSolver, stages: StageSolver
@@ -205,9 +203,6 @@ class DirkStep:
                     by_t[k] += slope
                     by_h[k] += float(self._scheme.c[i]) * slope
         return list(zip(by_t.tolist(), by_h.tolist(), strict=True)) if times else []
-
-    def add_time(self, k: int, slope: float) -> None:
-        """Do nothing: the times of smooth steps are fixed."""
 
     @property
     def second_order(self) -> SecondOrderMap:

@@ -14,17 +14,17 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities, change
-from daeosens.methods.rk.grid_step import GridStepAdjoint
+from daeosens.methods.grid_steps import GridStepAdjoint
 from daeosens.methods.rk.second_order import RungeKuttaSecondOrder
 from daeosens.methods.rk.stages import ExplicitStages, Kept, pull_back, weigh
 from daeosens.methods.rk.tableau import Tableau
-from daeosens.methods.step import SecondOrderMap, Step
+from daeosens.methods.step import FixedTimes, SecondOrderMap, Step
 from daeosens.petsc.vectors import dot
 from daeosens.problem.matrices import PointMatrix
 from daeosens.problem.problem import Problem
 
 
-class RungeKuttaStep:
+class RungeKuttaStep(FixedTimes):
     """The step map of an explicit Runge-Kutta method, with work space for one sweep.
 
     The weights ``w_i = b_i lam + sum_{j>i} a_ji l_j``, with ``l_j = h f_u^T w_j``, avoid any
@@ -181,11 +181,6 @@ class RungeKuttaStep:
         for lam_k, adjoints in zip(lam, self._adjoints, strict=False):
             lam_k.maxpy([1.0] * s, adjoints)
         return list(zip(by_t.tolist(), by_h.tolist(), strict=True)) if times else []
-
-    dt, dp = 0.0, None  # the times and parameters of smooth steps are fixed
-
-    def add_time(self, k: int, slope: float) -> None:
-        """Do nothing: the times of smooth steps are fixed."""
 
     @property
     def second_order(self) -> SecondOrderMap:

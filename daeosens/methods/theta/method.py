@@ -12,13 +12,13 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities
 from daeosens.errors import InputError, UnsupportedError
+from daeosens.methods.grid_steps import ThetaGridStepAdjoint
 from daeosens.methods.linear_solver import linear_solver
 from daeosens.methods.method import NEWTON_DEFAULTS, Inside, Method
 from daeosens.methods.rk.step import RungeKuttaStep
 from daeosens.methods.rk.tableau import Tableau
 from daeosens.methods.step import Kept, QuadratureError, Step, StepMap
 from daeosens.methods.theta.block import BlockTheta
-from daeosens.methods.theta.grid_step import ThetaGridStepAdjoint
 from daeosens.methods.theta.step import ThetaStep
 from daeosens.methods.theta.step_equation import takes_both_rates
 from daeosens.methods.zero_step import InstantStep, StepCurvature

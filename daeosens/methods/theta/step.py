@@ -18,13 +18,13 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities, change
 from daeosens.methods.factored_matrix import MakeSolver
-from daeosens.methods.step import SecondOrderMap, Step
+from daeosens.methods.step import FixedTimes, SecondOrderMap, Step
 from daeosens.methods.theta.second_order import ThetaSecondOrder
 from daeosens.methods.theta.step_equation import ThetaEquation
 from daeosens.problem.problem import Problem
 
 
-class ThetaStep:
+class ThetaStep(FixedTimes):
     """The step map of a theta method, with work space for one sweep.
 
     Parameters
@@ -153,11 +153,6 @@ class ThetaStep:
         for solution in solutions:
             solution.destroy()
         return result
-
-    dt, dp = 0.0, None  # the times and parameters of smooth steps are fixed
-
-    def add_time(self, k: int, slope: float) -> None:
-        """Do nothing: the times of smooth steps are fixed."""
 
     @property
     def second_order(self) -> SecondOrderMap:

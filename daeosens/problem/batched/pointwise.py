@@ -360,8 +360,10 @@ class OneByOne:
         if single.records and RECORDED_ROWS * rows <= sum(single.sizes):
             recorded = RecordedPulls(single, t, u, p, rows)
             if single.records:
-                collect = partial(_collect, recorded)
-                return Linearization(CallPulls(recorded.pull), collect)
+                return Linearization(
+                    CallPulls(recorded.pull),
+                    lambda mu, fresh: add_part(mu, recorded.by_p, fresh=fresh),
+                )
         if not single.in_one:
             pull = partial(self.pull_parameters, t, u, p)
             return by_matrices(self.jacobian(t, u, p), pull, rows)
@@ -396,10 +398,6 @@ def one_by_one(
         by_u[:, k], row = single.hessian(*point, p, w[k], du[:, k], dp)
         by_p += row
     return by_u, by_p
-
-
-def _collect(recorded: RecordedPulls, mu: Array, fresh: bool) -> None:
-    add_part(mu, recorded.by_p, fresh=fresh)
 
 
 def full(values: Any) -> Any:

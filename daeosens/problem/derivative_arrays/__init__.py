@@ -23,9 +23,7 @@ theirs).
 """
 
 from daeosens.problem.derivative_arrays import (
-    decompositions,
     elementwise,
-    fourier,
     linear_algebra,
     movement,
     products,
@@ -60,10 +58,8 @@ RULES = (
     steps,
     movement,
     reductions,
-    fourier,
     products,
     linear_algebra,
-    decompositions,
     tables,
 )
 """The modules that hold the rules of functions."""

@@ -16,17 +16,12 @@ from scipy import sparse
 from daeosens.petsc._kernels import DerivativeNumber, entry, install, together, value_of_number
 from daeosens.petsc._kernels.derivative_numbers import BRANCHES
 from daeosens.problem.derivative_arrays.callback_at_work import (
-    DIRECTIONS,
-    THREADS,
+    AT_WORK,
     DerivativeLostError,
     of_users,
 )
-from daeosens.problem.derivative_arrays.points import POINTS, PointArray, at_points, stacked
-from daeosens.problem.derivative_arrays.recorded_slopes import (
-    RECORDS,
-    RecordedSlopes,
-    stacked_slopes,
-)
+from daeosens.problem.derivative_arrays.points import PointArray, at_points, stacked
+from daeosens.problem.derivative_arrays.recorded_slopes import RecordedSlopes, stacked_slopes
 from daeosens.problem.printed_text import is_printed
 
 Value: TypeAlias = Any
@@ -673,7 +668,7 @@ def refuse_text(x: Any, frame: FrameType) -> None:
 
     What is printed, logged, raised, or made by a library (as by a debugger) is for people.
     """
-    if type(x) is not DerivativeArray or not THREADS or not of_users(frame) or _nothing(x):
+    if type(x) is not DerivativeArray or not AT_WORK or not of_users(frame) or _nothing(x):
         return
     if is_printed(frame):
         return
@@ -796,10 +791,8 @@ def joined(things: Any) -> DerivativeArray | None:
     if type(varying.slopes) is PointArray:
         return DerivativeArray(stacked(values), stacked(slopes))
     if type(varying.slopes) is RecordedSlopes:
-        at_points = POINTS and POINTS[-1]
-        return DerivativeArray(
-            stacked(values) if at_points else _ARRAY(values), stacked_slopes(slopes)
-        )
+        whole = stacked(values) if AT_WORK[-1].points else _ARRAY(values)
+        return DerivativeArray(whole, stacked_slopes(slopes))
     return DerivativeArray(_ARRAY(values), _ARRAY(slopes))
 
 
@@ -835,16 +828,16 @@ def put_into(target: Any, result: Any, where: Any = True) -> Any:
 
 def constant(value: Any) -> DerivativeArray:
     """Return an array with slopes of zero, for the callback at work."""
-    record = RECORDS[-1] if RECORDS else None
+    record = AT_WORK[-1].record
     if record is not None:
         return DerivativeArray(held(value, ()), record.slopes((*np.shape(value), 1)))
-    return held(value, DIRECTIONS[-1])
+    return held(value, AT_WORK[-1].directions)
 
 
 def held(value: Any, directions: tuple[int, ...]) -> Any:
     """Return an array with slopes of zero along directions, the outermost level first."""
     if not directions:
-        return at_points(value) if POINTS and POINTS[-1] else value
+        return at_points(value) if AT_WORK and AT_WORK[-1].points else value
     count, *inner = directions
     slopes = np.zeros((*np.shape(value), count), dtype=complex if np.iscomplexobj(value) else float)
     return DerivativeArray(held(value, tuple(inner)), held(slopes, tuple(inner)))

@@ -9,13 +9,35 @@ import sys
 import sysconfig
 from collections.abc import Mapping
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
-DIRECTIONS: list[tuple[int, ...]] = []
-"""Numbers of directions, the outermost level first, of the callbacks at work."""
 
-THREADS: list[int] = []
-HOMES: list[str] = []
+class AtWork(NamedTuple):
+    """A callback that is being evaluated.
+
+    Attributes
+    ----------
+    directions : tuple of int
+        Numbers of directions, the outermost level first.
+    thread : int
+        Its thread.
+    home : str
+        Its package, which its helpers may be in.
+    points : int
+        At how many points it is evaluated together; 0 for arrays of one point.
+    record : Record or None
+        What records the operations on slopes.
+    """
+
+    directions: tuple[int, ...]
+    thread: int
+    home: str
+    points: int
+    record: Any
+
+
+AT_WORK: list[AtWork] = []
+"""The callbacks at work, each called by the one before it."""
 
 _STANDARD = sysconfig.get_paths()["stdlib"]
 _IS_USERS: dict[tuple[str, str], bool] = {}
@@ -28,7 +50,7 @@ def of_users(frame: FrameType) -> bool:
 
 def is_users(file: str, names: Mapping[str, Any]) -> bool:
     """Return whether a file with these global names is the callback's, and not of a library."""
-    home = HOMES[-1] if HOMES else ""
+    home = AT_WORK[-1].home if AT_WORK else ""
     key = (file, home)
     # asked for every array that NumPy makes: by file, once
     known = _IS_USERS.get(key)

@@ -24,23 +24,20 @@ from daeosens.problem.derivative_arrays.arrays import (
     sparse_times,
 )
 from daeosens.problem.derivative_arrays.callback_at_work import (
-    DIRECTIONS,
-    HOMES,
-    THREADS,
+    AT_WORK,
+    AtWork,
     DerivativeLostError,
     of_users,
 )
 from daeosens.problem.derivative_arrays.fresh_arrays import FreshArray, all_now
-from daeosens.problem.derivative_arrays.points import POINTS
-from daeosens.problem.derivative_arrays.recorded_slopes import RECORDS, Record
+from daeosens.problem.derivative_arrays.recorded_slopes import Record
 from daeosens.problem.derivative_arrays.splines import interpolants
 
 
 def _at_work() -> bool:
     """Whether whoever calls the caller is the callback at work, or one of its helpers."""
-    return (
-        bool(THREADS) and THREADS[-1] == threading.get_ident() and of_users(sys._getframe(2))  # pyright: ignore[reportPrivateUsage]
-    )
+    same_thread = bool(AT_WORK) and AT_WORK[-1].thread == threading.get_ident()
+    return same_thread and of_users(sys._getframe(2))
 
 
 def _making(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -213,30 +210,22 @@ def evaluate(
     """
     # NumPy's namespace is changed while callbacks are at work, and only for them (``_at_work``):
     # nested evaluations, of a callback that solves for something, change it once
-    if not DIRECTIONS:
+    if not AT_WORK:
         _NUMPY.update(_IN_NUMPY)
         _MATHEMATICS.update(_IN_MATH)
         np.vectorize.__call__ = _VECTORIZED  # type: ignore[method-assign]
         _SPARSE._matmul_dispatch = _sparse_matmul
         for kind, _, rule in interpolants():
             kind.__call__ = rule
-    DIRECTIONS.append(directions)
-    POINTS.append(points)
-    RECORDS.append(record)
-    THREADS.append(threading.get_ident())
-    HOMES.append(home)
+    AT_WORK.append(AtWork(directions, threading.get_ident(), home, points, record))
     try:
         # warnings of 0/0 inside of np.where are for values, which were warned of without
         # derivatives
         with np.errstate(all="ignore"):
             return as_array(function(*arguments))
     finally:
-        HOMES.pop()
-        THREADS.pop()
-        POINTS.pop()
-        RECORDS.pop()
-        DIRECTIONS.pop()
-        if not DIRECTIONS:
+        AT_WORK.pop()
+        if not AT_WORK:
             _NUMPY.update(_OF_NUMPY)
             _MATHEMATICS.update(_OF_MATH)
             np.vectorize.__call__ = _VECTORIZE  # type: ignore[method-assign]

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-POINTS: list[int] = []
-"""How many points the callbacks at work are evaluated at together; 0 for one point."""
+from daeosens.problem.derivative_arrays.callback_at_work import AT_WORK
 
 
 class PointsError(TypeError):
@@ -109,7 +108,7 @@ class PointArray:
     def copy(self, order: str = "C") -> PointArray:
         """Return a copy, with memory for all points."""
         del order
-        count = max(POINTS[-1] if POINTS else 1, self.entries.shape[-1])
+        count = max(AT_WORK[-1].points if AT_WORK else 1, self.entries.shape[-1])
         return PointArray(np.broadcast_to(self.entries, (*self.shape, count)).copy())
 
     def astype(self, dtype: Any) -> PointArray:
@@ -397,11 +396,6 @@ _OPERATORS: dict[str, np.ufunc] = {
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
-}
-for _name, _ufunc in _OPERATORS.items():
-    setattr(PointArray, f"__{_name}__", _operator(_ufunc))
-    setattr(PointArray, f"__r{_name}__", _operator(_ufunc, reflected=True))
-_COMPARISONS: dict[str, np.ufunc] = {
     "lt": np.less,
     "le": np.less_equal,
     "gt": np.greater,
@@ -409,13 +403,13 @@ _COMPARISONS: dict[str, np.ufunc] = {
     "eq": np.equal,
     "ne": np.not_equal,
 }
-for _name, _ufunc in _COMPARISONS.items():
+for _name, _ufunc in _OPERATORS.items():
     setattr(PointArray, f"__{_name}__", _operator(_ufunc))
-_SIGNS: dict[str, np.ufunc] = {
-    "neg": np.negative,
-    "pos": np.positive,
-    "abs": np.absolute,
-    "invert": np.invert,
-}
-for _name, _ufunc in _SIGNS.items():
+    setattr(PointArray, f"__r{_name}__", _operator(_ufunc, reflected=True))
+for _name, _ufunc in (
+    ("neg", np.negative),
+    ("pos", np.positive),
+    ("abs", np.absolute),
+    ("invert", np.invert),
+):
     setattr(PointArray, f"__{_name}__", lambda self, _ufunc=_ufunc: _ufunc(self))

@@ -16,9 +16,6 @@ from daeosens.problem.derivative_arrays.points import PointArray
 Transposed: TypeAlias = "Callable[[Array], Array]"
 """Adjoints of a result to those of an operand."""
 
-RECORDS: list[Record | None] = []
-"""What the callbacks at work are recorded by, if by anything."""
-
 
 class RecordError(TypeError):
     """An operation on slopes is not known to a record."""

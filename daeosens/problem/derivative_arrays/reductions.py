@@ -1,4 +1,4 @@
-"""Sums, products, extremes, ranks and differences along axes."""
+"""Sums, products, extremes, ranks, differences and Fourier transforms along axes."""
 
 # what users' arrays hold is known at run time only
 # pyright: reportUnknownVariableType=false
@@ -338,6 +338,26 @@ def _outer_of(name: str) -> Callable[..., Any]:
 _cumprod = _in_turn(lambda x, y: x * y)
 
 
+def _with_axes(function: Callable[..., Any], default: Any) -> Callable[..., Any]:
+    """Return the rule of a linear function along several axes (FFTs)."""
+
+    def rule(a: Any, s: Any = None, axes: Any = default, norm: Any = None) -> Any:
+        a = as_array(a)
+        if axes is None:
+            axes = tuple(range(-len(s), 0)) if s is not None else tuple(range(a.ndim))
+        places = [axis_number(int(axis), a.ndim) for axis in axes]
+        sizes = s if s is not None or "irfft" in function.__name__ else [a.shape[k] for k in places]
+        if sizes is None:
+            # inverse transforms of real signals have half the entries but one, as in NumPy
+            sizes = [a.shape[k] for k in places[:-1]] + [2 * (a.shape[places[-1]] - 1)]
+        value = function(a.value, sizes, places, norm)
+        return DerivativeArray(value, function(a.slopes, sizes, places, norm))
+
+    return rule
+
+
+_fft = np.fft
+
 FUNCTIONS.update(
     {
         np.sum: sum_of,
@@ -366,6 +386,18 @@ FUNCTIONS.update(
         np.trace: _trace,
         np.cumsum: along_axis(np.cumsum, None, 1),
         np.diff: along_axis(np.diff, -1, 2),
+        **{
+            transform: along_axis(transform, -1, 2)
+            for transform in (_fft.fft, _fft.ifft, _fft.rfft, _fft.irfft, _fft.hfft, _fft.ihfft)
+        },
+        **{
+            transform: _with_axes(transform, (-2, -1))
+            for transform in (_fft.fft2, _fft.ifft2, _fft.rfft2, _fft.irfft2)
+        },
+        **{
+            transform: _with_axes(transform, None)
+            for transform in (_fft.fftn, _fft.ifftn, _fft.rfftn, _fft.irfftn)
+        },
     }
 )
 METHODS.update(

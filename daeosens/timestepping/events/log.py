@@ -14,8 +14,8 @@ from daeosens.methods.events.event_function import Switch
 from daeosens.methods.events.event_step import StepRecord
 from daeosens.methods.events.reset import Jump
 from daeosens.problem.problem import Problem
-from daeosens.timestepping.dense_output import states_inside
 from daeosens.timestepping.runner import Run
+from daeosens.timestepping.smooth_run import states_inside
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.crossing import Crossing
 from daeosens.timestepping.trajectory.schedule import Stay

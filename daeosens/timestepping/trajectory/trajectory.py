@@ -478,6 +478,13 @@ class Trajectory:
         changed = [crossing.p for crossing in self.crossings if crossing.step < n]
         return changed[-1] if changed else self.p
 
+    def equations(self, n: int) -> tuple[Problem, Any]:
+        """Return the equations of the mode in which step number n was taken, and its parameters."""
+        if not self.records:
+            return self.problem.modes.get(self.first_mode, self.problem), self.p
+        record = self.records[n]
+        return self.problem.modes.get(record.mode, self.problem), record.p
+
     def destroy(self) -> None:
         """Free this rank's part of the vectors now; otherwise done when the object is dropped.
 

@@ -19,9 +19,8 @@ from daeosens.derivatives.engines.arrays.step_blocks import (
     linear_block,
     running_slopes,
 )
-from daeosens.derivatives.engines.request import AdjointRequest, Observed, Rows
+from daeosens.derivatives.engines.request import AdjointRequest, Observed, Rows, window_of
 from daeosens.derivatives.engines.vectors.adjoint import VectorSweep
-from daeosens.derivatives.windows import window_of
 from daeosens.methods.block_steps import BlockSteps, Seed
 from daeosens.methods.rk.block import BlockRungeKutta
 from daeosens.methods.step import StepMap

@@ -16,9 +16,9 @@ from daeosens.derivatives.engines.arrays.step_blocks import (
     block_spans,
     block_steps,
     linear_block,
+    parameter_part,
     running_slopes,
 )
-from daeosens.derivatives.engines.arrays.tangent import parameter_part
 from daeosens.derivatives.engines.request import Observed, SecondRows, no_rows
 from daeosens.methods.block_steps import BlockSteps, BlockTangent, LinearBlock, Seed
 from daeosens.petsc.vectors import Array, read, write

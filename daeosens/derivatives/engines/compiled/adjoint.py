@@ -12,9 +12,14 @@ from typing import TYPE_CHECKING
 from daeosens.costs.compiled import first_order, running_costs
 from daeosens.derivatives.engines.compiled.carriers import Carry, carrier, in_stages
 from daeosens.derivatives.engines.limits import FEW_ROWS
-from daeosens.derivatives.engines.request import AdjointRequest, Rows, SweepError, new_rows
+from daeosens.derivatives.engines.request import (
+    AdjointRequest,
+    Rows,
+    SweepError,
+    new_rows,
+    window_of,
+)
 from daeosens.derivatives.engines.vectors.adjoint import VectorSweep
-from daeosens.derivatives.windows import window_of
 from daeosens.methods.step import StepMap
 from daeosens.petsc._kernels import add_point
 from daeosens.petsc.vectors import Array, is_finite

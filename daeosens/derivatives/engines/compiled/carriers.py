@@ -12,8 +12,8 @@ from petsc4py import PETSc
 
 from daeosens.derivatives.engines.arrays.step_blocks import dense_mass
 from daeosens.derivatives.engines.limits import FEW_ROWS, TINY
+from daeosens.methods.grid_steps import GridStepAdjoint
 from daeosens.methods.method import Method
-from daeosens.methods.rk.grid_step import GridStepAdjoint
 from daeosens.petsc._kernels import DenseSteps
 from daeosens.petsc.threads import one_blas_thread
 from daeosens.petsc.vectors import Array, is_finite

@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-from petsc4py import PETSc
 
 from daeosens.derivatives.engines.request import AdjointRequest, Rows, new_rows
 from daeosens.methods.step import StepMap
@@ -84,8 +83,5 @@ class VectorSweep:
 
     def matrices(self) -> tuple[Array, Array]:
         """Return the rows as arrays [M, n_local] and [M, m_local]."""
-        return _array(self.lam), _array(self.mu)
-
-
-def _array(rows: list[PETSc.Vec]) -> Array:
-    return np.array([read(row) for row in rows])
+        lam, mu = (np.array([read(row) for row in rows]) for rows in self.rows())
+        return lam, mu
