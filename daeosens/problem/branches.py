@@ -12,8 +12,8 @@ import numpy.typing as npt
 from daeosens.petsc.vectors import Array
 from daeosens.problem.derivative_arrays import DerivativeArray, branches
 
-Decided: TypeAlias = "tuple[Array, npt.NDArray[np.bool_]]"
-"""Values [K, B] at K points, and which [B] are whole numbers, as of ``Decisions``."""
+Decided: TypeAlias = "tuple[Array, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]"
+"""Values [K, B] at K points, which [B] are whole numbers and which move, as of ``Decisions``."""
 
 Along: TypeAlias = "Callable[[Array, Array, Array], Decided]"
 """``along(t, u, p)``: what decides at times t [K] and states u [K, n]."""
@@ -29,10 +29,13 @@ class Decisions:
         Differences whose signs decide, or whole numbers that do themselves.
     whole : array [B] of bool
         Which are the latter.
+    moves : array [B] of bool, optional
+        Which vary with the state or the parameters, and not with time alone; None: all.
     """
 
     values: Array
     whole: npt.NDArray[np.bool_]
+    moves: npt.NDArray[np.bool_] | None = None
 
     @classmethod
     def none(cls) -> Decisions:
@@ -74,8 +77,8 @@ class Branches:
     ) -> Decisions:
         """Return what decides at (t, u, p), with u' = ``rate`` for F; by t alone if ``in_time``."""
         if self._along is not None and rate is None and not in_time:
-            values, whole = self._along(np.array([t]), u[None, :], p)
-            return Decisions(values[0], whole)
+            values, whole, moves = self._along(np.array([t]), u[None, :], p)
+            return Decisions(values[0], whole, moves)
         states = [
             DerivativeArray(vector.copy(), np.ones((len(vector), 1)))
             for vector in (u, rate)
@@ -93,5 +96,5 @@ class Branches:
         """Return what decides at times t [K] and states u [K, n]."""
         if self._along is None:
             return [self(*point, p) for point in zip(t.tolist(), u, strict=True)]
-        values, whole = self._along(t, u, p)
-        return [Decisions(row, whole) for row in values]
+        values, whole, moves = self._along(t, u, p)
+        return [Decisions(row, whole, moves) for row in values]

@@ -148,7 +148,7 @@ class Event:
         yield (
             "when",
             time or self.delay is not None or _is_function(self.when),
-            "a function (t, u, p) -> float, a finite time, or a parameter's name",
+            "a function (t, u, p) -> float, a finite time, a parameter's name, or both: (2, name)",
         )
         known = _is_number(self.direction) and self.direction in (-1, 0, 1)
         yield "direction", known, "-1 (falling), 0 (both) or 1 (rising)"

@@ -78,17 +78,20 @@ def decided_along(inputs: Sequence[Any], value: Any) -> Along:
     """
 
     @cache
-    def made() -> tuple[Any, npt.NDArray[np.bool_]]:
+    def made() -> tuple[Any, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         entries = decisions(inputs, value)
         columns = casadi.vertcat(*(entry for entry, _ in entries))
         whole = np.array([is_whole for _, is_whole in entries], dtype=bool)
-        return casadi.Function("decisions", list(inputs), [columns]), whole
+        _, *others = inputs  # all but the time
+        moves = [casadi.depends_on(entry, casadi.veccat(*others)) for entry, _ in entries]
+        function = casadi.Function("decisions", list(inputs), [columns])
+        return function, whole, np.array(moves, dtype=bool)
 
     def along(t: Array, u: Array, p: Array) -> Decided:
-        function, whole = made()
+        function, whole, moves = made()
         if not whole.size:
-            return np.empty((len(t), 0)), whole
+            return np.empty((len(t), 0)), whole, moves
         # columns are points, which CasADi takes one after the other
-        return np.array(function(t[None, :], u.T, p), dtype=float).T, whole
+        return np.array(function(t[None, :], u.T, p), dtype=float).T, whole, moves
 
     return along

@@ -95,7 +95,7 @@ def test_an_event_on_the_kink_brings_the_term_in(make):
 
 def test_equations_that_jump_are_told_too():
     relay = ODE(lambda t, u, p: np.where(u > 1.0, 0.5 * p[0], p[0]), **TANK)
-    with pytest.warns(KinkWarning, match="kink or jump near t = 1,"):
+    with pytest.warns(KinkWarning, match="jump near t = 1,"):
         curvature(relay)
 
 
@@ -235,12 +235,12 @@ AT_ZERO = [by_hypot, by_complex_size, by_norm]
 @pytest.mark.slow
 @pytest.mark.parametrize("rhs", [*DECIDED, *AT_ZERO])
 def test_whole_numbers_and_sizes_decide_as_well(rhs):
-    with pytest.warns(KinkWarning, match=r"kink or jump near t = (1|1\.0000|0\.9999)"):
+    with pytest.warns(KinkWarning, match=r"(kink|jump) near t = (1|1\.0000|0\.9999)"):
         assert curvature(ODE(rhs, **TANK)) == pytest.approx(0.0, abs=1e-8)  # exact: EXACT
 
 
 def test_rounding_of_a_traced_model_decides():
-    with pytest.warns(KinkWarning, match=r"kink or jump near t = (1|1\.0000|0\.9999)"):
+    with pytest.warns(KinkWarning, match=r"(kink|jump) near t = (1|1\.0000|0\.9999)"):
         curvature(trace(by_floor, **TANK))
 
 
@@ -293,7 +293,7 @@ def by_runs(t, u, p):
 def test_a_later_run_that_meets_a_jump_is_told_after_one_that_met_a_kink(make):
     problem = make(by_runs, 1, ["k"])
     run = solve(problem, [1.0], [0.8], Stepping((0.0, 1.0), "rk6vr", rtol=1e-8))
-    with pytest.warns(KinkWarning, match="a kink or jump"):
+    with pytest.warns(KinkWarning, match="a kink"):
         hessian_product(run, LEVEL, dp=[1.0])
     adjoint(run, LEVEL)
     run = solve(problem, [1.0], [0.8], Stepping((0.0, 3.0), "rk6vr", rtol=1e-8))
@@ -309,7 +309,7 @@ def residual(t, u, udot, p):
 @pytest.mark.parametrize("make", [DAE, trace_residual])
 def test_residuals_are_looked_at_too(make):
     run = solve(make(residual, **TANK), START, RATES, Stepping((0.0, 2.0), "cn", dt=0.013))
-    with pytest.warns(KinkWarning, match=r"kink or jump near t = (1|1\.0000|0\.9999)"):
+    with pytest.warns(KinkWarning, match=r"(kink|jump) near t = (1|1\.0000|0\.9999)"):
         hessian_product(run, LEVEL, [1.0], [0.0, 0.0])
 
 
@@ -362,7 +362,8 @@ def test_points_of_a_grid_are_looked_at(law, jumps, method):
         warnings.simplefilter("always")
         hessian_product(run, MEAN, along)
     words = [str(item.message) for item in told if item.category is KinkWarning]
-    assert any("kink or jump near t = 0." in word for word in words) == (jumps is not None)
+    found = any(" kink near t = 0." in word or " jump near t = 0." in word for word in words)
+    assert found == (jumps is not None)
 
 
 @pytest.mark.slow

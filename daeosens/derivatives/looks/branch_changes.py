@@ -30,6 +30,9 @@ LOCAL = 1e-6
 SIDE = 1e-5
 """Distance from a kink, as a part of the step, at which slopes on its sides are taken."""
 
+INSIDE = 3 * SIDE
+"""Distance from the ends of a step, in steps, of a kink both of whose sides are in it."""
+
 NEARER = 8.0
 """Slopes are taken a second time so many times nearer: what a kink makes of them is as large there,
 that of a function which is only bent is not."""
@@ -59,12 +62,16 @@ class Piecewise:
 
 @dataclass(frozen=True)
 class BranchChange:
-    """Where a slope jumps or is sharp, by how much in a step, and whether the function jumps."""
+    """Where a slope jumps or is sharp, by how much in a step, and whether the function jumps.
+
+    ``timed`` tells that the time of the change is one of the parameters' alone, not of the state.
+    """
 
     time: float
     kink: float
     jump: bool
     sharp: bool
+    timed: bool
 
 
 def equations_of(trajectory: Trajectory, in_time: bool = False) -> Piecewise | None:
@@ -160,13 +167,21 @@ def branch_changes(
     left_out = set(elsewhere) | {crossing.step for crossing in trajectory.crossings}
     short = NOTHING * float(np.max(np.abs(trajectory.times[[0, -1]])))
     left_out |= set(np.flatnonzero(trajectory.step_sizes <= short).tolist())
-    for n, place in _crossings(trajectory, function, left_out):
+    for n, place, k in _crossings(trajectory, function, left_out):
         seen.branches_change = True
         stretch = _stretch(trajectory, function, n, place)
         sides = (0.0, False, False) if stretch is None else _sides(*stretch)
         if any(sides):
             time = float(trajectory.times[n] + place * trajectory.step_sizes[n])
-            yield BranchChange(time, *sides)
+            yield BranchChange(time, *sides, _in_time_alone(trajectory, function, n, k))
+
+
+def _in_time_alone(trajectory: Trajectory, function: Piecewise, n: int, k: int) -> bool:
+    """Return whether what decides as number k in step n has no part in the state."""
+    n, t, u = point_on_chord(trajectory, n, 0.5)
+    elsewhere = u + 1e-3 * (np.abs(u) + np.abs(u).max(initial=0.0))
+    values = [function.decide(n, t, state).values for state in (u, elsewhere)]
+    return all(k < decided.size for decided in values) and values[0][k] == values[1][k]
 
 
 def _stretch(
@@ -175,12 +190,13 @@ def _stretch(
     """Return a function on the chord of a step, and the place in [0, 1] where it may have a kink.
 
     Adaptive steps become so short at a jump that rounding leaves no room for slopes on its sides,
-    and one may end there: the chord is then continued beyond the step.  None at breakpoints.
+    and one may end there, as may one of fixed size: the chord is then continued beyond the step.
+    None at breakpoints.
     """
     t, h = float(trajectory.times[n]), float(trajectory.step_sizes[n])
     long = max(h, LOCAL * abs(t))
     low, high = t + place * h - 0.5 * long, t + place * h + 0.5 * long
-    if long == h:  # longer steps that end on a jump are meant to
+    if long == h and INSIDE < place < 1.0 - INSIDE:
         return lambda x: function.value(*point_on_chord(trajectory, n, x)), place
     if any(low <= known <= high for known in trajectory.problem.breakpoints):
         return None  # a step between two numbers of one breakpoint
@@ -195,10 +211,10 @@ def _stretch(
 
 def _crossings(
     trajectory: Trajectory, function: Piecewise, left_out: set[int]
-) -> Iterator[tuple[int, float]]:
-    """Yield the steps inside of which a branch changes, with the place in the step.
+) -> Iterator[tuple[int, float, int]]:
+    """Yield the steps inside of which a branch changes, the place in the step, and which it is.
 
-    It is in [0, 1], or a little before where the step begins on the kink.
+    The place is in [0, 1], or a little before where the step begins on the kink.
     """
     changes: dict[int, int] = {}
     ends, largest = _decisions(trajectory, function)
@@ -215,14 +231,23 @@ def _crossings(
         lies_off = np.abs(x) > small
         off, when = np.where(lies_off, x, off), np.where(lies_off, t, when)
         recent = t - when <= LOCAL * abs(t)
+        # a step of fixed size may end on it as well, and the next one go on to the other side
+        landed = ~lies_off & ~recent & (off * y < 0.0) & (np.abs(y) > small)
+        landed &= ~before.whole[:count]
         x = np.where(recent, off, x)
         if n in left_out:
             off = np.empty(0)  # what jumps there is no branch
             continue
         change = (x * y < 0.0) & (np.abs(x) > small) & (np.abs(y) > small)
-        for k in np.flatnonzero(np.where(before.whole[:count], x != y, change)).tolist():
+        change = np.where(before.whole[:count], x != y, change) | landed
+        if before.moves is not None:
+            change &= before.moves[:count]
+        for k in np.flatnonzero(change).tolist():
             changes[k] = changes.get(k, 0) + 1
             if changes[k] > OFTEN and changes[k] & (changes[k] - 1):
+                continue
+            if landed[k]:
+                yield n, 0.0, k
                 continue
 
             def changed(place: float, n: int = n, k: int = k, x: float = float(x[k])) -> bool:
@@ -233,7 +258,7 @@ def _crossings(
                 return number != x if here.whole[k] else (number > 0.0) != (x > 0.0)
 
             h = float(trajectory.step_sizes[n])
-            yield n, _bisected(changed, (float(when[k]) - t) / h if recent[k] else 0.0)
+            yield n, _bisected(changed, (float(when[k]) - t) / h if recent[k] else 0.0), k
 
 
 def _decisions(
@@ -341,9 +366,7 @@ def _sides(function: Callable[[float], Array], place: float) -> tuple[float, boo
 
     The last one tells whether the slope of the slope has no bound there, as that of |x|^1.5.
     """
-    if not 3 * SIDE < place < 1 - 3 * SIDE:
-        return 0.0, False, False
-    kinks, jumps, bends, slopes = [], [], [], []
+    jumps, bends, slopes = [], [], []
     changed = np.abs(function(1.0) - function(0.0))
     for side in (SIDE, SIDE / NEARER, SIDE / NEARER**2):
         # a slope on each side of the place, which itself is left out
@@ -354,11 +377,10 @@ def _sides(function: Callable[[float], Array], place: float) -> tuple[float, boo
         size = JUMP * (np.abs(left) + np.abs(right) + changed) + rounding
         bends.append(np.where(np.abs(right - left) > BEND * size, np.abs(right - left), 0.0))
         slopes.append((left, right, BEND * size))
-        kinks.append(np.where(np.abs(right - left) > size, np.abs(right - left), 0.0))
         jumps.append(
             np.where(np.abs(at[2] - at[1]) > 1e4 * side * size, np.abs(at[2] - at[1]), 0.0)
         )
-    kink = np.where(kinks[1] > LASTS * kinks[0], kinks[1], 0.0)
+    kink = np.where(bends[1] > LASTS * bends[0], bends[1], 0.0)
     jump = bool(np.any((jumps[1] > LASTS * jumps[0]) & (jumps[1] > 0.0)))
     sharp = bool(np.any((bends[1] > SHARP * bends[0]) & (bends[1] > 0.0)))
     # what is odd about the place, sign(x) |x|^a, has the same slopes on both sides of it, but

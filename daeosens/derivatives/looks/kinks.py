@@ -37,9 +37,6 @@ LOST = 0.02
 
 def warn_of_jumps(trajectory: Trajectory, _costs: Sequence[Cost], seen: Seen) -> None:
     """Warn where f jumps inside a step: gradients lack a term there."""
-    remedy = "breakpoints= for a jump at a time that is known; a smooth function"
-    if trajectory.problem.delays is None:  # which have no events
-        remedy = "an event there that changes the mode, daeosens.hybrid; " + remedy
     seen.kink_left = None
     for change in branch_changes(trajectory, equations_of(trajectory), seen):
         n = int(np.searchsorted(trajectory.times, change.time)) - 1
@@ -53,10 +50,23 @@ def warn_of_jumps(trajectory: Trajectory, _costs: Sequence[Cost], seen: Seen) ->
             _warn(
                 f"the equations jump near t = {change.time:.6g}, where a branch changes "
                 "sides between two steps: derivatives lack what the time of that change "
-                "contributes where it moves\n  try: " + remedy
+                "contributes where it moves\n"
+                f"  try: {_remedy_of_jump(trajectory, change.timed)}; a smooth function"
             )
             return
     _warn_of_passed_jumps(trajectory, seen)
+
+
+def _remedy_of_jump(trajectory: Trajectory, timed: bool) -> str:
+    known = "breakpoints= for a jump at a time that is known"
+    if trajectory.problem.delays is not None:  # which have no events
+        return known
+    if timed:
+        return (
+            'an event at that time that changes the mode, daeosens.Event("<parameter>", mode=...) '
+            f"in daeosens.hybrid; {known}"
+        )
+    return f"an event there that changes the mode, daeosens.hybrid; {known}"
 
 
 def warn_of_kinks(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> None:
@@ -79,14 +89,16 @@ def warn_of_kinks(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> 
     _warn_of_passed_jumps(trajectory, seen)
     for change in branch_changes(trajectory, equations_of(trajectory), seen):
         # a kink of f is a jump of f_u: first derivatives are right, second ones lack its term
-        what, then = "a kink or jump", "lack what the moving time of that change contributes"
+        what = "a jump" if change.jump else "a kink"
+        then = "lack what the moving time of that change contributes"
         if not change.kink and not change.jump:
             what, then = "no bounded second derivative", "may be far off"
+        when = '"<parameter>"' if change.timed else "lambda t, u, p: <what changes its sign>"
         _warn(
             f"the equations have {what} near t = {change.time:.6g}, where a branch, abs, maximum "
             f"or the like changes sides between two steps: products with the Hessian {then}\n"
-            "  try: an event there, events=[daeosens.Event(lambda t, u, p: <what changes its "
-            "sign>)], or a smooth function in its place"
+            f"  try: an event there, events=[daeosens.Event({when})], or a smooth function in its "
+            "place"
         )
         return
     for scalar in _densities(trajectory, costs):

@@ -39,7 +39,7 @@ class AtWork(NamedTuple):
 AT_WORK: list[AtWork] = []
 """The callbacks at work, each called by the one before it."""
 
-_STANDARD = sysconfig.get_paths()["stdlib"]
+_PYTHONS = (sysconfig.get_paths()["stdlib"], "<frozen ")  # the latter are parts of the same
 _IS_USERS: dict[tuple[str, str], bool] = {}
 
 
@@ -58,7 +58,7 @@ def is_users(file: str, names: Mapping[str, Any]) -> bool:
         # a callback in an installed package is the user's as well: ``home`` is the package of the
         # callback
         top = str(names.get("__name__", "")).partition(".")[0]
-        library = "site-packages" in file or "dist-packages" in file or file.startswith(_STANDARD)
+        library = "site-packages" in file or "dist-packages" in file or file.startswith(_PYTHONS)
         known = top not in _LIBRARIES and (not library or (top == home and bool(home)))
         _IS_USERS[key] = known
     return known

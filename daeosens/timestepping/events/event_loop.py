@@ -35,6 +35,7 @@ from daeosens.timestepping.events.simultaneous import (
     SimultaneousEvents,
     at_one_instant,
     check_order,
+    names_apart,
 )
 from daeosens.timestepping.events.zeno import refuse_chatter, refuse_crowd, refuse_passing
 from daeosens.timestepping.runner import Run, Runner, made_runner
@@ -149,8 +150,8 @@ class _EventLoop:
             # the piece begins on surfaces and moves their way: they fire before any step
             if entered:
                 if fired:
-                    names = [surface.event.name for surface in (*fired, *entered)]
-                    raise at_one_instant(t, names, TO_AND_FRO)
+                    events = [surface.event for surface in (*fired, *entered)]
+                    raise at_one_instant(t, names_apart(events, self.problem), TO_AND_FRO)
                 self._keep_grid(t)
                 self._reach(entered[0])
                 self._check_order(entered, [detector.change(surface) for surface in entered])
@@ -178,7 +179,8 @@ class _EventLoop:
             if not event.active(self.mode):
                 continue
             if fired:
-                raise at_one_instant(t, [*(surface.event.name for surface in fired), event.name])
+                events = [*(surface.event for surface in fired), event]
+                raise at_one_instant(t, names_apart(events, self.problem))
             self._look_for_jump(event.name)
             self._happen(event, switch)
             if self.finished:
@@ -436,7 +438,8 @@ class _EventLoop:
         """
         if len(surfaces) == 1:
             return
-        log, names = self.log, [surface.event.name for surface in surfaces]
+        log = self.log
+        names = names_apart([surface.event for surface in surfaces], self.problem)
         t, h, u, end = log.times[-2], log.sizes[-1], log.states[-2], log.states[-1]
         if len(surfaces) > 2:
             raise at_one_instant(log.times[-1], names)
@@ -450,7 +453,9 @@ class _EventLoop:
         # both orders have to give the same state, mode, parameters and derivatives
         step = Step(t, h, u, end, self.p)
         known = self.problem, self._smooth, self.stepping, self._consistency
-        check_order(SimultaneousEvents(*known, step, self.mode), *map(_happening, surfaces))
+        check_order(
+            SimultaneousEvents(*known, step, self.mode), *map(_happening, surfaces), names=names
+        )
 
     def _reach(self, surface: Surface) -> None:
         """Note that the state is on the surface of an event already."""

@@ -16,6 +16,7 @@ from daeosens.methods.events.event_step import HybridStep, StepRecord
 from daeosens.methods.events.reset import Jump
 from daeosens.methods.step import Step
 from daeosens.petsc.vectors import largest, read, write
+from daeosens.problem.event import Event
 from daeosens.problem.modes import entered_mode
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.stepping import Stepping
@@ -94,7 +95,9 @@ class SimultaneousEvents:
         return self.step.t + self.step.h
 
 
-def check_order(meeting: SimultaneousEvents, first: FiredEvent, second: FiredEvent) -> None:
+def check_order(
+    meeting: SimultaneousEvents, first: FiredEvent, second: FiredEvent, names: Sequence[str]
+) -> None:
     """Refuse two events at one instant if their order matters, for the state or its derivatives.
 
     The events of a run nearby happen one after the other, with a tiny step between; which one is
@@ -124,18 +127,31 @@ def check_order(meeting: SimultaneousEvents, first: FiredEvent, second: FiredEve
             if not _alike(one_way, other_way):
                 what = "the derivatives differ"
     if what:
-        names = first.switch.name, second.switch.name
         raise at_one_instant(meeting.t, names, f", and their order matters: {what}")
 
 
 def at_one_instant(t: float, names: Iterable[str], why: str = "") -> SolveError:
-    """Return what refuses events that happen together: other parameters move them apart."""
-    together = " and ".join(f'"{name}"' for name in names)
+    """Return what refuses events that happen together: other parameters move them apart.
+
+    Names are those of ``names_apart``.
+    """
+    together = " and ".join(names)
     return SolveError(
         f"events {together} at one instant, t = {t:.9g}{why}",
         expected="one event at a time, or events that commute: their order decides the derivative",
         remedy=HYSTERESIS if why == TO_AND_FRO else "one event whose reset does both",
     )
+
+
+def names_apart(events: Sequence[Event], problem: Problem) -> list[str]:
+    """Return what messages call events of a problem: by their numbers too where names are alike."""
+    names = [event.name for event in problem.events]
+    numbers = {
+        event: f" (number {number})"
+        for number, event in enumerate(problem.events)
+        if names.count(event.name) > 1
+    }
+    return [f'"{event.name}"{numbers.get(event, "")}' for event in events]
 
 
 @dataclass(frozen=True, eq=False)
