@@ -58,7 +58,7 @@ class FactoredMatrix:
         self._solver: PETSc.KSP | None = None
         self._transposes = False
         self.iterations = 0
-        self._point: tuple[float, int] | None = None
+        self._at: tuple[float, PETSc.Vec] | None = None
         self._shift = 0.0
 
     @property
@@ -76,7 +76,11 @@ class FactoredMatrix:
         # the same at every state: only shift and parameters count
         if self._system.constant:
             return self._system.stays(p, shift)
-        return self._point == (t, u.handle)
+        if self._at is None:
+            return False
+        # the vector itself is kept: where it was freed, another one may have its address
+        time, state = self._at
+        return time == t and state.handle == u.handle
 
     def fill(
         self,
@@ -89,7 +93,7 @@ class FactoredMatrix:
     ) -> None:
         """Fill F_u + shift F_udot at the point, and F_udot of another one."""
         self._system.fill(t, u, udot, p, shift, other)
-        self._point = (t, u.handle)
+        self._at = (t, u)
         self._shift = shift
 
     def reshift(self, shift: float) -> None:

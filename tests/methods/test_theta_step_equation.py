@@ -94,3 +94,21 @@ def test_products_give_the_derivatives_that_matrices_give_where_the_mass_changes
         gradient = adjoint(run, cost)
         values.append(np.concatenate([run.u[-1], gradient.u0, gradient.p]))
     np.testing.assert_allclose(values[1], values[0], rtol=1e-11)
+
+
+def test_a_vector_at_the_address_of_a_freed_one_is_another_state():
+    """As the states of a jump are, at one time, where vectors are made when they are asked for."""
+    equation, _ = equation_of(0.5, endpoint=True)
+    problem = FORMS["rhs"].analytic
+    rate = problem.create_state()
+    before = vec(problem, U0)
+    equation.slot(T, before, rate, P0, 8.0)
+    del before
+    others = [vec(problem, NEXT) for _ in range(20)]
+    expected, direction, product = problem.create_state(), vec(problem, U0), problem.create_state()
+    equation_of(0.5, endpoint=True)[0].slot(T, others[0], rate, P0, 8.0).matrix.mult(
+        direction, expected
+    )
+    for other in others:
+        equation.slot(T, other, rate, P0, 8.0).matrix.mult(direction, product)
+        np.testing.assert_array_equal(product.array, expected.array)
