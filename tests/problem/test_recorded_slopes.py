@@ -94,6 +94,34 @@ def test_rows_times_derivatives_are_those_of_the_jacobians(rhs):
     np.testing.assert_allclose(pulls.by_p, expected, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.parametrize("rhs", KNOWN)
+def test_derivatives_at_all_points_at_once_are_those_of_single_points(rhs):
+    t, u, p = np.linspace(0.0, 1.0, 20), RNG.uniform(0.1, 1.0, (20, N)), RNG.uniform(0.5, 1.5, M)
+    single, columns = single_of(rhs), range(N + M)
+    u[1:] = u[0] + 1e-3 * (u[1:] - u[0])  # the same branches
+    matrices = single.at_points(t, u, p, columns, lambda k: single.both(float(t[k]), u[k], p))
+    assert single.at_all
+    for k in range(20):
+        both = single.both(float(t[k]), u[k], p)
+        np.testing.assert_allclose(matrices[k], both, rtol=1e-12, atol=1e-13 * np.abs(both).max())
+
+
+def with_numbers_that_change_places(t, u, p):
+    """Numbers that were read stay what they were when their array is written to."""
+    rates = p[:6] * u
+    rates[0], rates[1] = rates[1], rates[0]
+    last = rates[5]
+    rates[5] = rates[4] * t
+    return rates * last
+
+
+def test_numbers_that_were_read_stay_what_they_were():
+    test_rows_times_derivatives_are_those_of_the_jacobians(with_numbers_that_change_places)
+    test_derivatives_at_all_points_at_once_are_those_of_single_points(
+        with_numbers_that_change_places
+    )
+
+
 def with_a_solve(t, u, p):
     return np.linalg.solve(np.eye(6) + p[0] * np.outer(u, u), u)
 

@@ -95,7 +95,9 @@ class PointArray:
 
     def __getitem__(self, key: Any) -> PointArray:
         """Return entries; a view where it would be one of an array."""
-        return PointArray(self.entries[_key(key)])
+        entries = self.entries[_key(key)]
+        # one number stays what it was when the array changes: d[0], d[1] = d[1], d[0]
+        return PointArray(entries.copy() if entries.ndim == 1 else entries)
 
     def __setitem__(self, key: Any, assigned: Any) -> None:
         """Assign at all points."""
