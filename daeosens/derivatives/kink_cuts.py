@@ -66,6 +66,9 @@ on its other side: of a step as short as the last one before it they do not.
 USUAL = 8
 """So many steps before a kink the largest one is a usual one: at the kink some were refused."""
 
+PLACES = 16
+"""So many states of a run are looked at where branches may be there at some times only."""
+
 MOST = 64
 """Unknowns up to which derivatives are compared as dense matrices; more have a cut at each kink."""
 
@@ -149,11 +152,29 @@ def _concerned(run: Trajectory) -> bool:
     if not run.thinned:  # the state before the last one would be taken again
         steps.add(run.n_steps - 1)
     steps |= set(np.searchsorted(run.times, problem.breakpoints).tolist())
-    function = equations_of(run)
-    assert function is not None
+    function = _equations(run)
     points = [(n, _state(run, n, 0.0)) for n in sorted(steps) if n < run.n_steps]
     points.append((run.n_steps - 1, _state(run, run.n_steps - 1, 1.0)))
+    if not run.thinned and any(_forks(mode) for mode in (problem, *problem.modes.values())):
+        between = np.unique(np.linspace(0, run.n_steps - 1, PLACES).astype(int))
+        points += [(n, _state(run, n, 0.0)) for n in between.tolist()]
     return any(function.decide(n, *point).values.size for n, point in points)
+
+
+def _equations(run: Trajectory) -> Piecewise:
+    """Return f with what decides in it; by t alone as well, if steps follow the time of an event.
+
+    Where steps stay where they are a kink in t does too.  Those that move pass it, and a step of
+    size h misses a derivative by h [f_t].
+    """
+    function = equations_of(run, in_time=any(record.timed for record in run.records))
+    assert function is not None
+    return function
+
+
+def _forks(problem: Problem) -> bool:
+    """Return whether the callback of a problem may go another way at some times only."""
+    return isinstance(problem.branches, Branches) and problem.branches.forks
 
 
 def _replaced(old: Sequence[Array], new: Sequence[Array]) -> list[Array]:
@@ -182,8 +203,7 @@ def kinks_inside(run: Trajectory, least: float, near: Sequence[Array] = ()) -> l
 
     All of them, or those ``near`` the times [..., 4] at which steps were cut.
     """
-    function = equations_of(run)
-    assert function is not None
+    function = _equations(run)
     left_out = {crossing.step for crossing in run.crossings}
     steps = np.flatnonzero(run.step_sizes > 0.0)
     if near:
@@ -416,10 +436,13 @@ def _kink(
     except (InputError, NotFiniteError):
         return None  # there are none: sweeps tell it where they need them
     usual = _usual(run, n)
-    if derivatives is None:
+    moves = bool(run.records) and run.records[n].timed
+    if derivatives is None or moves:
         # f has a kink along the step: derivatives are taken to change by themselves in a usual one
         bend, slopes = f[0] + f[1] - f[2] - f[3], np.abs(f[0] - f[2]) + np.abs(f[1] - f[3])
-        return Kink(n, t, 1.0 / usual) if np.any(np.abs(bend) > JUMP * slopes + rounding) else None
+        bent = bool(np.any(np.abs(bend) > JUMP * slopes + rounding))
+        if bent or derivatives is None:
+            return Kink(n, t, 1.0 / usual) if bent else None
     before, after = derivatives[::2], derivatives[1::2]
     rate = _lasting([_largest_row(jump) for jump in after - before])
     # Of max(x, 0)^2 the slopes of derivatives jump: across a step a derivative misses as much as at
@@ -468,7 +491,7 @@ def _located(
     smooth, kept = not before.whole[k] and x * y < 0.0, 0
     if not before.whole[k] and not smooth:  # an end lies on the kink
         return (0.0, states[0]) if abs(x) <= abs(y) else (1.0, states[1])
-    resolution = 1e-2 * least
+    resolution = min(1e-2 * least, 1e-3 * SIDE)
     place, state = high, states[1]
     while high - low > resolution:
         place = (low * y - high * x) / (y - x) if smooth else 0.5 * (low + high)

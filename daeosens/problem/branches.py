@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dis
+import inspect
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from types import CodeType, FunctionType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -92,9 +96,50 @@ class Branches:
         except Exception:  # noqa: BLE001 (what it cannot take has told nothing)
             return Decisions.none()
 
+    @cached_property
+    def forks(self) -> bool:
+        """Whether some way through the callback may be taken at some times only: ``if 1 < t < 2``.
+
+        By its code, and that of the functions it names; what is no function of Python may.
+        """
+        return self._along is None and _forks(self.function)
+
     def along(self, t: Array, u: Array, p: Array) -> list[Decisions]:
         """Return what decides at times t [K] and states u [K, n]."""
         if self._along is None:
             return [self(*point, p) for point in zip(t.tolist(), u, strict=True)]
         values, whole, moves = self._along(t, u, p)
         return [Decisions(row, whole, moves) for row in values]
+
+
+def _forks(function: object) -> bool:
+    """Return whether a function, or one that it names and is of the same module, has an ``if``."""
+    if not isinstance(function, FunctionType):
+        return True
+    waiting, seen = [function], set[CodeType]()
+    while waiting:
+        known = waiting.pop()
+        for code in _codes(known.__code__):
+            if code in seen:
+                continue
+            seen.add(code)
+            if any(
+                "JUMP" in step.opname and "IF" in step.opname for step in dis.get_instructions(code)
+            ):
+                return True
+            named: list[object] = [known.__globals__.get(name) for name in code.co_names]
+            named += inspect.getclosurevars(known).nonlocals.values()
+            waiting += [
+                thing
+                for thing in named
+                if isinstance(thing, FunctionType) and thing.__globals__ is known.__globals__
+            ]
+    return False
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield the code of a function and of those that it defines."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)

@@ -45,6 +45,14 @@ def _quadratic_drag(_t: Any, u: Any, p: Any) -> Any:
     return np.stack([u[1], -p[0] * u[0] - drag - 0.1 * np.abs(u[0])])
 
 
+def _open_for_some_time(t: Any, u: Any, p: Any) -> Any:
+    # there is no branch where the run begins and ends
+    rate = p[0] * np.sin(t) - 0.5 * u[0]
+    if 1.0 < t < 4.0:
+        rate = rate - 3.0 * np.sin(np.pi * (t - 1.0) / 3.0) * np.maximum(u[0] - p[1], 0.0)
+    return np.stack([rate])
+
+
 def _ramp(t: Any, u: Any, p: Any) -> Any:
     return np.stack([-p[0] * u[0] + np.maximum(t - p[1], 0.0) * u[0] * 0.5])
 
@@ -78,11 +86,18 @@ PROBLEMS: dict[
         *(_quadratic_drag, [1.0, 0.0], [4.0, 0.3], 8.0, 0),
         [-0.11451839, -0.03366728, 0.13954874, 0.71965937],
     ),
+    "open for some time": (
+        *(_open_for_some_time, [0.0], [1.0, 0.5], 6.0, 0),
+        [4.63725068e-04, -1.05166429, 0.203809990],
+    ),
     "ramp": (
         *(_ramp, [2.0], [1.0, 1.3], 4.0, 0),
         [0.11332449, -0.9065959, -0.30597612],
     ),
 }
+
+
+TRACED = [name for name in PROBLEMS if name not in ("branch", "open for some time")]
 
 
 def _problem(name: str, style: str) -> Any:
@@ -101,8 +116,8 @@ def _last(name: str) -> ds.Terminal:
     ("name", "style", "method"),
     [
         *((name, "NumPy", "auto") for name in PROBLEMS),
-        *((name, "traced", "rk8vr") for name in PROBLEMS if name != "branch"),
-        *((name, "traced", "esdirk5") for name in PROBLEMS if name != "branch"),
+        *((name, "traced", "rk8vr") for name in TRACED),
+        *((name, "traced", "esdirk5") for name in TRACED),
     ],
 )
 def test_derivatives_through_kinks_are_those_of_the_solution(
@@ -257,3 +272,27 @@ def test_no_warning_where_steps_end_at_kinks(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ds.adjoint(run, _last(name))
+
+
+@pytest.mark.parametrize("rtol", [1e-2, 1e-3, 1e-4])
+def test_kinks_of_tables_are_found_by_loose_tolerances(rtol: float) -> None:
+    _, start, p, end, _, truth = PROBLEMS["table"]
+    run = ds.solve(_problem("table", "NumPy"), start, p, ds.Stepping((0.0, end), rtol=rtol))
+    gradient = ds.adjoint(run, _last("table"))
+    computed = np.concatenate([gradient.u0, gradient.p])
+    assert np.abs(computed - truth).max() < 2.0 * rtol * np.abs(truth).max()
+
+
+@pytest.mark.parametrize("method", ["auto", "esdirk5", "cn"])
+def test_kinks_in_time_that_steps_pass_with_the_time_of_an_event(method: str) -> None:
+    # u' = 1 + |sin 2t| - u, from u = p at t = p on: d/dp of u(T)
+    def rhs(t: Any, u: Any, _p: Any) -> Any:
+        return 1.0 + np.abs(np.sin(2.0 * t)) - u
+
+    event = ds.Event((0.0, "when"), reset=lambda _t, _u, p: p)
+    problem = ds.ODE(rhs, 1, ["when"], events=[event])
+    when, end, rtol = 0.4, 2.5, 1e-4 if method == "cn" else 1e-6
+    run = ds.solve(problem, [0.0], [when], ds.Stepping((0.0, end), method, rtol=rtol))
+    gradient = ds.adjoint(run, ds.Terminal(lambda _t, u, _p: u[0]))
+    truth = np.exp(when - end) * (1.0 - (1.0 + np.sin(2.0 * when) - when))
+    assert gradient.p == pytest.approx(truth, rel=20.0 * rtol)

@@ -28,8 +28,9 @@ from daeosens.problem.problem import Problem
 from daeosens.timestepping.delayed_run import DelayedSteps
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
-SHORT = 1e-5
-"""Part of the longest step that steps across a kink are shorter than where others end at it."""
+SHORT, LONGEST = 100.0, 2e-3
+"""Part of the longest step, in units of rtol, and at most, that steps across a kink are shorter
+than where others end at it."""
 
 LOST = 0.02
 """Part of a gradient that the quadrature of kinks may lose without a word."""
@@ -38,10 +39,12 @@ LOST = 0.02
 def warn_of_jumps(trajectory: Trajectory, _costs: Sequence[Cost], seen: Seen) -> None:
     """Warn where f jumps inside a step: gradients lack a term there."""
     seen.kink_left = None
+    rtol, _ = trajectory.stepping.tolerances
+    short = min(SHORT * rtol, LONGEST) * float(trajectory.step_sizes.max(initial=0.0))
     for change in branch_changes(trajectory, equations_of(trajectory), seen):
         n = int(np.searchsorted(trajectory.times, change.time)) - 1
         size = trajectory.step_sizes[min(max(n, 0), trajectory.n_steps - 1)]
-        if size > SHORT * float(trajectory.step_sizes.max()):  # adaptive steps end at other kinks
+        if size > short:  # adaptive steps end at other kinks
             seen.kink_left = change.time
         # where f jumps at a moving time t*, the exact derivative has a term (f+ - f-) dt*, which no
         # step that crosses t* contains; of a kink only the second derivative has one
