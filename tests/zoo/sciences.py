@@ -241,6 +241,107 @@ def conduit_program(x):
     return solve_ivp(lambda z, u: conduit(z, u, p), span, below.y[:, -1], **options).y[0, -1]
 
 
+def bundle(t, u, p):  # hair cell: the bundle, its motors, and whether channels are open
+    drag, slip, gate, spring, swing, pull, calcium = p
+    x, motors, held = u
+    strain = x - motors
+    open_ = 1 / (1 + np.exp((10 + gate * swing**2 / 100) / 4.14 - strain / 4.53))
+    pulled = gate * (strain - swing * open_)
+    return np.array(
+        [
+            -(pulled + spring * x) / drag,
+            (pulled - pull * (1 - calcium * held)) / slip,
+            20 * (open_ - held),
+        ]
+    )
+
+
+def digester(t, u, p):  # anaerobic digestion: two populations, their food, alkalinity, carbon
+    mu1, half1, mu2, half2, inhibition, transfer, kept, dilution = p
+    acid, methane, organic, fatty, alkaline, carbon = u
+    growth1 = mu1 * organic / (organic + half1)
+    growth2 = mu2 * fatty / (fatty + half2 + fatty**2 / inhibition)
+    dissolved = carbon + fatty - alkaline
+    pressure = dissolved + 16 + 453.0 / transfer * growth2 * methane
+    gas = (pressure - np.sqrt(pressure**2 - 64 * dissolved)) / 32
+    lost = transfer * (dissolved - 16 * gas)
+    return np.array(
+        [
+            (growth1 - kept * dilution) * acid,
+            (growth2 - kept * dilution) * methane,
+            dilution * (9.5 - organic) - 42.14 * growth1 * acid,
+            dilution * (93.6 - fatty) + 116.5 * growth1 * acid - 268.0 * growth2 * methane,
+            dilution * (83.0 - alkaline),
+            dilution * (65.0 - carbon) - lost + 50.6 * growth1 * acid + 343.6 * growth2 * methane,
+        ]
+    )
+
+
+def reactivity(kev):  # of deuterium and tritium, m3/s, keV: Bosch and Hale
+    below = 1 + kev * (7.51886e-2 + kev * (1.35e-2 + kev * 1.366e-5))
+    theta = kev / (1 - kev * (1.51361e-2 + kev * (4.60643e-3 - kev * 1.0675e-4)) / below)
+    xi = (34.3827**2 / (4 * theta)) ** (1 / 3)
+    return 1.17302e-15 * theta * np.sqrt(xi / (1124656 * kev**3)) * np.exp(-3 * xi) * 1e-6
+
+
+def tokamak(t, u, p):  # energy in MJ, fuel and helium in 1e20 per cubic metre
+    quality, current, field, pumping, heating = p
+    energy, fuel, helium = u
+    volume = 830.0
+    electrons = fuel + 2 * helium
+    kev = energy * 1e6 / (1.5 * (electrons + fuel + helium) * 1e20 * 1.602e-16 * volume)
+    fused = fuel**2 / 4 * reactivity(kev) * 1e20  # in 1e20 per cubic metre and second
+    alphas = fused * 1e20 * 3.5e6 * 1.602e-19 * volume / 1e6
+    light = 5.35e-3 * 1.6 * electrons**2 * np.sqrt(kev) * volume
+    held = (
+        0.0562 * quality * current**0.93 * field**0.15 * (alphas + heating - 0.3 * light) ** -0.69
+    )
+    held = held * (10 * electrons) ** 0.41 * 2.5**0.19 * 6.2**1.39 * 2.0**0.58 * 1.7**0.78
+    return np.array(
+        [
+            alphas + heating - light - energy / held,
+            (1 - fuel) / 5 - 2 * fused,
+            fused - helium / (5 * pumping * held),
+        ]
+    )
+
+
+def debt(t, u, p):  # wages, employment, and firms that borrow: Goodwin's cycle, Keen's debt
+    phillips0, phillips1, invest0, invest1, invest2, interest, ratio = p
+    wages, employed, owed = u
+    profit = 1 - wages - interest * owed
+    invested = invest0 + invest1 * np.exp(invest2 * profit)
+    growth = invested / ratio - 0.01
+    return np.array(
+        [
+            wages * (phillips1 / (1 - employed) ** 2 - phillips0 - 0.025),
+            employed * (growth - 0.045),
+            owed * (interest - growth) + invested - (1 - wages),
+        ]
+    )
+
+
+def thrust(t, u, p):  # modified equinoctial elements and the mass, thrust on one side of the orbit
+    force, exhaust, angle, sharpness = p
+    q, f, g, h, k, anomaly, mass = u
+    c, s = np.cos(anomaly), np.sin(anomaly)
+    w, s2 = 1 + f * c + g * s, 1 + h**2 + k**2
+    on = 0.5 * (1 + np.tanh(sharpness * (c + 0.5)))
+    along, across = force * on / mass * np.cos(angle), force * on / mass * np.sin(angle)
+    root, tilt = np.sqrt(q), h * s - k * c
+    return np.array(
+        [
+            2 * q / w * root * along,
+            root * (((w + 1) * c + f) * along - tilt * g * across) / w,
+            root * (((w + 1) * s + g) * along + tilt * f * across) / w,
+            root * s2 * across / (2 * w) * c,
+            root * s2 * across / (2 * w) * s,
+            root * (w / q) ** 2 + root * tilt * across / w,
+            -force * on / exhaust,
+        ]
+    )
+
+
 CASES = [
     Case(
         "Fault that creeps to an earthquake",
@@ -495,5 +596,80 @@ CASES = [
         terminal=lambda z, u, p: u[0],
         truth=conduit_program,
         exact=False,
+    ),
+    Case(
+        "Hair bundle of the ear",
+        "Nadrowski, Martin, Juelicher 2004",
+        rhs=bundle,
+        u0=[-10.0, 5.0, 0.3],
+        p={
+            "drag": 2.8,
+            "slip": 10.0,
+            "gate": 0.75,
+            "spring": 0.6,
+            "swing": 60.9,
+            "pull": 35.2,
+            "calcium": 0.65,
+        },
+        span=(0.0, 10.0),
+        method="auto",
+        terminal=lambda t, u, p: u[0],
+    ),
+    Case(
+        "Digestion of sludge",
+        "Bernard and others 2001 (AM2); text book",
+        rhs=digester,
+        u0=[0.5, 0.6, 2.0, 20.0, 75.0, 72.0],
+        p={
+            "mu1": 1.2,
+            "half1": 7.1,
+            "mu2": 0.74,
+            "half2": 9.28,
+            "inhibition": 256.0,
+            "transfer": 19.8,
+            "kept": 0.5,
+            "dilution": 0.25,
+        },
+        span=(0.0, 20.0),
+        method="auto",
+        terminal=lambda t, u, p: u[3],
+    ),
+    Case(
+        "Tokamak that burns",
+        "Bosch and Hale 1992; ITER physics basis (IPB98(y,2))",
+        rhs=tokamak,
+        u0=[60.0, 0.7, 0.005],
+        p={"quality": 1.0, "current": 15.0, "field": 5.3, "pumping": 1.0, "heating": 50.0},
+        span=(0.0, 60.0),
+        method="auto",
+        terminal=lambda t, u, p: u[0],
+    ),
+    Case(
+        "Goodwin's cycle with debt",
+        "Keen 1995; Grasselli and Costa Lima 2012",
+        rhs=debt,
+        u0=[0.8, 0.9, 0.1],
+        p={
+            "phillips0": 0.04 / (1 - 0.04**2),
+            "phillips1": 0.04**3 / (1 - 0.04**2),
+            "invest0": -0.0065,
+            "invest1": np.exp(-5.0),
+            "invest2": 20.0,
+            "interest": 0.03,
+            "ratio": 3.0,
+        },
+        span=(0.0, 30.0),
+        method="auto",
+        terminal=lambda t, u, p: u[0],
+    ),
+    Case(
+        "Orbit raised by a weak thrust",
+        "Betts; Walker and others 1985",
+        rhs=thrust,
+        u0=[1.0, 0.01, 0.0, 0.1, 0.0, 0.0, 1.0],
+        p={"force": 0.01, "exhaust": 2.0, "angle": 0.3, "sharpness": 8.0},
+        span=(0.0, 25.0),
+        method="auto",
+        terminal=lambda t, u, p: u[0],
     ),
 ]
