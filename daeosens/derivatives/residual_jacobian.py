@@ -15,9 +15,8 @@ from daeosens.costs.objective import Objective, require_objective
 from daeosens.costs.sum_of_squares import SumOfSquares
 from daeosens.derivatives.adjoint import shared
 from daeosens.derivatives.directions import refuse_rows
-from daeosens.derivatives.engines.choice import Sweep, choose_sweep
+from daeosens.derivatives.engines.choice import Sweep, choose_sweep, refuse_one_way_solver
 from daeosens.derivatives.engines.request import AdjointRequest, lowered_on
-from daeosens.derivatives.engines.transposes import refuse_one_way_solver
 from daeosens.derivatives.hessian import HessianProduct
 from daeosens.derivatives.sweeps.backward import sweep_back
 from daeosens.derivatives.tangent import Tangent, tangent, tangent_rows, tangent_sweep

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -584,3 +584,28 @@ def _check_kind(
             f"{name} has (local, global) sizes {values.getSizes()}",
             expected=f"{template.getSizes()}",
         )
+
+
+Value = TypeVar("Value")
+
+
+class ProblemCache(Generic[Value]):
+    """One value for each problem, made when it is asked for first.
+
+    The module that defines the cache owns it; nobody else writes to it.  A value dies with its
+    problem, and a changed copy of a problem (``dataclasses.replace``) starts without.
+
+    Parameters
+    ----------
+    make : callable
+        Returns the value of a problem that has none yet: an empty list or dict, usually.
+    """
+
+    def __init__(self, make: Callable[[], Value]) -> None:
+        self._make = make
+
+    def of(self, problem: Problem) -> Value:
+        """Return the value of a problem."""
+        if self not in problem.cached:
+            problem.cached[self] = self._make()
+        return cast("Value", problem.cached[self])

@@ -24,8 +24,7 @@ from daeosens.methods.linear_solver import FEW, PRODUCTS
 from daeosens.methods.method import Method
 from daeosens.methods.registry import find_method
 from daeosens.petsc.vectors import Array, largest, read, write
-from daeosens.problem.problem import Problem
-from daeosens.problem.problem_cache import ProblemCache
+from daeosens.problem.problem import Problem, ProblemCache
 
 RELATIVE = 1e-6
 """Relative error of state and parameters that a start may have."""

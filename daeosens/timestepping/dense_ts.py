@@ -11,8 +11,7 @@ import numpy as np
 from daeosens.methods.method import Method
 from daeosens.petsc._kernels import DenseSteps
 from daeosens.petsc.vectors import Array
-from daeosens.problem.problem import Problem
-from daeosens.problem.problem_cache import ProblemCache
+from daeosens.problem.problem import Problem, ProblemCache
 
 _STEPS: ProblemCache[dict[str, DenseSteps | None]] = ProblemCache(dict)
 """By the name of the method and of what is carried; None where nothing can be."""

@@ -15,8 +15,7 @@ from daeosens.methods.dae.structure import null_projection, wave
 from daeosens.methods.linear_solver import block_solver
 from daeosens.methods.method import Method
 from daeosens.petsc.vectors import largest, read, write
-from daeosens.problem.problem import Problem
-from daeosens.problem.problem_cache import ProblemCache
+from daeosens.problem.problem import Problem, ProblemCache
 from daeosens.timestepping.consistency_check import refuse_inconsistent_start
 from daeosens.timestepping.stepping import Stepping
 

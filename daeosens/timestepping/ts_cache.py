@@ -12,8 +12,7 @@ from petsc4py import PETSc
 from daeosens.errors import InputError
 from daeosens.petsc._kernels import add_monitor
 from daeosens.petsc.options import Scope, nothing_for_ts, refused_value, scoped_options
-from daeosens.problem.problem import Problem
-from daeosens.problem.problem_cache import ProblemCache
+from daeosens.problem.problem import Problem, ProblemCache
 from daeosens.timestepping.c_rhs import Held, runs_in_c
 from daeosens.timestepping.step_log import StepLog
 from daeosens.timestepping.stepping import Stepping

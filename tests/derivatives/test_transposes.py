@@ -17,7 +17,7 @@ from daeosens import (
     tangent,
 )
 from daeosens.derivatives import gauss_newton_product
-from daeosens.derivatives.engines.transposes import refuse_one_way_solver
+from daeosens.derivatives.engines.choice import refuse_one_way_solver
 
 JACOBIANS = []
 

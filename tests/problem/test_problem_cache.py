@@ -5,7 +5,7 @@ import weakref
 from dataclasses import replace
 
 from daeosens import ODE
-from daeosens.problem.problem_cache import ProblemCache
+from daeosens.problem.problem import ProblemCache
 
 
 class Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,13 +12,17 @@ from daeosens.costs.cost import Densities
 from daeosens.derivatives.engines.request import AdjointRequest
 from daeosens.derivatives.engines.vectors.adjoint import VectorSweep
 from daeosens.errors import UnsupportedError
-from daeosens.methods.linear_solver import refuse_loose, refuse_without_transpose
+from daeosens.methods.linear_solver import coarsen_points, refuse_loose, refuse_without_transpose
 from daeosens.methods.step import StepMap
+from daeosens.petsc._kernels import know_rounding
+from daeosens.petsc.options import scoped_options
 from daeosens.petsc.vectors import write
 from daeosens.problem.matrices import dense
 from daeosens.problem.problem import Problem
-from daeosens.timestepping.recompute import replay
+from daeosens.timestepping.c_rhs import Held
 from daeosens.timestepping.trajectory.trajectory import Trajectory, stages_between
+from daeosens.timestepping.ts import make_ts
+from daeosens.timestepping.ts_defaults import default_options
 
 
 class TSAdjointSweep:
@@ -216,3 +220,48 @@ def _attach_quadrature(ts: PETSc.TS, problem: Problem, p: Any, rows: Sequence[De
     quadrature.setRHSJacobian(columns_u, matrix_u, matrix_u)
     if problem.n_parameters:
         quadrature.setRHSJacobianP(columns_p, dense(problem.parameter, count))
+
+
+_TS: Any = PETSc.TS  # the stubs of petsc4py 3.26 give enumerations the wrong type
+
+
+def replay(trajectory: Trajectory, prepare: Callable[[PETSc.TS], None]) -> PETSc.TS:
+    """Repeat a run step by step with PETSc's own trajectory switched on, and return its TS.
+
+    The accepted steps are taken from the log, never decided again.  ``prepare`` is called on the TS
+    before it is set up.
+    """
+    record = "disk" if trajectory.record == "disk" else "memory"
+    problem, stepping = trajectory.problem, trajectory.stepping
+    sizes = trajectory.step_sizes
+    state = trajectory.stored[0].copy()
+    beyond = 2 * stepping.t_span[1] - stepping.t_span[0] + 1.0  # never reached: the steps decide
+    ts = make_ts(
+        problem,
+        stepping.resolved_method,
+        stepping.t_span[0],
+        state,
+        Held(trajectory.p),
+        record=record,
+    )
+    ts.setTime(stepping.t_span[0])
+    ts.setTimeStep(float(sizes[0]))
+
+    def before_step(ts: PETSc.TS) -> None:
+        ts.setTimeStep(float(sizes[ts.getStepNumber()]))
+
+    ts.setPreStep(before_step)
+    prepare(ts)
+    defaults = default_options(problem, stepping, ts, record) | {"ts_adapt_type": "none"}
+    with scoped_options(defaults=defaults, code=stepping.options):
+        ts.setFromOptions()
+        ts.setMaxSteps(len(sizes))
+        ts.setMaxTime(beyond)
+        ts.setExactFinalTime(_TS.ExactFinalTime.STEPOVER)
+        ts.setSolution(state)
+        ts.setUp()
+        if not stepping.resolved_method.explicit:
+            know_rounding(ts.getSNES())
+            coarsen_points(ts.getSNES().getKSP(), problem.dm)
+        ts.solve(state)
+    return ts

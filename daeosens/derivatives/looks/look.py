@@ -29,8 +29,7 @@ from daeosens.derivatives.looks.resolution import warn_of_unresolved
 from daeosens.derivatives.looks.running_costs import warn_of_running_costs
 from daeosens.derivatives.looks.seen import Seen
 from daeosens.derivatives.looks.start import warn_of_start
-from daeosens.problem.problem import Problem
-from daeosens.problem.problem_cache import ProblemCache
+from daeosens.problem.problem import Problem, ProblemCache
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 _SEEN = ProblemCache(Seen)

@@ -14,12 +14,11 @@ from petsc4py import PETSc
 from daeosens.costs.cost import Cost, points_by_step
 from daeosens.derivatives.engines.arrays import hessian as arrays
 from daeosens.derivatives.engines.arrays.hessian import FirstOrder
-from daeosens.derivatives.engines.choice import Sweep
+from daeosens.derivatives.engines.choice import Sweep, refuse_one_way_solver
 from daeosens.derivatives.engines.compiled import hessian as compiled
 from daeosens.derivatives.engines.compiled.hessian import CompiledFirst
 from daeosens.derivatives.engines.delays.sweep import no_running_costs, second_over_delays
 from daeosens.derivatives.engines.request import SecondRows, no_rows, window_of, windows
-from daeosens.derivatives.engines.transposes import refuse_one_way_solver
 from daeosens.derivatives.engines.vectors.hessian import TangentStates, VectorSecondOrder
 from daeosens.derivatives.preflight import evaluate_at_events
 from daeosens.derivatives.sweeps.forward import direction_arrays, sweep_forward

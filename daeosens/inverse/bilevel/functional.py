@@ -340,14 +340,6 @@ class BilevelFunctional:
         """Return H(x) dx."""
         return self.vector(self.hessian(x) @ gather(dx))
 
-    def linear_derivative(self, x: PETSc.Vec) -> Array:
-        """Return dp/dx [m, k] of the inner solution, for the active set at x."""
-        return -self.at(x).inner.newton(self._mixed(x)[0])
-
-    def linear_transpose(self, x: PETSc.Vec, p_bar: Array) -> PETSc.Vec:
-        """Return (dp/dx)^T p_bar [k]: one solve with the factorisation of the inner problem."""
-        return self.vector(-(self._mixed(x)[0].T @ self.at(x).inner.newton(p_bar[:, None])[:, 0]))
-
 
 def spread_starts(functional: BilevelFunctional, count: int, decades: float, seed: int) -> Array:
     """Return starts [count, k], the first the usual one.

@@ -14,8 +14,7 @@ from daeosens.errors import UnsupportedError
 from daeosens.methods.dae.null_space import Columns, basis_matrix, null_bases, projection
 from daeosens.methods.linear_solver import PRODUCTS
 from daeosens.petsc.vectors import Array, largest, read, write
-from daeosens.problem.problem import Problem
-from daeosens.problem.problem_cache import ProblemCache
+from daeosens.problem.problem import Problem, ProblemCache
 
 MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
 Mask = npt.NDArray[np.bool_]

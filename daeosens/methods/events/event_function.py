@@ -25,8 +25,7 @@ from daeosens.problem.lowering import (
     state_derivative,
 )
 from daeosens.problem.matrices import dense, refused
-from daeosens.problem.problem import INDEPENDENT, Problem
-from daeosens.problem.problem_cache import ProblemCache
+from daeosens.problem.problem import INDEPENDENT, Problem, ProblemCache
 
 WHEN = Keywords("callback", "when", "when_u", "when_p", "when_t", "when_hessian", "when_hessian_t")
 RESET = Keywords(

@@ -161,19 +161,6 @@ def test_derivatives_with_a_pull_to_the_start_are_exact(model):
     assert min(ds.taylor(held, point, hessian=True)) > 2.9
 
 
-@pytest.mark.parametrize("kind", ["two", "constrained", "delayed"])
-def test_the_derivative_of_the_inner_solution_forward_and_reverse(model, kind):
-    functional = functionals(model)[kind]
-    x, eps = gather(functional.start()), 1e-5
-    matrix = functional.linear_derivative(functional.start())
-    for j, unit in enumerate(np.eye(len(x))):
-        ends = [functional.at(x + sign * eps * unit).inner.p for sign in (1.0, -1.0)]
-        assert matrix[:, j] == pytest.approx((ends[0] - ends[1]) / (2 * eps), rel=1e-6, abs=1e-8)
-    bar = np.arange(1.0, 1.0 + len(matrix))
-    reverse = gather(functional.linear_transpose(functional.start(), bar))
-    assert reverse == pytest.approx(matrix.T @ bar, rel=1e-12)
-
-
 def test_quadrature_and_its_transpose_are_dual(model):
     rows = functionals(model)["plain"].experiments[0]
     rng = np.random.default_rng(1)

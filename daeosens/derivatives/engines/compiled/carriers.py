@@ -17,8 +17,7 @@ from daeosens.methods.method import Method
 from daeosens.petsc._kernels import DenseSteps
 from daeosens.petsc.threads import one_blas_thread
 from daeosens.petsc.vectors import Array, is_finite
-from daeosens.problem.problem import Problem
-from daeosens.problem.problem_cache import ProblemCache
+from daeosens.problem.problem import Problem, ProblemCache
 from daeosens.timestepping.dense_ts import dense_steps
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 from daeosens.tracing.batched_model import FactoredBatch

@@ -5,7 +5,7 @@ import pytest
 from forms import FORMS, OBSERVATION_TIMES, P0, U0, make_stepping
 
 from daeosens import solve
-from daeosens.timestepping.recompute import replay
+from daeosens.derivatives.engines.tsadjoint import replay
 
 
 @pytest.mark.parametrize(("name", "method"), [("rhs", "rk5dp"), ("M", "cn"), ("rhs", "midpoint")])
