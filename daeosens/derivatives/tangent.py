@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, overload
@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.costs.cost import Densities, change
+from daeosens.costs.cost import change
 from daeosens.costs.objective import Objective, require_objective
 from daeosens.derivatives.directions import Rows, Vector, admit_direction, pairs_of
 from daeosens.derivatives.engines.choice import (
@@ -29,7 +29,6 @@ from daeosens.derivatives.solver_error import solver_error
 from daeosens.derivatives.sweeps.forward import sweep_forward
 from daeosens.errors import whole_number
 from daeosens.methods.remainders import remainders
-from daeosens.methods.step import StepMap
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, read
 from daeosens.problem.callback_guard import QUIET, unwrapped
@@ -121,8 +120,9 @@ class Tangent:
             # a running cost is a sum over stages, whose tangents no one has kept: the steps are
             # taken again
             du = self.states[0].copy()
-            for _, running in march(trajectory, steps, du, self.dp, cost.densities):
-                result += running
+            for n in range(trajectory.n_steps):
+                step = trajectory.step(n)
+                result += steps.tangent(step, du, self.dp, densities=cost.densities)
         return result
 
 
@@ -253,17 +253,3 @@ def tangent_rows(
     du, dp = admit_rows(trajectory.problem, directions)
     rows = push_directions(trajectory, du, dp)
     return None if rows is None else (rows, dp)
-
-
-def march(
-    trajectory: Trajectory,
-    steps: StepMap,
-    du: PETSc.Vec,
-    dp: PETSc.Vec | None,
-    densities: Densities,
-    last: int | None = None,
-) -> Iterator[tuple[PETSc.Vec, float]]:
-    """Carry ``du`` forward in place; yield it and the running change after each step."""
-    for n in range(trajectory.n_steps if last is None else last):
-        # one vector is overwritten all along: who wants to keep a state copies it
-        yield du, steps.tangent(trajectory.step(n), du, dp, densities=densities)
