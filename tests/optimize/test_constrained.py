@@ -871,7 +871,6 @@ del result
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(MPI.COMM_WORLD.size > 1, reason="starts an MPI program of its own")
 def test_no_petsc_object_is_left_behind():
     tests = Path(__file__).parents[1] / "support"
     code = LEAK.format(tests=str(tests), root=str(tests.parents[1]))

@@ -359,7 +359,6 @@ minimize(functional, method="bntr", restart={path!r}, gradient_tolerance=1e-12,
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(MPI.COMM_WORLD.size > 1, reason="starts an MPI program of its own")
 @pytest.mark.parametrize("last", [12, 20])
 def test_killed_run_loses_nothing_accepted(tmp_path, last):
     path = tmp_path / "run.h5"

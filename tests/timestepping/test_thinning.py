@@ -70,11 +70,12 @@ def oscillator(t, u, p):
 
 @pytest.mark.filterwarnings("ignore:a running cost varies faster")
 @pytest.mark.parametrize("style", ["numpy", "traced"])
-@pytest.mark.parametrize("sizes", [{"dt": 0.05}, {"rtol": 1e-5}])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("method", "sizes"),
+    [(method, {"dt": 0.05}) for method in METHODS]
+    + [(method, {"rtol": 1e-5}) for method in METHODS if method not in ("rk4", "midpoint")],
+)
 def test_derivatives_of_smooth_runs(method, sizes, style):
-    if "rtol" in sizes and method in ("rk4", "midpoint"):
-        pytest.skip("no error estimate")
     problem = ODE(oscillator, 2, ["mu", "drive"])
     if style == "traced":
         problem = ds.trace(oscillator, 2, ["mu", "drive"])
