@@ -72,6 +72,10 @@ class ThetaStep(FixedTimes):
         equation, right = self._equation, self._right
         shift, ends = equation.ends(step)
         end, start = ends
+        if equation.rest and not equation.both_rates:
+            # The matrix at the start is that at the end of the step before: it is asked for first,
+            # so that it is not the one that the end's replaces.
+            equation.slot(*start, shift)
         system = equation.system(ends, shift)
         right.zeroEntries()
         # With F = 0 along the run: (F_u + shift F_u') du1 = shift F_u' du0 - rest F_u(start) du0
