@@ -26,6 +26,8 @@ TakeAgain: TypeAlias = "Callable[[float, float, PETSc.Vec], None]"
 STALL, PATIENCE = 1e-12, 100
 """So many steps in a row below such a part of the time that has passed lead nowhere."""
 
+NO_BREAKPOINTS = np.empty(0)
+
 FLAT = 1000
 """Up to how many unknowns a vector for each state and stage costs more than they do."""
 
@@ -79,7 +81,9 @@ class StepLog:
     ) -> None:
         self._problem = problem
         self._ends = ends
-        breakpoints = np.array(problem.breakpoints if restarts else (), dtype=float)
+        breakpoints = NO_BREAKPOINTS
+        if restarts and problem.breakpoints:
+            breakpoints = np.array(problem.breakpoints, dtype=float)
         self._steps = Steps(ends, dt, STALL, PATIENCE, breakpoints, prescribed)
         self._keep_stages = keep_stages
         self._watch = watch
@@ -88,10 +92,10 @@ class StepLog:
         self._flat_stages: Array | None = None
         self._states: list[PETSc.Vec] = [start]
         self._logged: States | None = None
-        self._before = start
         self._flat = problem.comm.size == 1 and problem.size <= FLAT and problem.stencil is None
-        # whether ``after_step`` notes states as numbers
-        self._rows = self._flat and stay is None
+        # whether ``after_step`` notes states as numbers; who watches sees vectors, and runs with
+        # events keep these
+        self._rows = self._flat and stay is None and watch is None
         self.stopped = False
         self._stay, self._offset = stay, offset
         if stay is not None:
@@ -114,9 +118,8 @@ class StepLog:
 
     def after_step(self, ts: PETSc.TS, step: int, t: float, u: PETSc.Vec) -> None:
         """Note a state; the first one is there already."""
-        if step:
+        if self._watch is None or not step:  # otherwise ``consider_stopping`` has looked at it
             self._check_progress(ts, t)
-        if self._watch is None or not step:
             self._check_finite(step, t, u)
         self._steps.note(t)
         if self._rows:
@@ -137,8 +140,6 @@ class StepLog:
     def _note_flat(self, ts: PETSc.TS, step: int, u: PETSc.Vec) -> None:
         """Note a state and its stages as numbers: vectors take some 2000 bytes each."""
         self._steps.note_state(u)
-        if self._watch is not None and step:
-            self._before = u.copy()  # a new one each time: those who watch may hold it
         if self._keep_stages and step:
             self._steps.note_stages(ts, self._room_for_stages())
 
@@ -170,8 +171,7 @@ class StepLog:
         reason: Any = ts.getConvergedReason()
         if reason < 0:  # a failed step comes by too
             return
-        before = self._before if self._rows else self._states[-1]
-        if self._watch(self.last_time, before, t, u):
+        if self._watch(self.last_time, self._states[-1], t, u):
             self.stopped = True
             reasons = PETSc.TS.ConvergedReason
             ts.setConvergedReason(reasons.CONVERGED_USER)  # type: ignore[arg-type]
@@ -283,8 +283,10 @@ class StepLog:
         return f": {messages[0]}" if messages else ""
 
     def _check_progress(self, ts: PETSc.TS, t: float) -> None:
+        if t != self._steps.last_time:
+            return
         reason: Any = ts.getConvergedReason()
-        if t == self.last_time and reason >= 0:  # a failed step comes by too
+        if reason >= 0:  # a failed step comes by too
             raise self._shrunk(t)
 
     def _check_finite(self, step: int, t: float, u: PETSc.Vec) -> None:

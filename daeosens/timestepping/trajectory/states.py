@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
 from typing import Any, overload
-from weakref import WeakValueDictionary
+from weakref import ReferenceType, ref
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,9 @@ from daeosens.errors import InputError
 from daeosens.petsc._kernels import lock_onto
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, read, write
+
+ROOM = 64
+"""References to vectors that nobody holds any more, besides as many as are held."""
 
 
 class States(Sequence[PETSc.Vec]):
@@ -39,8 +42,10 @@ class States(Sequence[PETSc.Vec]):
     def __init__(self, rows: Array, first: PETSc.Vec) -> None:
         self.rows = rows
         self._first = first
-        # as long as somebody holds them: a vector takes as much memory as some 250 numbers
-        self._made: WeakValueDictionary[int, PETSc.Vec] | None = None  # made with the first of them
+        # as long as somebody holds them: a vector takes as much memory as some 250 numbers; plain
+        # references, of which the dead are dropped now and then, since sweeps make one at each step
+        self._made: dict[int, ReferenceType[PETSc.Vec]] = {}
+        self._room = ROOM
 
     def __len__(self) -> int:
         """Return N+1."""
@@ -52,25 +57,31 @@ class States(Sequence[PETSc.Vec]):
     def __getitem__(self, number: slice) -> Sequence[PETSc.Vec]: ...
     def __getitem__(self, number: int | slice) -> PETSc.Vec | Sequence[PETSc.Vec]:
         """Return a vector [n], the same as long as somebody holds it."""
+        if number == 0:  # asked for in each sweep
+            return self._first
         places = range(len(self.rows))[number]
         if isinstance(places, range):
             return [self[k] for k in places]
         if places == 0:
             return self._first
-        if self._made is None:
-            self._made = WeakValueDictionary()
-        vec = self._made.get(places)
+        reference = self._made.get(places)
+        vec = None if reference is None else reference()
         if vec is None:
             # PETSc does not look at what it duplicates: a freed vector ends the process.
             refuse_freed(self._first)
-            vec = self._made[places] = self._first.duplicate()
+            vec = self._first.duplicate()
             write(vec, self.rows[places])
+            self._made[places] = ref(vec)
+            if len(self._made) > self._room:
+                self._made = {k: made for k, made in self._made.items() if made() is not None}
+                self._room = 2 * len(self._made) + ROOM
         return vec
 
     @property
     def made(self) -> list[PETSc.Vec]:
         """The vectors that somebody holds."""
-        return [self._first, *(() if self._made is None else self._made.values())]
+        vectors = [made() for made in self._made.values()]
+        return [self._first, *(vec for vec in vectors if vec is not None)]
 
 
 def states_between(states: Sequence[PETSc.Vec], first: int, last: int) -> Sequence[PETSc.Vec]:
