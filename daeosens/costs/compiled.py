@@ -68,5 +68,5 @@ def _functions(density: Scalar) -> tuple[int, ...] | None:
 def _all_in_c(scalar: Scalar, first: int, last: int) -> tuple[tuple[int, int], ...] | None:
     if not isinstance(scalar, Callback):
         return None
-    functions = tuple(function for function in scalar.in_c[first:last] if function is not None)
-    return functions if len(functions) == last - first else None
+    functions = scalar.in_c[first:last]
+    return None if None in functions else functions  # pyright: ignore[reportReturnType]

@@ -172,8 +172,10 @@ def value_at_points(cost: Cost, point: Callable[[When], Point]) -> float:
     """Return the value of a cost without its densities; added up from the end, as sweeps do."""
     # Floating-point sums depend on the order; the value of a cost is the same digit for digit
     # with and without its gradient.
-    backwards = reversed(cost.points)
-    return sum((weight * scalar.value(*point(time)) for time, weight, scalar in backwards), 0.0)
+    value = 0.0
+    for time, weight, scalar in reversed(cost.points):
+        value += weight * scalar.value(*point(time))
+    return value
 
 
 def change(

@@ -71,7 +71,7 @@ def shared(problem: Problem, by_p: PETSc.Vec) -> Array | None:
     return gather(by_p) if problem.comm.size > 1 and not problem.field_parameter else None
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Gradient(Rows):
     """Value and gradient of one cost.
 

@@ -34,13 +34,14 @@ def pairs_of(du0: Any, dp: Any) -> tuple[list[Direction], bool]:
     InputError
         Numbers of rows that do not match; rows of different lengths.
     """
-    by_u, by_p = _rows_of(du0, "du0"), _rows_of(dp, "dp")
+    # one row in brackets is a list of one: then a list is returned
+    rows_of_u, rows_of_p = _has_rows(du0, "du0"), _has_rows(dp, "dp")
+    several = rows_of_u or rows_of_p
+    by_u, by_p = _listed(du0, rows=rows_of_u), _listed(dp, rows=rows_of_p)
     if by_u and by_p and len(by_u) != len(by_p):
         raise InputError(
             f"du0 has {len(by_u)} rows, dp has {len(by_p)}", expected="as many of each"
         )
-    # one row in brackets is a list of one: then a list is returned
-    several = _has_rows(du0, "du0") or _has_rows(dp, "dp")
     count = len(by_u or by_p) if several else 1
     return list(zip(by_u or [None] * count, by_p or [None] * count, strict=True)), several
 
@@ -77,8 +78,8 @@ def _has_rows(values: Any, name: str) -> bool:
     return np.ndim(real_array(cast("Any", values), name) if listed else values) == 2
 
 
-def _rows_of(values: Any, name: str) -> list[Any]:
-    """Return the rows of what may be one direction; nothing of None."""
+def _listed(values: Any, *, rows: bool) -> list[Any]:
+    """Return the rows, or what is one direction alone; nothing of None."""
     if values is None:
         return []
-    return list(values) if _has_rows(values, name) else [values]
+    return list(values) if rows else [values]

@@ -35,7 +35,7 @@ from daeosens.timestepping.trajectory.trajectory import (
 )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class HessianProduct(Rows):
     """The Hessian of one cost times one direction.
 
@@ -230,7 +230,7 @@ def hessian_sweep(
         look_at_products(
             trajectory,
             objective,
-            _parts(products),
+            lambda: _parts(products),
             lambda run: _parts(hessian_sweep(run, objective, directions, engine=engine)),
         )
     return products

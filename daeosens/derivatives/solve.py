@@ -102,9 +102,11 @@ def solve(
             modes=list(problem.modes),
         )
         PETSc.garbage_cleanup(problem.comm)  # petsc4py delays the destruction of parallel objects
-    few = checkpoint if isinstance(checkpoint, Checkpoints) else None
     check_checkpoint(checkpoint)
-    record = _record(checkpoint, petsc_trajectory)
+    few = checkpoint if isinstance(checkpoint, Checkpoints) else None
+    record: Recording = "stages" if checkpoint == "stages" else "states"
+    if petsc_trajectory is not None:
+        record = _own_of_petsc(petsc_trajectory, checkpoint)
     require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk6vr", rtol=1e-6)')
     problem.faults.clear()
     if not no_options():
@@ -229,25 +231,23 @@ def check_checkpoint(checkpoint: object) -> None:
     raise InputError(f"checkpoint = {checkpoint!r}", expected=expected, remedy=remedy)
 
 
-def _record(checkpoint: Checkpoint, petsc_trajectory: object) -> Recording:
-    """Return what a run leaves besides its states.
+def _own_of_petsc(petsc_trajectory: Any, checkpoint: Checkpoint) -> Recording:
+    """Return where PETSc's own trajectory is kept.
 
     Raises
     ------
     InputError
-        A name that means nothing, or both at once.
+        A name that means nothing, or stages besides.
     """
-    if petsc_trajectory is not None and not is_one_of(petsc_trajectory, "memory", "disk"):
+    if not is_one_of(petsc_trajectory, "memory", "disk"):
         expected = '"memory", "disk", or None'
         raise InputError(f"petsc_trajectory = {petsc_trajectory!r}", expected=expected)
-    if petsc_trajectory is not None and checkpoint == "stages":
+    if checkpoint == "stages":
         raise InputError(
             f'checkpoint = "stages" with petsc_trajectory = "{petsc_trajectory}"',
             expected="one of them: PETSc's own trajectory is for its own adjoint",
         )
-    if petsc_trajectory is not None:
-        return petsc_trajectory  # pyright: ignore[reportReturnType]
-    return "stages" if checkpoint == "stages" else "states"
+    return petsc_trajectory
 
 
 def _taken(

@@ -36,7 +36,7 @@ from daeosens.problem.problem import PossiblyNamed
 from daeosens.timestepping.trajectory.trajectory import Trajectory, check_trajectory, steps_of
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Tangent:
     """The derivative of a trajectory along one direction.
 

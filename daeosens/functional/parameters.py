@@ -83,12 +83,15 @@ class _Layout:
         Where the same are in x, which may have those of other experiments too.
     logs : array of bool
         Which of these are on a log scale.
+    log_places : list of int
+        Their numbers.
     """
 
     values: Array
     positions: npt.NDArray[np.intp]
     free: npt.NDArray[np.intp]
     logs: npt.NDArray[np.bool_]
+    log_places: list[int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,7 +326,7 @@ class Parameters:
             # u0 = eta(p): lam_0 reaches the parameters through eta_p as well.
             by_p = by_p + self._start.transposed(problem, p, gradient.u0_vec)
         layout, slopes = self._chain(problem, p)
-        return self._in_x(problem, by_p[layout.positions] * slopes)
+        return self._in_x(problem, layout, by_p[layout.positions] * slopes)
 
     def push_forward(
         self, problem: Problem, x: PETSc.Vec, dx: PETSc.Vec
@@ -350,7 +353,7 @@ class Parameters:
             # eta_p^T lam_dot_0 + mu_dot_0; the term with eta_pp follows, as it needs lam_0.
             by_p = by_p + start.transposed(problem, p, product.u0_vec)
         if product.gradient is None:
-            return self._in_x(problem, by_p[layout.positions] * slopes)
+            return self._in_x(problem, layout, by_p[layout.positions] * slopes)
         along = gather(dx)[layout.free]
         gradient = product.gradient.p
         if start is not None:
@@ -365,18 +368,18 @@ class Parameters:
         # diagonal, with the whole dJ/dp, start included.
         bends = gradient[layout.positions] * p[layout.positions] * along
         result += np.where(layout.logs, bends, 0.0)
-        return self._in_x(problem, result)
+        return self._in_x(problem, layout, result)
 
-    def _in_x(self, problem: Problem, values: Array) -> PETSc.Vec:
+    def _in_x(self, problem: Problem, layout: _Layout, values: Array) -> PETSc.Vec:
         """Return a new vector [k] with numbers in the places of what this problem uses of x."""
         whole = np.zeros(len(self.free_names))
-        whole[self._layout(problem).free] = values
+        whole[layout.free] = values
         return scatter(whole, self._new_vec(problem))
 
     def _p(self, problem: Problem, x: PETSc.Vec) -> Array:
         layout = self._layout(problem)
         values = gather(x)[layout.free]
-        for k in np.flatnonzero(layout.logs):
+        for k in layout.log_places:
             values[k] = math.exp(min(values[k], 700.0))
         p = layout.values.copy()
         p[layout.positions] = values
@@ -384,7 +387,8 @@ class Parameters:
 
     def _layout(self, problem: Problem) -> _Layout:
         """Return the layout for a problem: many parameters are looked up once only."""
-        if problem not in self._layouts:
+        layout = self._layouts.get(problem)
+        if layout is None:
             # Three orders meet: the parameters of the problem, the entries of this control, and
             # x, which has the free entries in the order they were named, those of other
             # experiments among them.
@@ -392,15 +396,17 @@ class Parameters:
             places = {name: k for k, name in enumerate(used)}
             free = [k for k, name in enumerate(self.free_names) if name in places]
             names = [self.free_names[k] for k in free]
-            self._layouts[problem] = _Layout(
+            logs = np.array([self.entries[name].scale == "log" for name in names], bool)
+            layout = self._layouts[problem] = _Layout(
                 np.array(
                     [self.entries[name].value for name in used], dtype=float
                 ),  # of whole numbers too
                 np.array([places[name] for name in names], dtype=int),
                 np.array(free, dtype=int),
-                np.array([self.entries[name].scale == "log" for name in names], bool),
+                logs,
+                np.flatnonzero(logs).tolist(),
             )
-        return self._layouts[problem]
+        return layout
 
     @cached_property
     def _layouts(self) -> WeakKeyDictionary[Problem, _Layout]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -253,7 +254,7 @@ class Reduced:
             return "states"
         few = None
         if self.stepping.control == "states" and problem.delays is None:
-            few = fitting(problem, self.stepping, np.asarray(self.objective.times))
+            few = fitting(problem, self.stepping, self.objective.times)
         if few is not None:
             return few
         # Stages are what a sweep needs again; without them each step back repeats a step forward.
@@ -307,8 +308,12 @@ class Reduced:
         """
         if isinstance(x, PETSc.Vec):
             return refuse_not_finite(created(x, "x", "functional.start()"), "x")
-        vec = self.start()
-        return scatter(finite_array(x, "x", (vec.size,)), vec)
+        like = self._start_point
+        return scatter(finite_array(x, "x", (like.size,)), like.duplicate())
+
+    @cached_property
+    def _start_point(self) -> PETSc.Vec:
+        return self.start()
 
     def trajectory(self, x: Vector) -> Trajectory:
         """Return the run at x; the last one is kept.  Collective.

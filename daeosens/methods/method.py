@@ -104,7 +104,8 @@ class Method(ABC):
     @property
     def n_stages(self) -> int:
         """At how many points of a step the equations are evaluated."""
-        return 1 if self.tableau is None else len(self.tableau.b)
+        tableau = self.tableau
+        return 1 if tableau is None else len(tableau.b)
 
     @property
     def chain(self) -> tuple[Array, Array, Array] | None:

@@ -101,7 +101,8 @@ def agree(comm: Any, call: str, **options: object) -> None:
     """
     if PATIENCE:
         beat()
-    admit_comm(comm)
+    if not isinstance(comm, PETSc.Comm) or not comm:
+        admit_comm(comm)
     if comm.size == 1:
         return
     ranks = comm.tompi4py() if isinstance(comm, PETSc.Comm) else comm

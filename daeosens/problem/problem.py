@@ -147,7 +147,7 @@ class Problem:
             return f"Problem(u' = f with {self.delays.count} delays, {sizes}{told})"
         return f"Problem({equation[self.form]}, {sizes}{told})"
 
-    @property
+    @cached_property
     def smooth(self) -> bool:
         """Whether a run has no events, and the mode that is known before."""
         return not self.events and isinstance(self.mode, str) and self.monitor is None
@@ -355,11 +355,11 @@ class Problem:
         return self.residual_udot.create(0.0, point, zero, p), self.create_state()
 
     @cached_property
-    def cached(self) -> dict[object, object]:
+    def cached(self) -> dict[object, Any]:
         """What stages keep about it, by the ``ProblemCache`` that owns it; a copy has its own."""
         return {}
 
-    @property
+    @cached_property
     def branches_known(self) -> bool:
         """Whether branches of the equations are known, in one of their modes at least."""
         if self.delays is not None:
@@ -606,6 +606,7 @@ class ProblemCache(Generic[Value]):
 
     def of(self, problem: Problem) -> Value:
         """Return the value of a problem."""
-        if self not in problem.cached:
-            problem.cached[self] = self._make()
-        return cast("Value", problem.cached[self])
+        value = problem.cached.get(self)
+        if value is None:  # asked for at each run: one look where there is one
+            value = problem.cached[self] = self._make()
+        return value

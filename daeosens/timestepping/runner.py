@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from petsc4py import PETSc
 
@@ -35,8 +36,7 @@ from daeosens.timestepping.ts_cache import (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Run:
+class Run(NamedTuple):
     """What TS gave: the log of one smooth run."""
 
     times: Array
@@ -49,13 +49,12 @@ class Run:
     def first_steps(self, count: int) -> Run:
         """Return the run of the first steps alone; the others count as rejected."""
         rejected = self.effort.rejected + len(self.sizes) - count
-        return replace(
-            self,
+        return self._replace(
             times=self.times[: count + 1],
             sizes=self.sizes[:count],
             states=self.states[: count + 1],
             kept=stages_between(self.kept, 0, count),
-            effort=replace(self.effort, steps=count, rejected=rejected),
+            effort=self.effort._replace(steps=count, rejected=rejected),
         )
 
 
@@ -118,19 +117,28 @@ class Runner:
         self._record: Recording = record
         self._ready = ready
         self._ts = ready.ts
-        self._solution = ready.ts.getSolution()
-        self._single_steps = SingleSteps(problem, stepping, ready)
-        self._failures = RunFailures(problem, stepping, ready.ts, self._single_steps)
         self._listening = self._watched = False
         self.first_step = ready.first_step
-        chosen = ready.first_step != stepping.first_step  # by PETSc's options
-        self.short_step = ready.first_step if chosen else stepping.short_step
-        method = stepping.resolved_method
-        # a first step is chosen here only where neither the user nor PETSc's options have said one
-        self._choosing = not chosen and stepping.dt is None and ready.fixed_size is None
-        self._choosing = self._choosing and method.tableau is not None
-        # whether TS takes the first step as it is: estimates of the error need the step before
-        self._trusting = method.tableau is None and ready.fixed_size is None
+        # a tableau: the method has an error estimate for its first step, and a last rate to forget
+        self._staged = stepping.resolved_method.tableau is not None
+
+    @cached_property
+    def short_step(self) -> float:
+        """A step over which event functions are taken for linear."""
+        return self.first_step if self._first_step_is_given else self._stepping.short_step
+
+    @property
+    def _first_step_is_given(self) -> bool:
+        """Whether PETSc's options have said the first step."""
+        return self.first_step != self._stepping.first_step
+
+    @cached_property
+    def _single_steps(self) -> SingleSteps:
+        return SingleSteps(self._problem, self._stepping, self._ready)
+
+    @property
+    def _failures(self) -> RunFailures:
+        return RunFailures(self._problem, self._stepping, self._ts, self._single_steps)
 
     def run(
         self,
@@ -173,32 +181,35 @@ class Runner:
         InputError, SolveError
             As ``solve``.
         """
-        refuse_unsound_steps(self._problem, self._stepping, span, start, self.p)
-        ts, first, method = self._ts, span[0], self._stepping.resolved_method
-        stops = [*(time for time in pinned if first < time < span[1]), span[1]]
-        # functions of a grid's points do not look at what they give
-        unwatched = self._ready.in_c and self._problem.stencil is not None
+        problem, stepping, ready, ts = self._problem, self._stepping, self._ready, self._ts
+        refuse_unsound_steps(problem, stepping, span, start, self.p)
+        first, last = span
+        stops = [time for time in pinned if first < time < last]
+        stops.append(last)
+        # functions of a grid's points in C do not look at what they give
+        unwatched = ready.in_c and problem.stencil is not None
         log = StepLog(
-            self._problem,
+            problem,
             start,
             stops,
-            self._ready.fixed_size,
-            restarts=method.tableau is not None,
-            keep_stages=self._record == "stages" and method.tableau is not None,
+            ready.fixed_size,
+            restarts=self._staged,
+            keep_stages=self._record == "stages" and self._staged,
             watch=watch,
             take_again=self._single_steps.take_again if unwatched else None,
             stay=stay,
             offset=offset,
         )
         # PETSc's options may end a run earlier
-        ts.setMaxTime(min(span[1], self._ready.max_time))
+        ts.setMaxTime(min(last, ready.max_time))
         # ``max_steps`` is that of the whole run, whose earlier pieces have used some
-        left = self._ready.max_steps - taken
+        left = ready.max_steps - taken
         ts.setMaxSteps(left if most is None else min(left, most))
         size = self._first_step(first, start, stops[0]) if first_step is None else first_step
         # Theta methods estimate errors from three states: nothing judges the first step but two
         # halves of it.
-        if self._trusting and size > self._stepping.least_first_step:
+        trusting = not self._staged and ready.fixed_size is None
+        if trusting and size > stepping.least_first_step:
             size = self._judged(first, start, min(size, stops[0] - first))
         self._start(log, start, first, size, watched=watch is not None)
         # ended by ``most``: no failure, though the end of the span has not been reached
@@ -220,14 +231,17 @@ class Runner:
 
     def _remainder(self) -> float:
         """Return what Newton's method has left since the last call, and forget it."""
-        ts, explicit = self._ts, self._stepping.resolved_method.explicit
-        return 0.0 if explicit or ts.getType() == DENSE else take_remainder(ts.getSNES())
+        if self._stepping.resolved_method.explicit or self._ts.getType() == DENSE:
+            return 0.0
+        return take_remainder(self._ts.getSNES())
 
     def _first_step(self, t: float, u: PETSc.Vec, end: float) -> float:
         """Return the size of the first step to try from ``u`` [n] at ``t``; steps hit ``end``."""
-        if not self._choosing or self._problem.form != "rhs":
-            return self.first_step
-        stepping, least = self._stepping, self.first_step
+        stepping, least, fixed = self._stepping, self.first_step, self._ready.fixed_size
+        # it is chosen here only where neither the user nor PETSc's options have said one
+        known = stepping.dt is not None or fixed is not None or self._first_step_is_given
+        if known or not self._staged or self._problem.form != "rhs":
+            return least
         # the first step must not pass the first time that steps hit
         bounds = least, max(least, min(stepping.longest_first_step, end - t))
         order = stepping.resolved_method.order
@@ -262,14 +276,14 @@ class Runner:
         stay : Stay, optional
             Which of the states are wanted; all if it is not given.
         """
-        ts, method = self._ts, self._stepping.resolved_method
+        ts = self._ts
         prescribed = sizes.tolist()
         log = StepLog(
             self._problem,
             start,
             [float(times[-1])],
             None,
-            restarts=method.tableau is not None,
+            restarts=self._staged,
             keep_stages=False,
             prescribed=prescribed,
             stay=stay,
@@ -284,7 +298,7 @@ class Runner:
     ) -> None:
         """Let TS run from a state at ``t`` with a first step of that size."""
         ts = self._ts
-        start.copy(self._solution)
+        start.copy(ts.getSolution())
         ts.setStepNumber(0)
         ts.setTime(t)
         ts.setTimeStep(size)
@@ -305,6 +319,7 @@ class Runner:
     def _solve(self, log: StepLog, *, in_c: bool) -> None:
         """Let a log see the steps that TS takes, without Python if it can be."""
         ts, hooks = self._ts, self._ready.hooks
+        solution = ts.getSolution()
         if not in_c:
             if not self._listening:
                 ts.setMonitor(hooks.after_step)
@@ -312,14 +327,14 @@ class Runner:
             ts.setPreStep(hooks.before_step)
             hooks.log = log
             try:
-                ts.solve(self._solution)
+                ts.solve(solution)
             finally:
                 log.finish()
             hooks.log = None
             return
         log.attach(ts, hooks.after_first_step)
         try:
-            ts.solve(self._solution)
+            ts.solve(solution)
         except PETSc.Error:
             self._note_fault()
             raise

@@ -185,12 +185,12 @@ class Stepping:
         if not isinstance(self.control, str):
             object.__setattr__(self, "control", tuple(self.control))
 
-    @property
+    @cached_property
     def adaptive(self) -> bool:
         """Whether an error estimate chooses the steps."""
         return self.rtol is not None or self.atol is not None
 
-    @property
+    @cached_property
     def tolerances(self) -> tuple[float, float]:
         """The relative and the absolute tolerance of adaptive steps."""
         rtol = 1e-6 if self.rtol is None else self.rtol

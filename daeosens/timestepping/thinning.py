@@ -101,7 +101,7 @@ LEAST = 4
 
 
 def fitting(
-    problem: Problem, stepping: Stepping, pinned: Array, needs_all: str = ""
+    problem: Problem, stepping: Stepping, pinned: Sequence[float] | Array, needs_all: str = ""
 ) -> Checkpoints | None:
     """Return how many states a run may keep if all of them might not fit into memory, else None.
 
@@ -123,8 +123,7 @@ def fitting(
         There is hardly room for a few of them, or none for all that are needed: tells their size,
         and the checkpoints that fit.
     """
-    steps = expected_steps(stepping, len(pinned))
-    state = bytes_of_state(problem)
+    steps, state = expected_steps(stepping, len(pinned)), bytes_of_state(problem)
     if (steps + 1) * state <= SMALL:
         return None
     free = free_memory(problem.comm.tompi4py())

@@ -65,8 +65,9 @@ def wants_compiled(trajectory: Trajectory, engine: str, rows: int) -> bool:
     if engine != "auto":
         return engine == "compiled"
     problem, method = trajectory.problem, trajectory.stepping.resolved_method
-    modes = problem.modes.values() if problem.modes else (problem,)
-    if problem.stencil is None and not any(mode.native for mode in modes):
+    modes = problem.modes.values()
+    natives = any(mode.native for mode in modes) if modes else problem.native
+    if problem.stencil is None and not natives:
         return False
     # many rows of many unknowns are products of matrices, which BLAS takes faster than one row
     # after the other in C
@@ -194,8 +195,9 @@ def no_linear_steps(trajectory: Trajectory) -> str:
     """Return why no steps of a run can be linearised in C; empty if some can."""
     problem, method = trajectory.problem, trajectory.stepping.resolved_method
     modes = list(problem.modes.values()) or [problem]
-    if any(directed_steps(mode, method) is not None for mode in modes):
-        return ""
+    for mode in modes:
+        if directed_steps(mode, method) is not None:
+            return ""
     missing = sorted({"rhs", "push", "pull", "hessian_product"} - modes[0].native.keys())
     if missing:
         return f"{', '.join(missing)} not in C"

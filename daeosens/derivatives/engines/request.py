@@ -22,7 +22,7 @@ Observed: TypeAlias = "Mapping[int, Sequence[Observation]]"
 """Observations by the number of the state."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class AdjointRequest:
     """M adjoint rows, from state number ``last`` to the first one.
 
@@ -203,9 +203,10 @@ def windows(
     a run with events; the others are single steps.
     """
     parts = [(0, last, True)] if steps is None else smooth_parts(trajectory, steps, densities, last)
-    states = trajectory.stored
-    if not isinstance(states, SomeStates):
+    if not trajectory.thinned:
         return list(parts)
+    states = trajectory.stored
+    assert isinstance(states, SomeStates)
     return [
         (start, end, smooth)
         for first, behind, smooth in parts

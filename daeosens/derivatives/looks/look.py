@@ -123,18 +123,18 @@ def look(trajectory: Trajectory, costs: Sequence[Cost] = (), *, second: bool = F
 def look_at_products(
     trajectory: Trajectory,
     objective: Objective,
-    products: Products,
+    products: Callable[[], Products],
     again: Callable[[Trajectory], Products],
 ) -> None:
     """Look at the first products with a Hessian, if it is time to, and warn of what is seen.
 
-    As long as three of them.  ``again`` returns the products along another run.
+    As long as three of them.  ``products`` returns them, ``again`` those along another run.
     """
     seen = _SEEN.of(trajectory.problem)
     if concerns_products(trajectory, seen):
         seen.uses[look_at_products] = use = seen.uses.get(look_at_products, 0) + 1
         if is_due(use) or seen.products_unresolved:
-            warn_of_unresolved_products(trajectory, objective, products, again, seen)
+            warn_of_unresolved_products(trajectory, objective, products(), again, seen)
 
 
 def note_that_start_follows(problem: Problem) -> None:

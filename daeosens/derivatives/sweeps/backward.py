@@ -129,8 +129,7 @@ def swept_in_c(
         return None
     try:
         _carry(trajectory, request, sweep)
-        sweep.values()
-        sweep.rows()
+        sweep.close()
     except SweepError:
         return None
     return sweep

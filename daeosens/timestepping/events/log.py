@@ -171,7 +171,7 @@ class HybridLog:
             self.effort,
             record,
             self.stages,
-            tuple(self.crossings),
-            tuple(self.records),
+            crossings=tuple(self.crossings),
+            records=tuple(self.records),
             inside=states_inside,
         )

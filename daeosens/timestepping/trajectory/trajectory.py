@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import compress
-from typing import Any, Literal, TypeAlias, overload
+from typing import Any, Literal, NamedTuple, TypeAlias, overload
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -99,8 +99,7 @@ HIT = 1e-6
 """A time within this part of a step from its end counts as reached."""
 
 
-@dataclass(frozen=True)
-class Effort:
+class Effort(NamedTuple):
     """What a run cost: accepted and rejected steps, Newton and linear iterations.
 
     ``remainder`` is the error, relative to the size of an unknown, that Newton's method may have
@@ -115,7 +114,7 @@ class Effort:
     linear_iterations: int
     remainder: float = 0.0
 
-    def __add__(self, other: Effort) -> Effort:
+    def __add__(self, other: Effort) -> Effort:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return what two runs cost."""
         return Effort(
             self.steps + other.steps,
@@ -126,7 +125,7 @@ class Effort:
         )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class Trajectory:
     """The log of accepted steps, which every derivative sweep follows.
 
@@ -172,13 +171,49 @@ class Trajectory:
     step_sizes: Array
     stored: Sequence[PETSc.Vec]
     effort: Effort
-    record: Recording = "states"
-    kept: Stages | Array = field(default_factory=dict[int, list[PETSc.Vec]])
-    crossings: tuple[Crossing, ...] = ()
-    records: Sequence[StepRecord] = ()
-    recording: list[PETSc.TS] = field(default_factory=list[PETSc.TS])
-    report: Any = None
-    inside: Inside | None = None
+    record: Recording
+    kept: Stages | Array
+    crossings: tuple[Crossing, ...]
+    records: Sequence[StepRecord]
+    recording: list[PETSc.TS]
+    report: Any
+    inside: Inside | None
+
+    def __init__(
+        self,
+        problem: Problem,
+        p: Any,
+        stepping: Stepping,
+        times: Array,
+        step_sizes: Array,
+        stored: Sequence[PETSc.Vec],
+        effort: Effort,
+        record: Recording = "states",
+        kept: Stages | Array | None = None,
+        *,
+        crossings: tuple[Crossing, ...] = (),
+        records: Sequence[StepRecord] = (),
+        recording: list[PETSc.TS] | None = None,
+        report: Any = None,
+        inside: Inside | None = None,
+    ) -> None:
+        # made with each run: the constructor of a frozen dataclass takes a tenth of a short one
+        vars(self).update(
+            problem=problem,
+            p=p,
+            stepping=stepping,
+            times=times,
+            step_sizes=step_sizes,
+            stored=stored,
+            effort=effort,
+            record=record,
+            kept={} if kept is None else kept,
+            crossings=crossings,
+            records=records,
+            recording=[] if recording is None else recording,
+            report=report,
+            inside=inside,
+        )
 
     @property
     def n_steps(self) -> int:
@@ -206,10 +241,11 @@ class Trajectory:
         """
         return ReadOnlyStates(self.stored, None if self.thinned else self._views)
 
-    @cached_property
+    @property
     def thinned(self) -> bool:
         """Whether some states are taken again where they are asked for."""
-        return isinstance(self.stored, SomeStates)
+        # asked for at each sweep: ``isinstance`` of a Sequence takes three times as long
+        return type(self.stored) is SomeStates
 
     def _view(self, n: int) -> State:
         """Return state number n for reading: the same vector each time."""
@@ -263,16 +299,18 @@ class Trajectory:
     def point_at(self, n: int) -> Point:
         """Return (t, u, p) at state number n."""
         n = self._counted(n, len(self.times))
-        return float(self.times[n]), self.stored[n], self.parameters(n)
+        return self.times.item(n), self.stored[n], self.parameters(n)
 
     def step(self, n: int) -> Step:
         """Return step number n as sweeps take it: the one from the n-th state to the next."""
         n = self._counted(n, self.n_steps)
-        t, h = float(self.times[n]), float(self.step_sizes[n])
+        t, h = self.times.item(n), self.step_sizes.item(n)
         return Step(t, h, self.stored[n], self.stored[n + 1], self.p, n)
 
     def _counted(self, n: int, count: int) -> int:
         """Return the number of one of so many, negative ones counted from the end."""
+        if type(n) is int and 0 <= n < count:  # as in sweeps, at each step
+            return n
         if not (is_whole(n) and -count <= n < count):
             raise InputError(f"n = {n!r}", expected=f"a number from 0 to {count - 1}")
         return int(n) % count
@@ -474,6 +512,8 @@ class Trajectory:
     def parameters(self, n: int) -> Any:
         """Return the parameters [m] at the n-th state: events may have changed them."""
         n = self._counted(n, len(self.times))
+        if not self.crossings:
+            return self.p
         # each event notes the parameters that hold after it: the last one before state n counts
         changed = [crossing.p for crossing in self.crossings if crossing.step < n]
         return changed[-1] if changed else self.p
@@ -491,13 +531,14 @@ class Trajectory:
         Not collective in that nobody waits; the run is of no use any more, on any rank.
         """
         made: Stages = vars(self).get("stages", {})
+        views: MutableMapping[int, State] = vars(self).get("_views", {})
         stages = made if isinstance(self.kept, np.ndarray) else self.kept
         states = self.stored
         if isinstance(states, (States, SomeStates)):
             # a state that no one has asked for has no vector to be freed
             states = states.made
         for vec in (
-            *self._views.values(),
+            *views.values(),
             *states,
             *(vec for kept in stages.values() for vec in kept),
         ):
@@ -597,5 +638,5 @@ def check_trajectory(trajectory: object) -> None:
     if not isinstance(trajectory, Trajectory):
         expected = "solve(problem, u0, p, stepping), which makes it"
         require(trajectory, Trajectory, "trajectory", expected)
-    else:
+    elif not trajectory.stored[0].handle:
         refuse_freed(trajectory.stored[0])

@@ -165,32 +165,29 @@ class CompiledSweep:
         self.observe(number)
 
     def values(self) -> list[float]:
-        """Return the values of the costs, which were come by.
-
-        Raises
-        ------
-        SweepError
-            One is not finite.
-        """
-        values = self._values
-        if self._running is not None:
-            values = [a + b for a, b in zip(values, self._running[3].tolist(), strict=True)]
-        if not all(map(math.isfinite, values)):
-            raise SweepError
-        return values
+        """Return the values of the costs, which were come by."""
+        return self._values
 
     def rows(self) -> Rows:
-        """Return the rows as vectors.
+        """Return the rows as vectors."""
+        return self._lam, self._mu
+
+    def close(self) -> None:
+        """Add the running costs to the values, and look at what the sweep has come to.
 
         Raises
         ------
         SweepError
-            After events: one is not finite.  The sweeps in C look at their own.
+            A value is not finite or, after events, a row: the sweeps in C look at their own.
         """
-        rows = self._lam, self._mu
-        if self._trajectory.crossings and not all(is_finite(vec) for vec in chain(*rows)):
+        if self._running is not None:
+            pairs = zip(self._values, self._running[3].tolist(), strict=True)
+            self._values = [a + b for a, b in pairs]
+        finite = all(map(math.isfinite, self._values))
+        if finite and self._trajectory.crossings:
+            finite = all(is_finite(vec) for vec in chain(self._lam, self._mu))
+        if not finite:
             raise SweepError
-        return rows
 
     def matrices(self) -> tuple[Array, Array]:
         """Return the rows as arrays [M, n] and [M, m]."""
