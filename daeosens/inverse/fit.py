@@ -132,7 +132,7 @@ def fit(
     windows : int, optional
         First fit the equations on windows of so many samples, each of which begins at a state of
         its own, then with ever smaller jumps between them (multiple shooting); 5 by default with
-        ``start="bilevel"``, 0 for none, as for delay equations.
+        ``start="bilevel"``, but for delay equations.
     starts : int
         More than one: multistart over bounds and priors; with ``start="bilevel"`` starts of the
         nonlinear parameters, at least eight.
@@ -243,7 +243,7 @@ def fit(
     }
     attempts, x0, preparation = None, None, None
     if start != "given" or windows is not None:
-        # a window of a delay equation would have to know all that was before it
+        # each window of a delay equation depends on all before it: only where it is asked for
         usual = 5 if problem.delays is None else 0
         length = usual if windows is None else windows
         preparation = prepared(

@@ -14,6 +14,9 @@ discrete program is this.
 - Breakpoints, where f or the history jumps in t, are cuts as well, and so are their sums with
   delays; f and the history are seen from the inside of a step.
 - No step is longer than the smallest delay: what stages look at is over when they look.
+- A run may be restarted from other states at some of its times, for multiple shooting: a step of
+  size 0 whose end is that state.  What comes later looks at what was before, jump and all, so that
+  kinks come back after delays as at the start.
 
 Source
 ------
@@ -23,7 +26,7 @@ docs/delays.md; docs/mathematics.md, section 7.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +79,8 @@ class DelayedSteps:
         Numbers of the states at breaking points.
     shares : tuple of array
         Where the steps of each piece end, as parts of it.
+    restarts : tuple of int
+        Numbers of those steps, of size 0, that end at a state that was given.
     """
 
     tableau: ContinuousTableau
@@ -86,6 +91,7 @@ class DelayedSteps:
     size_slopes: Array
     breaking: tuple[int, ...]
     shares: tuple[Array, ...]
+    restarts: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         """Return how many steps there are between which breaking points."""
@@ -104,6 +110,7 @@ def run_delayed(
     stepping: Stepping,
     pinned: Array,
     recording: Recording,
+    restarts: Mapping[float, Array] | None = None,
 ) -> Trajectory:
     """Return the run of a delay equation from ``state`` [n].
 
@@ -115,6 +122,8 @@ def run_delayed(
         Admitted.
     pinned : array [K]
         Times that steps hit.
+    restarts : mapping of float to array [n]
+        Some of these times, inside the span, and the states from which the run goes on there.
 
     Raises
     ------
@@ -128,7 +137,9 @@ def run_delayed(
     assert delays is not None
     tau = delays.values(p)
     steps = _Steps(problem, method, stepping, tau, read(state).copy(), p)
-    steps.take(*_cuts(stepping, tau, pinned, method.order, problem.breakpoints))
+    restarts = restarts or {}
+    kinks = (*problem.breakpoints, *restarts)
+    steps.take(*_cuts(stepping, tau, pinned, method.order, kinks), restarts)
     rows, times, sizes = steps.states(), np.array(steps.times), np.array(steps.sizes)
     times.setflags(write=False)
     sizes.setflags(write=False)
@@ -142,6 +153,7 @@ def run_delayed(
         np.array(steps.size_slopes).reshape(count, len(tau)),
         tuple(steps.breaking),
         tuple(map(np.array, steps.shares)),
+        tuple(steps.restarts),
     )
     return Trajectory(
         problem,
@@ -281,6 +293,7 @@ class _Steps:
         self.size_slopes: list[Array] = []
         self.breaking: list[int] = []
         self.shares: list[list[float]] = []
+        self.restarts: list[int] = []
         self.rejected = 0
         self._last_rate: Array | None = None  # where the next step may take it over
 
@@ -288,7 +301,7 @@ class _Steps:
         """Return the states [N+1, n]."""
         return self._u[: len(self.times)].copy()
 
-    def take(self, cuts: Array, slopes: Array) -> None:
+    def take(self, cuts: Array, slopes: Array, restarts: Mapping[float, Array]) -> None:
         """Take all steps from the first cut to the last."""
         shortest = float(self._tau.min())
         if not self._stepping.adaptive:
@@ -306,6 +319,9 @@ class _Steps:
         for k in range(len(cuts) - 1):
             length, moves = cuts[k + 1] - cuts[k], slopes[k + 1] - slopes[k]
             self._last_rate = None
+            # of several cuts at one time the one that does not move comes first
+            if cuts[k] in restarts and not slopes[k].any():
+                self._restart(restarts[cuts[k]])
             self.shares.append([])
             # a piece that begins where delays say has a moving start
             if slopes[k].any():
@@ -325,6 +341,19 @@ class _Steps:
                 parts = max(1, int(np.ceil(length / longest - EQUAL)))
                 for i in range(parts):
                     self._take(length / parts, i / parts, (i + 1) / parts, piece)
+
+    def _restart(self, state: Array) -> None:
+        """Go on from another state: a step of size 0."""
+        n, t, d = len(self.sizes), self.times[-1], len(self._tau)
+        self._grow(n)
+        self._u[n + 1], self.rates[n] = state, 0.0
+        self.looked[n] = self._delayed(n, t, 0.0)[1]
+        self._ends[n + 1] = t
+        self.times.append(t)
+        self.sizes.append(0.0)
+        self.time_slopes.append(np.zeros(d))
+        self.size_slopes.append(np.zeros(d))
+        self.restarts.append(n)
 
     def _first_size(self, cuts: Array) -> float:
         """Return the size of the first step to try, over which all that is delayed is history."""

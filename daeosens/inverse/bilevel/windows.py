@@ -4,6 +4,9 @@ Each window begins at a state of its own, which is unknown like the parameters. 
 parameters cannot grow along the whole run, and an oscillator does not lose its phase: sums of
 squares of windows have few minima where that of the run has hundreds.  Jumps between windows are
 then made smaller, until they are one run.
+
+Windows of a delay equation look back into those before them, jumps and all.  They are one run that
+is restarted where windows begin, and each depends on the starts of all that came before it.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from scipy.sparse.linalg import splu
 from daeosens.costs.cost import Instant, Squares, Start
 from daeosens.costs.objective import Objective
 from daeosens.derivatives.engines.compiled.tangent import admit_rows, push_directions
+from daeosens.derivatives.engines.delays.program import DelayedProgram
 from daeosens.derivatives.residual_jacobian import along_all, squares_of
 from daeosens.derivatives.solve import solve_part
 from daeosens.derivatives.tangent import tangent_sweep
@@ -33,8 +37,9 @@ from daeosens.methods.dae.consistent_state import ConsistentState
 from daeosens.methods.events.consistent_reset import consistent_map
 from daeosens.methods.step import Step
 from daeosens.petsc.vectors import Array, gather, read, scatter, write
-from daeosens.timestepping.method_choice import replaced
-from daeosens.timestepping.stepping import Stepping
+from daeosens.timestepping.delayed_run import run_delayed
+from daeosens.timestepping.method_choice import by_form, replaced
+from daeosens.timestepping.stepping import Stepping, pinned_times
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 SMALLER = 10.0
@@ -234,12 +239,6 @@ def _check(shots: Sequence[Shot], samples: int) -> None:
         raise InputError(f"windows = {samples!r}", expected="a number of samples, 1 or more")
     for k, shot in enumerate(shots):
         problem = shot.run.problem
-        if problem.delays is not None:
-            raise UnsupportedError(
-                f"windows for a delay equation (experiments[{k}])",
-                expected="a problem whose windows can begin with a state alone",
-                remedy='fit(..., start="bilevel") without windows',
-            )
         if problem.events or problem.monitor is not None or not problem.smooth:
             raise UnsupportedError(
                 f"windows for a problem with events (experiments[{k}])",
@@ -400,11 +399,22 @@ class Window:
         What was measured in it: the root of the weight, the residual, the number of the state.
     follow : ConsistentState or None
         What makes its start consistent, where a DAE asks for it.
+    starts : range
+        Numbers of the unknown starts that it depends on.
+    ends : list of (int, int)
+        Numbers of the states from which there is a jump, and of the starts that it leads to.
     """
 
     trajectory: Trajectory
     terms: list[tuple[float, Squares, int]]
     follow: ConsistentState | None
+    starts: range
+    ends: list[tuple[int, int]]
+
+    def jumps(self, states: Array) -> list[Array]:
+        """Return the jumps [n] to the starts of windows [w, n]."""
+        stored = self.trajectory.stored
+        return [gather(stored[number]) - states[start] for number, start in self.ends]
 
     def residuals(self) -> list[Array]:
         """Return those of what was measured."""
@@ -456,14 +466,14 @@ def _runs(
     try:
         for shot, times, own in zip(shots, edges, states, strict=True):
             windows.append([])
-            for window, jump in _shoot(shot, times, x, own):
+            for window in _shoot(shot, times, x, own):
                 windows[-1].append(window)
                 residuals += window.residuals()
-                if jump is not None:
-                    # continuity as a residual: where the next window begins need not be where
-                    # this one ends, until it pays
-                    jumps.append(jump / (level * shot.level))
-                    residuals.append(jumps[-1])
+                # continuity as a residual: where the next window begins need not be where this one
+                # ends, until it pays
+                now = [jump / (level * shot.level) for jump in window.jumps(own)]
+                jumps += now
+                residuals += now
     except SolveError:
         Runs(x, windows, np.zeros(0), 0.0).destroy()
         raise
@@ -471,18 +481,19 @@ def _runs(
     return Runs(x, windows, np.concatenate(residuals), 0.5 * float(jump @ jump))
 
 
-def _shoot(
-    shot: Shot, edges: Array, x: Array, states: Array
-) -> Iterator[tuple[Window, Array | None]]:
-    """Yield the windows of one experiment, each with the jump [n] to the next one."""
+def _shoot(shot: Shot, edges: Array, x: Array, states: Array) -> Iterator[Window]:
+    """Yield the windows of one experiment."""
     run, problem = shot.run, shot.run.problem
     u0, p = run.control.unpack(problem, scatter(x, run.start()))
+    moments = [term[0] for term in shot.terms if isinstance(term[0], float)]
+    if problem.delays is not None:
+        yield _restarted(shot, edges, u0, p, states, moments)
+        return
     for w, (first, last) in enumerate(pairwise(edges.tolist())):
         begin: Any = u0 if w == 0 else states[w - 1]
         follow = None
         if w and problem.form != "rhs":
             begin, follow = _consistent(run, first, begin, p)
-        moments = [term[0] for term in shot.terms if isinstance(term[0], float)]
         within = np.unique([at for at in moments if first < at < last])
         trajectory = solve_part(problem, begin, p, shot.stepping, (first, last), within)
         final = w == len(edges) - 2
@@ -491,8 +502,39 @@ def _shoot(
             for at, weight, scalar in shot.terms
             if (w == 0 if isinstance(at, Start) else first <= at < last or (final and at == last))
         ]
-        jump = None if final else gather(trajectory.stored[-1]) - states[w]
-        yield Window(trajectory, terms, follow), jump
+        ends = [] if final else [(trajectory.n_steps, w)]
+        yield Window(trajectory, terms, follow, range(max(w - 1, 0), w), ends)
+
+
+def _restarted(
+    shot: Shot, edges: Array, u0: Any, p: Any, states: Array, moments: Sequence[float]
+) -> Window:
+    """Return all windows of a delay equation: one run that is restarted where they begin."""
+    problem, stepping = shot.run.problem, shot.stepping
+    stepping = replaced(
+        stepping,
+        t_span=(edges[0], edges[-1]),
+        max_steps=min(shot.run.stepping.max_steps, MOST_STEPS * (len(edges) - 1)),
+    )
+    inner = edges[1:-1].tolist()
+    trajectory = run_delayed(
+        problem,
+        problem.admit_state(u0),
+        problem.admit_parameters(p),
+        by_form(problem, stepping),
+        pinned_times(stepping, np.unique([*moments, *inner]), problem.breakpoints),
+        "states",
+        dict(zip(inner, states, strict=True)),
+    )
+    # the state before a restart, which is the first of its time, is where the window before ends;
+    # what was measured then is seen after it
+    ends = list(zip(trajectory.report.restarts, range(len(inner)), strict=True))
+    after = {time: number + 1 for time, (number, _) in zip(inner, ends, strict=True)}
+    terms = [
+        (np.sqrt(weight), scalar, after.get(at) or trajectory.index(at))
+        for at, weight, scalar in shot.terms
+    ]
+    return Window(trajectory, terms, None, range(len(inner)), ends)
 
 
 def _jacobian(shots: Sequence[Shot], runs: Runs, level: float = 1.0) -> Any:
@@ -511,22 +553,22 @@ def _jacobian(shots: Sequence[Shot], runs: Runs, level: float = 1.0) -> Any:
         problem, control = shot.run.problem, shot.run.control
         units = [scatter(unit, shot.run.start()) for unit in np.eye(k)]
         du, dp = admit_rows(problem, [control.push_forward(problem, vec, unit) for unit in units])
-        for w, window in enumerate(windows):
-            # the state where a window begins is unknown, but that of the first one follows from x
-            own = np.arange(column - n, column) if w else np.arange(0)
-            places = np.concatenate([np.arange(k), own])
-            if w == 1:
-                du = np.vstack([np.zeros((k, n)), np.diag(shot.scale)])
-                dp = np.vstack([dp, np.zeros((n, dp.shape[1]))])
-            along = _tangents(window, du, dp)
+        for window in windows:
+            # the states where windows begin are unknown, but that of the first one follows from x
+            own = n * len(window.starts)
+            first = column + n * window.starts.start
+            places = np.concatenate([np.arange(k), np.arange(first, first + own)])
+            along = _tangents(window, du, dp, shot.scale)
+            beside = np.vstack([dp, np.zeros((own, dp.shape[1]))])
             for root, scalar, number in window.terms:
                 point = window.trajectory.point_at(number)
-                blocks.append((root * along_all(scalar, point, along[number], dp).T, places))
-            if w < len(windows) - 1:
-                jump = np.hstack([along[-1].T, -np.diag(shot.scale)])
+                blocks.append((root * along_all(scalar, point, along[number], beside).T, places))
+            for number, start in window.ends:
+                jump = np.hstack([along[number].T, -np.diag(shot.scale)])
                 jump /= level * shot.level[:, None]
-                blocks.append((jump, np.concatenate([places, np.arange(column, column + n)])))
-                column += n
+                follows = column + n * start + np.arange(n)
+                blocks.append((jump, np.concatenate([places, follows])))
+        column += n * sum(len(window.ends) for window in windows)
     counts = [len(block) for block, _ in blocks]
     starts = np.cumsum([0, *counts])
     rows: list[Any] = [
@@ -541,9 +583,22 @@ def _jacobian(shots: Sequence[Shot], runs: Runs, level: float = 1.0) -> Any:
     return sparse.coo_array((entries, where), shape=(starts[-1], column)).tocsr()
 
 
-def _tangents(window: Window, du: Array, dp: Array) -> Array:
-    """Return the tangents of all states [N + 1, D, n]."""
-    trajectory, directions = window.trajectory, du
+def _tangents(window: Window, du: Array, dp: Array, scale: Array) -> Array:
+    """Return the tangents of all states [N + 1, D, n], along x and along its starts, scaled."""
+    trajectory, k, n = window.trajectory, len(dp), len(scale)
+    own = len(window.starts)
+    if trajectory.problem.delays is not None:
+        restarts = np.zeros((own, k + own * n, n))
+        for start in range(own):
+            restarts[start, k + start * n : k + (start + 1) * n] = np.diag(scale)
+        none = np.zeros((own * n, n)), np.zeros((own * n, dp.shape[1]))
+        program = DelayedProgram(trajectory)
+        tangents = program.tangents(np.vstack([du, none[0]]), np.vstack([dp, none[1]]), restarts)
+        return tangents.du.transpose(0, 2, 1)
+    if own:
+        du = np.vstack([np.zeros((k, n)), np.diag(scale)])
+        dp = np.vstack([dp, np.zeros((n, dp.shape[1]))])
+    directions = du
     if window.follow is not None:
         directions = _following(window.follow, trajectory, du, dp)
     # in one piece, where C does it: a short window has more directions than steps, and a vector for

@@ -230,40 +230,54 @@ class DelayedProgram:
 
     # ---- tangents
 
-    def tangents(self, du0: Array, dp: Array) -> Tangents:
-        """Return the derivatives along directions [D, n] and [D, m]."""
+    def tangents(self, du0: Array, dp: Array, restarts: Array | None = None) -> Tangents:
+        """Return the derivatives along directions [D, n], [D, m], and of restarts [W, D, n]."""
         n_steps, n_stages, n, n_along = self.n_steps, self.n_stages, self.n, len(dp)
         dtau = dp @ self.tau_p.T
-        forced = self.f_tau @ dtau.T  # [N, S, n, D]
-        if dp.any():
-            pushed = self.delays.rates.push_parameters(self.no_times, self.points, self.p, dp)
-            forced += (
-                pushed[:, :, 1 : n + 1].reshape(n_along, n_steps, n_stages, n).transpose(1, 2, 3, 0)
-            )
-        dz_past = np.zeros((n_steps, n_stages, self.d, n, n_along))
-        if len(self.past_times) and dp.any():
-            times = np.zeros(len(self.past_times))
-            pushed = self.delays.past.push_parameters(times, self._history_points, self.p, dp)
-            dz_past[self.past] = pushed.transpose(1, 2, 0)
-            forced += np.einsum("nsxly,nslyD->nsxD", self.f_z, dz_past)
+        # many directions of restarts leave parameters as they are
+        moves = np.flatnonzero(dp.any(axis=1))
+        forced = self._forced(dp[moves], dtau[moves])
         step_tau = (self.step_sum[..., None] * self.h_tau[:, None]) @ dtau.T  # [N, n, D]
         a, b = self.steps.tableau.a, self.steps.tableau.b
         du, dk = np.zeros((n_steps + 1, n, n_along)), np.zeros((n_steps, n_stages, n, n_along))
         du[0] = du0.T
         looks = self.inside.any(axis=(1, 2))
+        numbers = {step: k for k, step in enumerate(self.steps.restarts)}
         for step in range(n_steps):
-            rates = forced[step]
+            if step in numbers:
+                if restarts is not None:
+                    du[step + 1] = restarts[numbers[step]].T
+                continue
+            rates = np.zeros((n_stages, n, n_along))
+            rates[..., moves] = forced[step]
             if looks[step]:
                 seen = self.inside[step]
                 dz = np.zeros((n_stages, self.d, n, n_along))
                 dz[seen] = self._combined(step, seen, du, dk)
-                rates = rates + np.einsum("sxly,slyD->sxD", self.f_z[step], dz)
+                rates += np.einsum("sxly,slyD->sxD", self.f_z[step], dz)
             h, f_u, now, here = self.h[step], self.f_u[step], dk[step], du[step]
             for i in range(n_stages):
                 dx = here + np.tensordot(h * a[i, :i], now[:i], 1) if i else here
                 now[i] = rates[i] + f_u[i] @ dx
             du[step + 1] = here + np.tensordot(h * b, now, 1) + step_tau[step]
         return Tangents(dp, dtau, du, dk)
+
+    def _forced(self, dp: Array, dtau: Array) -> Array:
+        """Return what parameters and delays do to the rates by themselves [N, S, n, D]."""
+        n_steps, n_stages, n, n_along = self.n_steps, self.n_stages, self.n, len(dp)
+        forced = self.f_tau @ dtau.T
+        if n_along:
+            pushed = self.delays.rates.push_parameters(self.no_times, self.points, self.p, dp)
+            forced += (
+                pushed[:, :, 1 : n + 1].reshape(n_along, n_steps, n_stages, n).transpose(1, 2, 3, 0)
+            )
+        if len(self.past_times) and n_along:
+            times = np.zeros(len(self.past_times))
+            pushed = self.delays.past.push_parameters(times, self._history_points, self.p, dp)
+            steps, stages, delays = self.past
+            moved = np.einsum("Hxy,DHy->HxD", self.f_z[steps, stages, :, delays], pushed)
+            np.add.at(forced, (steps, stages), moved)
+        return forced
 
     def _combined(self, step: int, seen: Any, du: Array, dk: Array) -> Array:
         """Return sums of tangents of one state and its step's rates [L, n, D], where z looks."""
@@ -299,6 +313,8 @@ class DelayedProgram:
         delayed = np.zeros((n_steps, n_stages, d, n_rows, n))
         a, b = self.steps.tableau.a, self.steps.tableau.b
         for step in range(n_steps - 1, -1, -1):
+            if step in self.steps.restarts:  # nothing before it has a part in what comes after
+                continue
             h, f_u, f_z, after = self.h[step], self.f_u[step], self.f_z[step], lam[step + 1]
             k_bar = arriving[step] + (h * b)[:, None, None] * after
             if forcing is not None:
