@@ -109,6 +109,15 @@ def test_the_page_of_bilevel_estimation_has_the_table_of_its_numbers(monkeypatch
     assert {row["study"] for row in rows} <= {*program.STUDIES}
 
 
+def test_the_page_of_model_discovery_has_the_table_of_its_numbers(monkeypatch):
+    monkeypatch.syspath_prepend(str(RUN.parent))
+    program = importlib.import_module("discovery")
+    rows = json.loads(program.NUMBERS.read_text())
+    assert program.table(rows) in program.PAGE.read_text()
+    assert {row["case"] for row in rows} <= {*program.CASES}
+    assert all(row["found"] == row["true"] and row["other"] == 0 for row in rows)
+
+
 def test_published_problems_have_the_parameters_that_they_name(monkeypatch):
     monkeypatch.syspath_prepend(str(RUN.parent))
     problems = importlib.import_module("bilevel_problems")

@@ -20,20 +20,38 @@ from daeosens.errors import (
     is_iterable,
     is_one_of,
     is_real,
+    nearest,
     require,
+    whole_number,
 )
 from daeosens.functional.parameter import Parameter
 from daeosens.functional.parameters import Parameters
-from daeosens.inverse.bilevel import Bilevel, bilevel
+from daeosens.inverse.bilevel.formulation import Formulation, samples_of_all
 from daeosens.inverse.bilevel.inner import Row, admit_rows
 from daeosens.inverse.bilevel.interpolants import Kind
+from daeosens.inverse.bilevel.samples import Samples, combined
 from daeosens.inverse.likelihood.experiments import Experiment, tables
+from daeosens.inverse.rate_groups import (
+    Coefficient,
+    RateGroup,
+    Solved,
+    joined,
+    sum_of_terms,
+    told_apart,
+)
+from daeosens.inverse.search.start_points import MOST_STARTS
 from daeosens.inverse.term_library import Term
 from daeosens.petsc.vectors import Array, as_float, finite_array
-from daeosens.tracing import trace
+from daeosens.tracing import separate_rates, trace
 
 ROUNDING = 1e-24
 """Sums of squares are not taken for smaller than this part of what they are without a model."""
+
+FINE, ROUGH = 1e-8, 1e-4
+"""Of gradients: where terms are what is asked for, and where only the weakest of them are."""
+
+FEW = 50
+"""Iterations for the latter: weak terms leave what is inside of them undetermined."""
 
 
 @dataclass(frozen=True)
@@ -136,13 +154,18 @@ class Discovery:
         Rates of the unknowns are this matrix times those of r reactions; by default every unknown
         has a rate of its own.
     parameters : mapping of str to Parameter or float
-        What is inside of terms, as an activation energy, or known for an experiment.
+        What is inside of terms, as an activation energy, or known for an experiment.  Of those that
+        are a term's ``own`` this is the start of each.
     threshold : float, optional
         Terms whose share is smaller leave all at once, until none is; a share is what a term
-        contributes to the course of an equation's unknown, as a part of that.  By default the
-        weakest term leaves, that is the one with the smallest ratio of coefficient and standard
-        error, until there is none, and the criterion decides where that went too far.
+        contributes to the course of an equation's unknown, as a part of that.
+    tolerance : float, optional
+        The weakest terms leave while the rest leaves no more than this part of any rate's course
+        unexplained: a fifth of them at once, then fewer, at last each by itself.
     criterion : "bic" or "aic"
+        Without threshold and tolerance the weakest term leaves, that is the one with the smallest
+        ratio of coefficient and standard error, until there is none, and the criterion decides
+        where that went too far.
     equalities, inequalities : sequence of ({name: weight}, value)
         Between coefficients, "<equation>: <term>", as for ``bilevel``.
     ridge, interpolant, block, sigma, starts
@@ -167,6 +190,7 @@ class Discovery:
     stoichiometry: Any = None
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
     threshold: float | None = None
+    tolerance: float | None = None
     criterion: Literal["bic", "aic"] = "bic"
     equalities: Sequence[Row] = ()
     inequalities: Sequence[Row] = ()
@@ -190,14 +214,22 @@ class Discovery:
             raise InputError(f'library has "{twice}" twice', expected="terms of different names")
         if not is_one_of(self.criterion, "bic", "aic"):
             raise InputError(f"criterion = {self.criterion!r}", expected='"bic" or "aic"')
-        least = self.threshold
-        if least is not None and not (is_real(least) and 0.0 <= least < 1.0):
-            raise InputError(f"threshold = {self.threshold!r}", expected="a share, 0 to 1, or None")
+        for kind in ("threshold", "tolerance"):
+            part = getattr(self, kind)
+            if part is not None and not (is_real(part) and 0.0 <= as_float(part) < 1.0):
+                raise InputError(f"{kind} = {part!r}", expected="a part, 0 to 1, or None")
+        if self.threshold is not None and self.tolerance is not None:
+            raise InputError(
+                f"threshold = {self.threshold!r} beside tolerance = {self.tolerance!r}",
+                expected="one of them, or none",
+            )
         if not (is_real(self.ridge) and 0.0 < as_float(self.ridge) < math.inf):
             raise InputError(
                 f"ridge = {self.ridge!r}",
                 expected="a positive number: whole libraries are seldom determined",
             )
+        starts = whole_number(self.starts, "starts", least=1, most=MOST_STARTS)
+        object.__setattr__(self, "starts", starts)
         require(self.parameters, Mapping, "parameters", '{"K": Parameter(1.0)}')
         for kind in ("equalities", "inequalities"):
             object.__setattr__(self, kind, admit_rows(getattr(self, kind), kind))
@@ -223,7 +255,8 @@ class Discovery:
         """
         listed = isinstance(data, (list, tuple)) and bool(data) and isinstance(data[0], Experiment)
         experiments: list[Experiment] = list(data) if listed else [Experiment(data)]
-        unknowns = list(tables(experiments, columns)[1].names)
+        measured, table = tables(experiments, columns)
+        unknowns = list(table.names)
         n = len(unknowns)
         # u' = S r: rates r of reactions are sums of terms, each unknown is a sum of rates
         matrix: Any = np.eye(n) if self.stoichiometry is None else np.array(self.stoichiometry)
@@ -234,158 +267,279 @@ class Discovery:
             )
         own = self.stoichiometry is None
         rates = unknowns if own else [f"r{k}" for k in range(matrix.shape[1])]
-        # one coefficient for each rate and each term
-        pairs = [(r, term) for r in range(len(rates)) for term in self.library]
-        names = [f"{rates[r]}: {term.name}" for r, term in pairs]
-        more = [*self.parameters]
-        more += [
-            k for experiment in experiments for k in (experiment.parameters or {}) if k not in more
-        ]
-        more = list(dict.fromkeys(more))
-        whole = _model(unknowns, matrix, pairs, names, more)
-        active = list(names)
-        path: list[Step] = []
-        solutions: list[Bilevel] = []
-        # sequential thresholding (Brunton, Proctor, Kutz): solve, drop what is small, solve again;
-        # without a threshold backward elimination, one term at a time
-        while active:
-            solution = self._solved(whole, experiments, columns, names, active)
-            shares, strengths = _shares(solution, active)
-            small = [a for a, share in zip(active, shares, strict=True) if share < _least(self)]
-            if self.threshold is None:
-                small = [active[int(np.argmin(strengths))]]
-            path.append(_step(solution, active, float(shares.min()), small))
-            solutions.append(solution)
-            if not small:
-                break
-            active = [name for name in active if name not in small]
-        if self.threshold is None:
-            # the path goes from all terms to none: the criterion says where to stop
-            best = min(range(len(path)), key=lambda k: getattr(path[k], self.criterion))
+        coefficients = self._coefficients(rates)
+        formulation = Formulation(None, self.interpolant, block=self.block, sigma=self.sigma)
+        samples = samples_of_all(experiments, measured, np.arange(n), n, formulation)
+        groups = self._groups(matrix, rates, coefficients, samples, experiments)
+        if self.tolerance is not None:
+            solved, path = self._within_tolerance(groups)
         else:
-            best = len(path) - 1
-        if self.threshold is not None and not active:
-            raise InputError(
-                f"threshold = {self.threshold:g} leaves no term",
-                expected=f"less than {path[-1].smallest:.3g}",
-            )
-        kept = path[best].terms
-        chosen = [pair for pair, name in zip(pairs, names, strict=True) if name in kept]
-        model = _model(unknowns, matrix, chosen, kept, more)
-        estimate = {name: solutions[best].estimate[name] for name in kept}
-        estimate |= {name: solutions[best].estimate[name] for name in self.parameters}
-        equations = _words(rates, chosen, [estimate[name] for name in kept])
-        p = np.array([estimate.get(name, math.nan) for name in model.parameter_names])
+            solved, path = self._eliminated(groups)
+        kept = [name for of_group in solved for name in of_group.active]
+        chosen = [c for c in coefficients if c.name in {*kept}]
+        names = [c.name for c in chosen]
+        inside = [full for c in chosen for full in c.own.values()]
+        estimate = {name: value for of_group in solved for name, value in of_group.estimate.items()}
+        shared = self._shared(experiments)
+        # in the order of the model; a parameter that is not in any term keeps its start
+        starts = Parameters(self.parameters, None).entries
+        values = {name: float(starts[name].value) for name in shared if name in starts} | estimate
+        order = [*names, *inside, *(name for name in shared if name in values)]
+        model = _model(unknowns, matrix, chosen, [*names, *inside, *shared])
+        p = np.array([values.get(name, math.nan) for name in model.parameter_names])
+        equations = _words(rates, chosen, [values[name] for name in names])
 
         def rate_of(t: Array, u: Array) -> Array:
             held = model.unpack(p)
             result = np.zeros((matrix.shape[1], len(u)))
-            for (r, term), name in zip(chosen, kept, strict=True):
-                result[r] += estimate[name] * term.value(t, u.T, held)
+            for c in chosen:
+                result[c.rate] += values[c.name] * c.value(t, u.T, held)
             return (matrix @ result).T
 
+        estimate = {name: values[name] for name in order}
         return Discovered(model, estimate, equations, tuple(path), rate_of)
 
-    def _solved(
+    def _coefficients(self, rates: Sequence[str]) -> list[Coefficient]:
+        """Return the candidates of each rate."""
+        for term in self.library:
+            for name in term.rates:
+                if name not in rates:
+                    raise InputError(
+                        f'term "{term.name}" is a candidate of "{name}"',
+                        expected=f"rates: {', '.join(rates)}",
+                        remedy=nearest(name, rates),
+                    )
+            for name in term.own:
+                if name not in self.parameters:
+                    raise InputError(
+                        f'term "{term.name}": its own "{name}" has no start',
+                        expected=f'parameters={{"{name}": Parameter(...)}}',
+                    )
+        result: list[Coefficient] = []
+        for k, rate in enumerate(rates):
+            for term in self.library:
+                if not term.rates or rate in term.rates:
+                    name = f"{rate}: {term.name}"
+                    own = {inside: f"{name}: {inside}" for inside in term.own}
+                    result.append(Coefficient(k, term, name, own))
+        names = [c.name for c in result]
+        for kind in ("equalities", "inequalities"):
+            for k, (row, _) in enumerate(getattr(self, kind)):
+                for name in row:
+                    if name not in names:
+                        raise InputError(
+                            f'{kind}[{k}] names "{name}"',
+                            expected='coefficients, "<rate>: <term>"',
+                            remedy=nearest(name, names),
+                        )
+        return result
+
+    def _shared(self, experiments: Sequence[Experiment]) -> list[str]:
+        """Return the parameters that are the same in all rates."""
+        own = {name for term in self.library for name in term.own}
+        known = [name for experiment in experiments for name in experiment.parameters]
+        return [name for name in dict.fromkeys([*self.parameters, *known]) if name not in own]
+
+    def _groups(
         self,
-        model: Any,
-        experiments: list[Experiment],
-        columns: Sequence[str] | None,
-        names: Sequence[str],
-        active: Sequence[str],
-    ) -> Bilevel:
-        entries: dict[str, Any] = {
-            name: Parameter(1.0) if name in active else Parameter(0.0, free=False) for name in names
-        }
-        # what has left is zero; a row between two that have left says nothing any more
-        equalities = [_left(row, active) for row in self.equalities]
-        inequalities = [_left(row, active) for row in self.inequalities]
-        return bilevel(
-            model,
-            experiments,
-            entries | dict(self.parameters),
-            columns=columns,
-            linear=list(active),
-            interpolant=self.interpolant,
-            block=self.block,
-            sigma=self.sigma,
-            ridge=self.ridge,
-            equalities=[row for row in equalities if row[0]],
-            inequalities=[row for row in inequalities if row[0]],
-            starts=self.starts,
-        )
+        matrix: Array,
+        rates: Sequence[str],
+        coefficients: Sequence[Coefficient],
+        samples: list[Samples],
+        experiments: Sequence[Experiment],
+    ) -> list[RateGroup]:
+        """Return the rates in groups that know nothing of each other."""
+        count = len(rates)
+        apart = told_apart(matrix, samples)
+        shared = self._shared(experiments)
+        links: list[list[int]] = [] if apart is not None else [list(range(count))]
+        place = {c.name: c.rate for c in coefficients}
+        links += [
+            [place[name] for name in row] for row, _ in (*self.equalities, *self.inequalities)
+        ]
+        own_values = [Parameters(e.parameters, None).entries for e in experiments]
+        entries = [Parameters(self.parameters, None).entries, *own_values]
+        unknown = [name for name in shared if any(name in e and e[name].free for e in entries)]
+        if unknown:
+            used = [
+                self._used([c for c in coefficients if c.rate == k], shared, len(matrix))
+                for k in range(count)
+            ]
+            links += [[k for k in range(count) if name in used[k]] for name in unknown]
+        groups: list[RateGroup] = []
+        for members in joined(count, links):
+            chosen = list(members)
+            if apart is None:
+                outputs, of_group = matrix, samples
+            else:
+                labels = [rates[k] for k in chosen]
+                outputs = np.eye(len(chosen))
+                of_group = [combined(s, apart[chosen], labels) for s in samples]
+            mine = tuple(c for c in coefficients if c.rate in chosen)
+            inside = {c.name for c in mine}
+            formulation = Formulation(
+                None,
+                ridge=self.ridge,
+                equalities=[row for row in self.equalities if {*row[0]} & inside],
+                inequalities=[row for row in self.inequalities if {*row[0]} & inside],
+            )
+            groups.append(
+                RateGroup(
+                    members,
+                    mine,
+                    outputs,
+                    of_group,
+                    len(matrix),
+                    experiments,
+                    self.parameters,
+                    tuple(shared),
+                    formulation,
+                    self.starts,
+                )
+            )
+        return groups
+
+    @staticmethod
+    def _used(coefficients: Sequence[Coefficient], shared: Sequence[str], size: int) -> set[str]:
+        """Return the shared parameters that a rate depends on."""
+        sums = sum_of_terms(coefficients, [coefficients[0].rate] if coefficients else [])
+        names = [
+            *(c.name for c in coefficients),
+            *(full for c in coefficients for full in c.own.values()),
+            *shared,
+        ]
+        rhs = separate_rates(lambda t, u, p: np.array(sums(t, u, p)), size, names, 1)
+        return {name for name, used in zip(names, rhs.used, strict=True) if used and name in shared}
+
+    def _eliminated(self, groups: Sequence[RateGroup]) -> tuple[list[Solved], list[Step]]:
+        """Drop what is small until nothing is, or the weakest term until there is none."""
+        active = [list(group.names) for group in groups]
+        solved: list[Solved | None] = [None] * len(groups)
+        path: list[Step] = []
+        sets: list[list[Solved]] = []
+        # sequential thresholding (Brunton, Proctor, Kutz): solve, drop what is small, solve again;
+        # without a threshold backward elimination, one term at a time
+        while any(active):
+            now = [
+                old
+                if old is not None and old.active == tuple(names)
+                else group.solved(names, old, FINE)
+                for group, names, old in zip(groups, active, solved, strict=True)
+            ]
+            names = [name for of_group in now for name in of_group.active]
+            shares, strengths = (
+                np.concatenate([getattr(of_group, kind) for of_group in now])
+                for kind in ("shares", "strengths")
+            )
+            small = [
+                a for a, share in zip(names, shares, strict=True) if share < (self.threshold or 0.0)
+            ]
+            if self.threshold is None:
+                small = [names[int(np.argmin(strengths))]]
+            path.append(_step(now, float(shares.min()), small))
+            sets.append(now)
+            if not small:
+                break
+            active = [[name for name in of_group if name not in small] for of_group in active]
+            solved = list(now)
+        if self.threshold is None:
+            # the path goes from all terms to none: the criterion says where to stop
+            best = min(range(len(path)), key=lambda k: getattr(path[k], self.criterion))
+            return sets[best], path
+        if not any(active):
+            raise InputError(
+                f"threshold = {self.threshold:g} leaves no term",
+                expected=f"less than {path[-1].smallest:.3g}",
+            )
+        return sets[-1], path
+
+    def _within_tolerance(self, groups: Sequence[RateGroup]) -> tuple[list[Solved], list[Step]]:
+        """Drop the weakest terms while the rest explains the courses of all rates."""
+        assert self.tolerance is not None
+        solved = [group.solved(group.names, None, ROUGH, FEW) for group in groups]
+        worst = max(of_group.unexplained for of_group in solved)
+        if worst > self.tolerance:
+            raise InputError(
+                f"tolerance = {self.tolerance:g}, but all terms together leave {worst:.3g} of the "
+                "course of a rate unexplained",
+                expected=f"more than {worst:.3g}, or a larger library",
+            )
+        path: list[Step] = []
+        needed: list[set[str]] = [set() for _ in groups]
+        most = [len(group.names) for group in groups]
+        going = True
+        while going:
+            before, dropped, going = list(solved), list[str](), False
+            for g, group in enumerate(groups):
+                now = solved[g]
+                # what would be missing without a term, as a part of its rate's course
+                shares: Array = now.strengths / np.maximum(now.courses, 1e-300)
+                order: list[int] = np.argsort(shares).tolist()
+                weakest = [now.active[k] for k in order if now.active[k] not in needed[g]]
+                if not weakest:
+                    continue
+                going = True
+                at_once = weakest[: max(min(most[g], len(weakest) // 5), 1)]
+                left = [name for name in now.active if name not in at_once]
+                trial = group.solved(left, now, ROUGH, FEW)
+                if trial.unexplained <= self.tolerance:
+                    solved[g] = trial
+                    dropped += at_once
+                elif len(at_once) == 1:
+                    needed[g].update(at_once)
+                else:
+                    most[g] = len(at_once) // 2
+            if dropped:
+                path.append(_step(before, _smallest(before), dropped))
+        final = [
+            group.solved(of_group.active, of_group, FINE)
+            for group, of_group in zip(groups, solved, strict=True)
+        ]
+        path.append(_step(final, _smallest(final), ()))
+        return final, path
 
 
-def _least(discovery: Discovery) -> float:
-    return 0.0 if discovery.threshold is None else discovery.threshold
-
-
-def _left(row: Row, active: Sequence[str]) -> Row:
-    return {name: weight for name, weight in row[0].items() if name in active}, row[1]
+def _smallest(solved: Sequence[Solved]) -> float:
+    return min((float(s.shares.min()) for s in solved if s.active), default=0.0)
 
 
 def _model(
     unknowns: Sequence[str],
     matrix: Array,
-    pairs: Sequence[tuple[int, Term]],
+    coefficients: Sequence[Coefficient],
     names: Sequence[str],
-    more: Sequence[str],
 ) -> Any:
     """Return the sum of terms as a traced model."""
-    size = matrix.shape[1]
+    sums = sum_of_terms(coefficients, range(matrix.shape[1]))
 
     def rhs(t: Any, u: Any, p: Any) -> Any:
-        sums: list[Any] = [0.0 * u[0]] * size
-        # a term in several rates is traced once
-        known = {id(term): term.value(t, u, p) for _, term in pairs}
-        for k, (r, term) in enumerate(pairs):
-            sums[r] = sums[r] + p[k] * known[id(term)]
-        return matrix @ np.array(sums)
+        return matrix @ np.array(sums(t, u, p))
 
-    return trace(rhs, list(unknowns), [*names, *more])
+    return trace(rhs, list(unknowns), list(names))
 
 
-def _shares(solution: Bilevel, active: Sequence[str]) -> tuple[Array, Array]:
-    """Return each coefficient's share, and the square of its ratio to its standard error."""
-    at = solution.functional.at(solution.x)
-    order = [solution.linear.index(name) for name in active]
-    # how much a term moves its equations over all data, beside how much all terms together do: a
-    # share that does not depend on units
-    sizes = np.abs(at.inner.p) * np.linalg.norm(at.matrix, axis=0)
-    whole = np.abs(at.matrix @ at.inner.p)
-    touched = (at.matrix != 0.0).T.astype(float)  # rows of those equations that a term is in
-    courses = np.sqrt(touched @ whole**2)
-    # the diagonal of (A^T A)^-1, variances of coefficients but for the noise
-    inverse = np.diag(at.inner.newton(np.eye(len(at.inner.p))))
-    strengths = at.inner.p**2 / np.maximum(inverse, 1e-300)
-    shares = sizes / np.maximum(courses, 1e-300)
-    return shares[order], strengths[order]
-
-
-def _step(solution: Bilevel, active: Sequence[str], smallest: float, small: Sequence[str]) -> Step:
-    rows = solution.functional.experiments
-    count = sum(rows_of.target.size - rows_of.samples.constants.shape[1] for rows_of in rows)
-    nothing = sum(float(rows_of.target @ rows_of.target) for rows_of in rows)
-    k = len(solution.linear) + len(solution.nonlinear)
+def _step(solved: Sequence[Solved], smallest: float, dropped: Sequence[str]) -> Step:
+    count, nothing = sum(s.count for s in solved), sum(s.nothing for s in solved)
+    value, k = sum(s.value for s in solved), sum(s.unknown for s in solved)
     # -2 log of the likelihood of Gaussian noise whose level is estimated too
     least = max(ROUNDING * nothing, count * np.finfo(float).tiny)  # of weights that are tiny, too
-    fit = count * math.log(max(2.0 * solution.value, least) / count)
+    fit = count * math.log(max(2.0 * value, least) / count)
     return Step(
-        tuple(active),
-        solution.value,
+        tuple(name for s in solved for name in s.active),
+        value,
         fit + 2 * k,
         fit + k * math.log(count),
         smallest,
-        tuple(small),
+        tuple(dropped),
     )
 
 
 def _words(
-    rates: Sequence[str], chosen: Sequence[tuple[int, Term]], values: Sequence[float]
+    rates: Sequence[str], chosen: Sequence[Coefficient], values: Sequence[float]
 ) -> tuple[str, ...]:
     lines: list[str] = []
     for r, rate in enumerate(rates):
-        parts = [(v, term.name) for (k, term), v in zip(chosen, values, strict=True) if k == r]
+        parts = [(v, c.term.name) for c, v in zip(chosen, values, strict=True) if c.rate == r]
         words = [f"{v:.4g}" if name == "1" else f"{v:.4g} {name}" for v, name in parts]
         text = " + ".join(words).replace("+ -", "- ") or "0"
         lines.append(f"{rate}' = {text}")

@@ -24,6 +24,12 @@ class Term:
     name : str
     value : callable
         ``value(t, u, p) -> number``, traced; u [n], and p with the parameters inside of terms.
+    own : sequence of str
+        Those of them of which each rate that the term is in has one of its own, as an activation
+        energy.
+    rates : sequence of str
+        The rates that it is a candidate of: unknowns, or "r0", "r1", ... of reactions; all by
+        default.
 
     Examples
     --------
@@ -33,8 +39,13 @@ class Term:
 
     name: str
     value: Callable[..., Any]
+    own: Sequence[str] = ()
+    rates: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        for kind in ("own", "rates"):
+            listed = name_list(getattr(self, kind), f'{kind} of term "{self.name}"')
+            object.__setattr__(self, kind, tuple(listed))
         require(self.name, str, "the name of a term", 'Term("x y", lambda t, u, p: u[0] * u[1])')
         if not callable(self.value):
             raise InputError(f'term "{self.name}": value = {self.value!r}', expected="a function")

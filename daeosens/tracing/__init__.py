@@ -525,6 +525,27 @@ def separate(model: Any) -> Any:
     return module.separable(model.graph, model.parameter_names)
 
 
+def separate_rates(
+    rates: Callable[..., Any], size: int, parameters: Sequence[str], count: int
+) -> Any:
+    """Return a function of its parameters where the states are given, as ``separate`` does.
+
+    Without a model, whose derivatives would be compiled.
+
+    Parameters
+    ----------
+    rates : callable
+        ``rates(t, u, p)`` [count], NumPy style; u [size].
+    size, parameters, count
+        Numbers of unknowns and of rates, and the names of the parameters.
+
+    Returns
+    -------
+    SeparableRhs
+    """
+    return _needed("separable").separable_rates(rates, size, parameters, count)
+
+
 def refuse_beside_delays(beside: Mapping[str, Any], history: object) -> None:
     """Refuse what a traced delay equation cannot have.
 

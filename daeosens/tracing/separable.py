@@ -6,18 +6,21 @@ linear in some parameters, not in others.  Which is read off the graph.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from mpi4py import MPI
 
 from daeosens.errors import InputError, name_list, nearest
 from daeosens.petsc.vectors import Array
 from daeosens.tracing.casadi import casadi
 from daeosens.tracing.derivatives import Graph, expand
+from daeosens.tracing.named_parameters import admit_shapes
+from daeosens.tracing.tracer import Tracer
 
 Indices = npt.NDArray[np.intp]
 
@@ -47,7 +50,7 @@ class DelayedGraphs:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SeparableRhs:
-    """f(t, u, z, p) [n] with u(t) and delayed states z = u(t - tau) given, a function of p [m].
+    """f(t, u, z, p) [r] with u(t) and delayed states z = u(t - tau) given, a function of p [m].
 
     Attributes
     ----------
@@ -56,7 +59,7 @@ class SeparableRhs:
     n : int
         Number of unknowns.
     rates : casadi.Function
-        f [n] of (t, u [n], z [n d], p).
+        f [r] of (t, u [n], z [n d], p): rates of all unknowns, r = n, or others.
     delayed : DelayedGraphs, optional
         Delays and history, where there are any.
     """
@@ -164,9 +167,17 @@ class SeparableRhs:
             del chosen[len(chosen) - 1 - int(np.argmax(counts[::-1]))]
         return tuple(self.names[k] for k in chosen)
 
+    @cached_property
+    def _made(self) -> dict[Any, PointValues]:
+        return {}
+
     def at_points(self, linear: Sequence[int], others: Sequence[int], count: int) -> PointValues:
         """Return f and its derivatives in some parameters, as functions of ``count`` points."""
-        return PointValues(self, tuple(linear), tuple(others), count)
+        # many experiments have as many points
+        key = (tuple(linear), tuple(others), count)
+        if key not in self._made:
+            self._made[key] = PointValues(self, *key)
+        return self._made[key]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -213,7 +224,7 @@ class PointValues:
 
     @cached_property
     def _second(self) -> Any:
-        symbols, w = self.rhs.symbols, casadi.SX.sym("w", self.rhs.n)
+        symbols, w = self.rhs.symbols, casadi.SX.sym("w", self.rhs.value.numel())
         # w^T df/dp, and its Jacobian: second derivatives of w . f without those of each component
         by_p = casadi.jtimes(self.rhs.value, symbols["p"], w, True)
         whole = casadi.jacobian(by_p, symbols["p"])
@@ -221,31 +232,72 @@ class PointValues:
         block = casadi.densify(whole[rows, columns]) if columns else casadi.SX(len(rows), 0)
         inputs = [*symbols.values(), w]
         function = casadi.Function("second", inputs, [block])
-        return function.map("second_sum", "serial", self.count, _shared(symbols), [0])
+        return Called(function.map("second_sum", "serial", self.count, _shared(symbols), [0]))
 
-    def _mapped(self, name: str, outputs: list[Any]) -> Any:
+    def _mapped(self, name: str, outputs: list[Any]) -> Called:
         symbols = self.rhs.symbols
         function = casadi.Function(name, list(symbols.values()), outputs)
-        return function.map(f"{name}_all", "serial", self.count, _shared(symbols), [])
+        return Called(function.map(f"{name}_all", "serial", self.count, _shared(symbols), []))
 
     def theta(self, points: Any, p: Array) -> tuple[Array, Array]:
-        """Return f [n, Q] and the entries of df/dp_linear [entries, Q]."""
+        """Return f [r, Q] and the entries of df/dp_linear [entries, Q]."""
         value, entries = self._theta(*points, p, p)
-        return value.full(), entries.full()
+        return value, entries
 
     def by_others(self, points: Any, p: Array) -> tuple[Array, Array]:
-        """Return f [n, Q] and the entries of df/dp_others [entries, Q]."""
+        """Return f [r, Q] and the entries of df/dp_others [entries, Q]."""
         value, entries = self._others(*points, p, p)
-        return value.full(), entries.full()
+        return value, entries
 
     def second(self, points: Any, p: Array, w: Array) -> Array:
         """Return the sum over all points of d2(w . f)/dp d others, linear rows first."""
-        return self._second(*points, p, p, w).full()
+        return self._second(*points, p, p, columnwise(w))[0]
 
     @staticmethod
-    def prepared(points: Sequence[Array]) -> Any:
-        """Return points as the functions take them fastest."""
-        return [casadi.DM(array) for array in points]
+    def prepared(points: Sequence[Array]) -> list[Array]:
+        """Return points as the functions take them."""
+        return [columnwise(array) for array in points]
+
+
+class Called:
+    """A function of CasADi, called with arrays: its own matrices are lists of numbers on the way.
+
+    Examples
+    --------
+    >>> x = casadi.SX.sym("x", 2)
+    >>> Called(casadi.Function("f", [x], [casadi.densify(x * x[0])]))(np.array([2.0, 3.0]))[0]
+    array([[4.],
+           [6.]])
+    """
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self._shapes = [function.size_out(k) for k in range(function.n_out())]
+        self._buffer, self._call = function.buffer()
+
+    def __call__(self, *inputs: Array) -> list[Array]:
+        """Return arrays [rows, columns]; inputs are columns one after another, contiguous."""
+        # as CasADi has them: columns one after another
+        results = [np.zeros((columns, rows)) for rows, columns in self._shapes]
+        for k, array in enumerate(inputs):
+            self._buffer.set_arg(k, array.data)
+        for k, array in enumerate(results):
+            self._buffer.set_res(k, array.data)
+        self._call()
+        return [array.T for array in results]
+
+
+def columnwise(array: Array) -> Array:
+    """Return an array [rows, columns], or [rows], as its columns one after another."""
+    return np.ascontiguousarray(array.T, dtype=float)
+
+
+def separable_rates(
+    rates: Callable[..., Any], size: int, parameters: Sequence[str], count: int
+) -> SeparableRhs:
+    """Return rates [r] of (t, u [n], p) that are traced for this alone, without a model in C."""
+    tracer = Tracer(size, admit_shapes(list(parameters)), MPI.COMM_SELF)
+    return separable(tracer.graph(rates, "rates", (count,)), tracer.shapes.names)
 
 
 def separable(graph: Graph, names: tuple[str, ...]) -> SeparableRhs:

@@ -197,17 +197,34 @@ def bilevel(
     functional, unused = bilevel_functional(
         model, _listed(data, times), parameters, formulation, columns=columns, observe=observe
     )
-    attempts: Multistart | None = None
-    x = np.zeros(0)
-    # without nonlinear parameters the inner problem is all: one linear least squares problem
-    if functional.others:
-        settings = _settings(functional, tolerance, max_iterations)
-        settings["comm"] = MPI.COMM_SELF if comm is None else comm
-        points = spread_starts(functional, starts, decades, seed)
-        attempts = multistart(lambda _comm: functional, points, **settings)
-        attempts = _brought_back(functional, attempts, decades, settings)
-        x = _best_determined(functional, attempts)
+    points = spread_starts(functional, starts, decades, seed)
+    attempts, x = minimized(
+        functional, points, decades, tolerance, max_iterations=max_iterations, comm=comm
+    )
     return _result(functional, x, parameters, unused, attempts)
+
+
+def minimized(
+    functional: BilevelFunctional,
+    points: Array,
+    decades: float,
+    gradient_tolerance: float,
+    *,
+    max_iterations: int,
+    comm: MPI.Intracomm | None = None,
+) -> tuple[Multistart | None, Array]:
+    """Return all attempts from points [s, k], and the best x [k].
+
+    Other arguments as for ``bilevel``.
+    """
+    # without nonlinear parameters the inner problem is all: one linear least squares problem
+    if not functional.others:
+        return None, np.zeros(0)
+    settings = _settings(functional, gradient_tolerance, max_iterations)
+    settings["comm"] = MPI.COMM_SELF if comm is None else comm
+    attempts = multistart(lambda _comm: functional, points, **settings)
+    attempts = _brought_back(functional, attempts, decades, settings)
+    return attempts, _best_determined(functional, attempts)
 
 
 def _brought_back(
@@ -247,11 +264,13 @@ def _settings(
     Steps are at most two units long, of logarithms a factor of seven: longer ones end where a
     parameter is so large, or small, that nothing depends on it any more.
     """
-    longest = 2.0 * float(np.max(gather(functional.typical()[0]), initial=0.0))
+    size = float(np.max(gather(functional.typical()[0]), initial=0.0))
+    longest = 2.0 * size
     return {
         "method": "bntr",
         "hessian": "gauss_newton",
-        "gradient_tolerance": gradient_tolerance * functional.typical()[1],
+        # of parameters that are large in their unit gradients are small
+        "gradient_tolerance": gradient_tolerance * functional.typical()[1] / max(size, 1.0),
         "max_iterations": max_iterations,
         "options": {"tao_bnk_max_radius": max(longest, 1e-8)},
     }

@@ -22,7 +22,9 @@ from daeosens.inverse.bilevel.inner import Row, admit_rows, linear_constraints
 from daeosens.inverse.bilevel.interpolants import Kind
 from daeosens.inverse.bilevel.samples import Samples, samples_of
 from daeosens.inverse.likelihood.experiments import Experiment, controls, tables
+from daeosens.inverse.likelihood.measurements import Measurements
 from daeosens.petsc.vectors import Array, finite_array
+from daeosens.problem.delays import Delays
 from daeosens.problem.problem import Problem
 from daeosens.tracing import separate
 
@@ -78,29 +80,62 @@ def bilevel_functional(
             remedy="the data between two events as an experiment of their own",
         )
     measured, table = tables(experiments, columns)
-    _, own = controls(model, parameters, experiments)
-    rhs = separate(model)
-    division = _divided(model.parameter_names, rhs, own, formulation.linear)
-    sigma = _noise_levels(formulation.sigma, len(table.names))
-    rows: list[ExperimentRows] = []
+    samples = samples_of_all(
+        experiments,
+        measured,
+        paired_unknowns(model, observe, table.names),
+        model.size,
+        formulation,
+    )
+    return functional_of(
+        separate(model), samples, experiments, parameters, formulation, model.delays
+    )
+
+
+def samples_of_all(
+    experiments: Sequence[Experiment],
+    measured: Sequence[Measurements],
+    unknowns: npt.NDArray[np.intp],
+    n: int,
+    formulation: Formulation,
+) -> list[Samples]:
+    """Return the samples of each experiment; ``unknowns`` [q] says which each column is of."""
+    sigma = _noise_levels(formulation.sigma, len(unknowns))
+    result: list[Samples] = []
     for k, (data, experiment) in enumerate(zip(measured, experiments, strict=True)):
         label = f"experiments[{k}]{f' ({experiment.name})' if experiment.name else ''}: "
-        samples = samples_of(
-            data,
-            paired_unknowns(model, observe, data.names),
-            model.size,
-            formulation.interpolant,
-            formulation.nodes,
-            sigma,
-            formulation.block,
-            None if experiment.stepping is None else experiment.stepping.t_span[0],
-            label if len(experiments) > 1 else "",
+        result.append(
+            samples_of(
+                data,
+                unknowns,
+                n,
+                formulation.interpolant,
+                formulation.nodes,
+                sigma,
+                formulation.block,
+                None if experiment.stepping is None else experiment.stepping.t_span[0],
+                label if len(experiments) > 1 else "",
+            )
         )
-        rows.append(_rows(model, rhs, samples, own[k], division, k))
+    return result
+
+
+def functional_of(
+    rhs: SeparableRhs,
+    samples: Sequence[Samples],
+    experiments: Sequence[Experiment],
+    parameters: Parameters,
+    formulation: Formulation,
+    delays: Delays | None = None,
+) -> tuple[BilevelFunctional, tuple[str, ...]]:
+    """Return the functional of rates, and the free parameters that they do not depend on."""
+    _, own = controls(rhs.names, parameters, experiments)
+    division = _divided(rhs.names, rhs, own, formulation.linear)
+    rows = [_rows(rhs, samples[k], own[k], division, k, delays) for k in range(len(experiments))]
     linear = division.linear
     _refuse_too_few(rows, len(linear) + len(division.others), len(formulation.equalities))
     others = dict(division.others)
-    called = () if model.delays is None else model.delays.names
+    called = () if delays is None else delays.names
     for name, entry in division.others.items():
         if f'"{name}"' in called:  # a parameter that is a delay itself
             others[name] = _told_by(rows, entry)
@@ -175,16 +210,16 @@ def _divided(
 
 
 def _rows(
-    model: Problem,
     rhs: SeparableRhs,
     samples: Samples,
     own: Parameters,
     division: _Division,
     number: int,
+    delays: Delays | None,
 ) -> ExperimentRows:
     """Return the rows of the experiment of a number: its samples, and f at their nodes."""
     linear, others = division.numbers[number]
-    entries = [own.entry_of(name) for name in model.parameter_names]
+    entries = [own.entry_of(name) for name in rhs.names]
     # from the experiment's own parameters to those of all experiments
     places = [
         np.array([list(of_all).index(entries[i]) for i in of_own], dtype=np.intp)
@@ -196,7 +231,7 @@ def _rows(
         np.array([own.entries[entry].value for entry in entries], dtype=float),
         places[0],
         places[1],
-        model.delays,
+        delays,
     )
 
 

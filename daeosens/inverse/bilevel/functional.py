@@ -109,6 +109,18 @@ class Point:
     by_others: Array
     parts: list[tuple[Array, Any]]
 
+    @cached_property
+    def kaufman(self) -> Array:
+        """Kaufman's Jacobian of the residual [R, k]."""
+        # (I - A (A^T A)^-1 A^T) r_phi, within the directions that active constraints leave free
+        followed = self.inner.newton(self.matrix.T @ self.by_others)
+        return self.by_others - self.matrix @ followed
+
+    @cached_property
+    def gauss_newton(self) -> Array:
+        """The square of Kaufman's Jacobian [k, k]: one for all products in a trust region."""
+        return self.kaufman.T @ self.kaufman
+
 
 @dataclass(frozen=True, eq=False)
 class Pull:
@@ -280,16 +292,9 @@ class BilevelFunctional:
         values: Any = self.at(x).residual.copy()
         return PETSc.Vec().createWithArray(values, comm=self.comm)
 
-    def kaufman(self, x: PETSc.Vec) -> Array:
-        """Return Kaufman's Jacobian of the residual [R, k]."""
-        at = self.at(x)
-        # (I - A (A^T A)^-1 A^T) r_phi, within the directions that active constraints leave free
-        return at.by_others - at.matrix @ at.inner.newton(at.matrix.T @ at.by_others)
-
     def gauss_newton_matrix(self, x: PETSc.Vec) -> Array:
         """Return the square of Kaufman's Jacobian [k, k]."""
-        jacobian = self.kaufman(x)
-        return jacobian.T @ jacobian
+        return self.at(x).gauss_newton
 
     def gauss_newton_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
         """Return its product with dx."""
@@ -298,7 +303,7 @@ class BilevelFunctional:
     def residual_jacobian(self, x: PETSc.Vec) -> PETSc.Mat:
         """Return Kaufman's Jacobian as a matrix: J^T r is the exact gradient."""
         jacobian = dense(self.residual(x), self.vector(np.zeros(len(self.others))))
-        jacobian.getDenseArray()[...] = self.kaufman(x)
+        jacobian.getDenseArray()[...] = self.at(x).kaufman
         jacobian.assemble()
         return jacobian
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,7 +26,9 @@ from daeosens.petsc.vectors import MOST, Array, finite_array
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Measurements of all unknowns in one experiment.
+    """Measurements of all unknowns in one experiment, and what residuals are of.
+
+    Residuals are of the unknowns themselves, or of r combinations of them (``combined``).
 
     The residual of unknown i at its k-th time is ``w_i (int f_i dt - X_i)``, the integral from the
     first time.  The state there is unknown and enters linearly, so that rows are known up to a
@@ -35,16 +38,16 @@ class Samples:
 
     Attributes
     ----------
-    names : tuple of str [n]
-        The columns.
+    names : tuple of str [r]
+        What residuals are of: the columns.
     breaks : array [K]
         All times of measurements that lie between the first and last of every column.
     places : tuple of arrays
-        Which of these are the times of each unknown; replicates repeat.
+        Which of these are the times of each of them; replicates repeat.
     values : tuple of arrays
         What was measured there.
-    weights : array [n]
-        One over the noise level of each unknown, or over its spread.
+    weights : array [r]
+        One over the noise level of each, or over its spread.
     psi : tuple of Interpolant [n]
     nodes, node_weights : array [Q]
         Gauss points of all intervals and their weights.
@@ -72,7 +75,7 @@ class Samples:
 
     @cached_property
     def row_states(self) -> npt.NDArray[np.intp]:
-        """Which unknown each row belongs to [R]."""
+        """Which of what residuals are of each row belongs to [R]."""
         counts = [len(places) for places in self.places]
         return np.repeat(np.arange(len(counts)), counts)
 
@@ -108,7 +111,7 @@ class Samples:
         return result
 
     def rows_of(self, values: Array) -> Array:
-        """Return the weighted integrals [R] of a rate [n, Q]."""
+        """Return the weighted integrals [R] of rates [r, Q]."""
         integrals = self.cumulated(values)
         rows = [integrals[i, places] for i, places in enumerate(self.places)]
         return np.concatenate(rows) * self.row_weights
@@ -136,7 +139,7 @@ class Samples:
         return result * self.row_weights[:, None]
 
     def node_weights_of(self, rows: Array) -> Array:
-        """Return the transpose of ``rows_of``: weights [n, Q] of rates for weights [R] of rows."""
+        """Return the transpose of ``rows_of``: weights [r, Q] of rates for weights [R] of rows."""
         at_breaks = np.zeros((len(self.names), len(self.breaks)))
         np.add.at(
             at_breaks,
@@ -158,6 +161,24 @@ class Samples:
         # what is history is evaluated by its own function; a number is put there that does no harm
         inside = np.maximum(times, self.first)
         return np.array([[psi(inside, nu) for psi in self.psi] for nu in range(3)]), before
+
+
+def combined(samples: Samples, combinations: Array, names: Sequence[str]) -> Samples:
+    """Return the samples whose residuals are of combinations [r, n] of the unknowns.
+
+    All unknowns of a combination have to be measured at the same times; their noise is taken for
+    independent.
+    """
+    parts = [np.flatnonzero(row).tolist() for row in combinations]
+    values = [
+        sum(row[i] * samples.values[i] for i in part)
+        for row, part in zip(combinations, parts, strict=True)
+    ]
+    levels = np.sqrt(combinations**2 @ samples.weights**-2.0)
+    places = tuple(samples.places[part[0]] for part in parts)
+    return replace(
+        samples, names=tuple(names), places=places, values=tuple(values), weights=1.0 / levels
+    )
 
 
 def curve(times: Array, values: Array, kind: Kind, name: str = "") -> Interpolant:
@@ -213,10 +234,10 @@ def samples_of(
     InputError
         An unknown without a column; too few times.
     """
-    if sorted(unknowns.tolist()) != list(range(n)):
+    if sorted(unknowns.tolist()) != list(range(n)) or len(data.names) != n:
         missing = sorted({*range(n)} - {*unknowns.tolist()})
         raise InputError(
-            f"{label}{len(unknowns)} columns of data for {n} unknowns"
+            f"{label}{len(data.names)} columns of data for {n} unknowns"
             + (f"; nothing was measured of unknown {missing[0]}" if missing else ""),
             expected="one column for each unknown: the right-hand side is evaluated at the data",
             remedy="fit(...), or fit(..., windows=...), which integrate what was not measured",

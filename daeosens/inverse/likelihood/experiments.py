@@ -130,9 +130,11 @@ def observed_side(
 
 
 def controls(
-    problem: Problem, parameters: Parameters, experiments: Sequence[Experiment]
+    known: Sequence[str], parameters: Parameters, experiments: Sequence[Experiment]
 ) -> tuple[Parameters, list[Parameters]]:
     """Return all parameters of several experiments, and those of each, of the same unknowns.
+
+    ``known`` are the names of the problem's parameters.
 
     Raises
     ------
@@ -140,7 +142,6 @@ def controls(
         A parameter that the problem does not have; experiments of one name whose own parameters
         differ.
     """
-    known = problem.parameter_names
     own = [member.own(member.name or str(k)) for k, member in enumerate(experiments)]
     complaints = [
         f'experiments[{k}]: parameters["{name}"] is not one of the problem\'s'

@@ -143,7 +143,7 @@ def negative_log_likelihood(
         columns = [f'"{name}"' for name in data.names]
         refuse_no_logarithm(data.values, data.times, columns)
     treated = treatments(problem, experiments)
-    whole, parts = controls(problem, parameters, experiments)
+    whole, parts = controls(problem.parameter_names, parameters, experiments)
     laws = laws_of(problem, priors, parts)
     free = len(whole.free_names)
     rows = sum(len(law) for law in laws)

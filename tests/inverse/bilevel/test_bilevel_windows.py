@@ -7,10 +7,17 @@ from mpi4py import MPI
 
 import daeosens as ds
 from daeosens import Experiment, InputError, Parameter, Parameters, SolveError, UnsupportedError
-from daeosens.derivatives.engines.delays.program import DelayedProgram
 from daeosens.inverse import Normal, bilevel, likelihood
 from daeosens.inverse.bilevel.start import _positive
-from daeosens.inverse.bilevel.windows import Shot, _jacobian, _moved, _runs, cut, refined_by_windows
+from daeosens.inverse.bilevel.windows import (
+    DelayedProgram,
+    Shot,
+    _jacobian,
+    _moved,
+    _runs,
+    cut,
+    refined_by_windows,
+)
 from daeosens.petsc import gather
 
 NO = np.zeros(2, dtype=bool)
