@@ -31,8 +31,8 @@ class Study:
         Parameters of the inner problem: a bi-level estimate needs no start of these.
     spans : dict of str to (float, float)
         Between which powers of ten starts of the others lie.
-    first : array [n] or [e, n]
-        The initial state, which is known; of each experiment.
+    first : array [n]
+        The initial state, which is known.
     times : array [K]
         Of measurements, after the initial one.
     stepping : Stepping
@@ -40,8 +40,6 @@ class Study:
         Parameters that are known in each experiment.
     delays : tuple of str
         As for ``ds.trace``; history is the initial state.
-    observed : tuple of str
-        Of which states there are measurements; all by default.
     """
 
     title: str
@@ -56,17 +54,6 @@ class Study:
     stepping: ds.Stepping
     known: tuple[dict[str, float], ...] = ({},)
     delays: tuple[str, ...] = ()
-    observed: tuple[str, ...] = ()
-
-    @property
-    def starts(self) -> Array:
-        """Initial states of all experiments [e, n]."""
-        return np.broadcast_to(self.first, (len(self.known), len(self.states)))
-
-    @property
-    def columns(self) -> list[int]:
-        """Numbers of the states that are measured."""
-        return [self.states.index(name) for name in self.observed or self.states]
 
     def model(self) -> Any:
         """Return the traced model."""
@@ -124,57 +111,6 @@ def three_steps(_t: Any, x: Any, p: Any) -> Any:
         for k, a, b in zip((1, 2, 3), before, after, strict=True)
     ]
     return np.array([*messengers, *enzymes, flows[0] - flows[1], flows[1] - flows[2]])
-
-
-def oregonator(_t: Any, x: Any, p: Any) -> Any:
-    """Return x' of the Belousov-Zhabotinsky reaction in Field and Noyes' model."""
-    return np.array(
-        [
-            p.k1 * (x[1] + p.k4 * x[0] - x[1] * x[0] - p.k5 * x[0] ** 2),
-            (x[2] - p.k2 * x[1] - x[0] * x[1]) / p.k1,
-            p.k3 * (x[0] - x[2]),
-        ]
-    )
-
-
-def glycolysis(_t: Any, x: Any, p: Any) -> Any:
-    """Return x' of oscillating glycolysis in yeast."""
-    used = p.k1 * x[0] * x[5] / (1.0 + (x[5] / p.K1) ** p.q)
-    second = p.k2 * x[1] * (p.N - x[4])
-    third, fourth = p.k3 * x[2] * (p.A - x[5]), p.k4 * x[3] * x[4]
-    sixth, out = p.k6 * x[1] * x[4], p.kappa * (x[3] - x[6])
-    return np.array(
-        [
-            p.J0 - used,
-            2.0 * used - second - sixth,
-            second - third,
-            third - fourth - out,
-            second - fourth - sixth,
-            2.0 * third - 2.0 * used - p.k5 * x[5],
-            p.psi * out - p.k * x[6],
-        ]
-    )
-
-
-def stirred_tank(_t: Any, x: Any, p: Any) -> Any:
-    """Return x' of a cooled tank with an exothermic reaction: concentration and temperature."""
-    burnt = p.kref * np.exp(-1e4 * p.E * (1.0 / x[1] - 1.0 / 350.0)) * x[0]
-    return np.array([2.0 - x[0] - burnt, 323.0 - x[1] + 130.0 * burnt + p.U * (340.0 - x[1])])
-
-
-def fermentation(_t: Any, x: Any, p: Any) -> Any:
-    """Return x' of cells, sugar and the two products of a fermentation that these inhibit."""
-
-    def taken(by: str) -> Any:
-        return x[1] / (p[f"Ks{by}"] + x[1] + x[1] ** 2 / p[f"Ksi{by}"])
-
-    def inhibited(product: Any, constant: str, square: str) -> Any:
-        return p[constant] / (p[constant] + product + product**2 / p[square])
-
-    growth = p.um * taken("") * inhibited(x[2], "Kp1", "Kp11") * inhibited(x[3], "Kp2", "Kp21")
-    first = p.vp1 * taken("1") * inhibited(x[2], "Kq1", "Kq11")
-    second = p.vp2 * taken("2") * inhibited(x[3], "Kq2", "Kq21")
-    return x[0] * np.array([growth, second / p.Y2 - first / p.Y1, first, second])
 
 
 CALCIUM_RATES = (0.09, 2.0, 1.27, 3.73, 1.27, 32.24, 2.0, 0.05, 13.58, 153.0, 4.85)
