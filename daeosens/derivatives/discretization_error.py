@@ -14,6 +14,7 @@ from daeosens.derivatives.directions import refuse_rows
 from daeosens.derivatives.engines.choice import Sweep
 from daeosens.derivatives.halved import difference, halved, richardson
 from daeosens.derivatives.hessian import HessianProduct, hessian_product
+from daeosens.derivatives.kink_cuts import cut_at_kinks
 from daeosens.derivatives.solve import solve
 from daeosens.petsc.vectors import Array, norm
 from daeosens.timestepping.trajectory.trajectory import Trajectory, check_trajectory
@@ -126,14 +127,18 @@ def derivative_error(
     for name, rows in (("du0", du0), ("dp", dp)):
         refuse_rows(rows, name)
     # each step halved, at the same ends: both runs have the same error expansion, step by step
-    finer = solve(
-        trajectory.problem,
-        trajectory.stored[0],
-        trajectory.p,
-        halved(trajectory),
-        objective.times,
-        "stages" if trajectory.record == "stages" else "states",
-    )
+    problem, stepping = trajectory.problem, halved(trajectory)
+
+    def take(start: PETSc.Vec, times: Array) -> Trajectory:
+        record = "stages" if trajectory.record == "stages" else "states"
+        return solve(problem, start, trajectory.p, stepping, times, record)
+
+    times = np.asarray(objective.times, dtype=float)
+    finer = take(trajectory.stored[0], times)
+    if trajectory.stepping.adaptive and problem.delays is None:
+        # better states meet kinks at times of their own
+        rtol, _ = trajectory.stepping.tolerances
+        finer = cut_at_kinks(finer, times, take, rtol)
     # Errors are C h^q and 2^-q of that: the difference of both runs is (1 - 2^-q) of the first
     # one.
     factor = richardson(trajectory.stepping.resolved_method.order)

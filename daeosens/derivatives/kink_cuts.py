@@ -104,19 +104,23 @@ class Kink:
     rate: float
 
 
-def cut_at_kinks(run: Trajectory, pinned: Array, take: Take) -> Trajectory:
+def cut_at_kinks(
+    run: Trajectory, pinned: Array, take: Take, rtol: float | None = None
+) -> Trajectory:
     """Return a run whose steps end where branches change sides, the one given if they need not.
 
     Parameters
     ----------
     run : Trajectory
-        An adaptive run whose steps hit ``pinned`` [K].
+        A run whose steps hit ``pinned`` [K].
     take : callable
         See ``Take``.
+    rtol : float, optional
+        In the place of the tolerance of the run.
     """
     if not _concerned(run):
         return run
-    rtol, _ = run.stepping.tolerances
+    rtol = run.stepping.tolerances[0] if rtol is None else rtol
     cuts: list[Array] = []
     for number in range(ROUNDS):
         kinks = kinks_inside(run, (CUT if number else NEGLIGIBLE) * rtol, cuts)
