@@ -112,7 +112,7 @@ class Joint:
         return self.experiments[0].typical()
 
     def point(self, x: Vector) -> PETSc.Vec:
-        """Return x as a vector [k]: itself, or made of an array with all its numbers."""
+        """Return x as a vector [k], as the experiments do.  Collective."""
         return self.experiments[0].point(x)
 
     @property

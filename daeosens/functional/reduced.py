@@ -299,13 +299,14 @@ class Reduced:
         return self.control.bounds(self.problem)
 
     def point(self, x: Vector) -> PETSc.Vec:
-        """Return x as a vector [k]: itself, or made of an array with all its numbers.
+        """Return x as a vector [k]: itself, or made of an array with all its numbers.  Collective.
 
         Raises
         ------
         InputError
             An array of another shape, or with values that are not finite.
         """
+        agree(self.comm, "Reduced.point")
         if isinstance(x, PETSc.Vec):
             return refuse_not_finite(created(x, "x", "functional.start()"), "x")
         like = self._start_point

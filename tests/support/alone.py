@@ -154,6 +154,8 @@ def calls(comm: Any) -> Calls:
         "Reduced.residual_jacobian": lambda: functional.residual_jacobian(x),
         "Reduced.tangents": lambda: functional.tangents(x, [dx]),
         "Reduced.start": functional.start,
+        "Reduced.point": lambda: functional.point(x),
+        "Joint.point": lambda: joint.point(x),
         "Reduced.bounds": functional.bounds,
         "Reduced.refined": lambda: functional.refined(x),
         "Parameters.check": lambda: control.check(problem),
