@@ -30,8 +30,8 @@ from daeosens.timestepping.trajectory.trajectory import (
 )
 from daeosens.timestepping.trial_step import SingleSteps
 from daeosens.timestepping.ts_cache import (
+    LentTS,
     ReusableTS,
-    lent_ts,
     prepared_ts,
 )
 
@@ -98,7 +98,7 @@ def repeating(problem: Problem, p: Any, stepping: Stepping, state: PETSc.Vec) ->
         control="states",
         t_eval=(),
     )
-    with lent_ts(problem, state, p, fixed, "states") as ready:
+    with LentTS(problem, state, p, fixed, "states") as ready:
         yield Runner(problem, fixed, "states", ready)
 
 

@@ -16,7 +16,7 @@ from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.schedule import Stay
 from daeosens.timestepping.trajectory.states import refuse_freed
 from daeosens.timestepping.trajectory.trajectory import Recording, Trajectory
-from daeosens.timestepping.ts_cache import lent_ts
+from daeosens.timestepping.ts_cache import LentTS
 
 
 def smooth_run(
@@ -56,7 +56,7 @@ def smooth_run(
         As ``solve``.
     """
     span = stepping.t_span if span is None else span
-    with lent_ts(problem, state, parameters, stepping, record) as ready:
+    with LentTS(problem, state, parameters, stepping, record) as ready:
         runner = Runner(problem, stepping, record, ready)
         run = runner.run(state, span, pinned.tolist(), stay=stay)
     refuse_undetermined(problem, stepping, run, parameters)

@@ -182,25 +182,39 @@ def acquire_ts(
     return None
 
 
-@contextmanager
-def lent_ts(
-    problem: Problem, u: PETSc.Vec, p: Any, stepping: Stepping, record: Recording
-) -> Generator[ReusableTS]:
-    """Provide a TS that an earlier run has left, or a new one, and leave it to the next run.
+class LentTS:
+    """A TS that an earlier run has left, or a new one, for the extent of a block.
 
-    Parameters and errors as of ``prepared_ts``.
+    It is left to the next run afterwards.  Parameters and errors as of ``prepared_ts``.
     """
-    ready = acquire_ts(problem, p, stepping, record)
-    if ready is None:
-        with prepared_ts(problem, u, p, stepping, record, keep=True) as ready:
-            yield ready
-        return
-    try:
-        yield ready
-    except BaseException:
-        ready.ts.destroy()
-        raise
-    release_ts(problem, ready)
+
+    def __init__(
+        self, problem: Problem, u: PETSc.Vec, p: Any, stepping: Stepping, record: Recording
+    ) -> None:
+        self._problem = problem
+        ready = acquire_ts(problem, p, stepping, record)
+        self._ready = ready
+        # that of a new one; runs of small models take less time than a block of a generator
+        self._new = (
+            prepared_ts(problem, u, p, stepping, record, keep=True) if ready is None else None
+        )
+
+    def __enter__(self) -> ReusableTS:
+        """Provide it."""
+        if self._ready is None:
+            assert self._new is not None
+            self._ready = self._new.__enter__()
+        return self._ready
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        """Leave it to the next run, unless this one has failed."""
+        assert self._ready is not None
+        if self._new is not None:
+            self._new.__exit__(kind, error, traceback)
+        elif kind is None:
+            release_ts(self._problem, self._ready)
+        else:
+            self._ready.ts.destroy()
 
 
 def _can_be_kept(problem: Problem, stepping: Stepping, record: Recording) -> bool:
