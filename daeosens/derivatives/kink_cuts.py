@@ -221,14 +221,9 @@ def kinks_inside(run: Trajectory, least: float, near: Sequence[Array] = ()) -> l
     # a state between two steps is one to both, but for events and breakpoints
     shared = not (run.records or run.problem.breakpoints)
     known: dict[tuple[int, float], Decisions] = {}
-    many = run.problem.branches
-    if (
-        isinstance(many, Branches)
-        and shared
-        and not (run.problem.modes or run.problem.form == "residual")
-    ):
+    if function.along is not None and shared:
         numbers = np.union1d(steps, steps + 1)
-        decided_there = many.along(run.times[numbers], run.u[numbers], np.asarray(run.p))
+        decided_there = function.along(run.times[numbers], run.u[numbers])
         known = {(n, 0.0): there for n, there in zip(numbers.tolist(), decided_there, strict=True)}
 
     def decided(n: int, place: float) -> Decisions:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.derivatives.kink_cuts import cut_at_kinks
+from daeosens.derivatives.poles import warn_of_poles
 from daeosens.derivatives.step_control import resolved
 from daeosens.errors import InputError, UnsupportedError, is_one_of, require
 from daeosens.petsc._kernels import no_options
@@ -16,10 +17,12 @@ from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array
 from daeosens.problem.callback_guard import QUIET, unwrapped
 from daeosens.problem.problem import PossiblyNamed, Problem
+from daeosens.timestepping.c_rhs import runs_in_c
 from daeosens.timestepping.delayed_run import run_delayed
 from daeosens.timestepping.events.event_loop import run_through_events
 from daeosens.timestepping.method_choice import AUTO, by_form, replaced, run_chosen
 from daeosens.timestepping.smooth_run import smooth_run
+from daeosens.timestepping.step_log import FLAT
 from daeosens.timestepping.stepping import Stepping, pinned_times, refuse_reserved
 from daeosens.timestepping.thinning import checkpointed, fitting, staying
 from daeosens.timestepping.trajectory.schedule import Checkpoints
@@ -105,6 +108,8 @@ def solve(
     check_checkpoint(checkpoint)
     few = checkpoint if isinstance(checkpoint, Checkpoints) else None
     record: Recording = "stages" if checkpoint == "stages" else "states"
+    if checkpoint == "auto":
+        record = "first stages"
     if petsc_trajectory is not None:
         record = _own_of_petsc(petsc_trajectory, checkpoint)
     require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk6vr", rtol=1e-6)')
@@ -142,6 +147,7 @@ def solve(
 
     def cut(steps: Stepping, run: Trajectory) -> Trajectory:
         # states that do not fit into memory are not all looked at
+        warn_of_poles(run)
         if not steps.adaptive or petsc_trajectory is not None or (few and checkpoint == "auto"):
             return run
 
@@ -261,11 +267,22 @@ def _taken(
 ) -> Trajectory:
     """Return a run from ``state`` [n], which becomes the first one of its log."""
     taken = smooth_run if problem.smooth else run_through_events
+    if record == "first stages" and (
+        checkpoints is not None or not _repeats_python(problem, stepping)
+    ):
+        record = "states"
     if checkpoints is None:
         return taken(problem, state, parameters, stepping, pinned, record)
     stay = staying(checkpoints, problem, stepping, pinned, state)
     run = taken(problem, state, parameters, stepping, pinned, record, stay)
     return checkpointed(run, checkpoints, stay)
+
+
+def _repeats_python(problem: Problem, stepping: Stepping) -> bool:
+    """Whether a sweep would find stages again by Newton's method and callbacks in Python."""
+    method = stepping.resolved_method
+    small = problem.comm.size == 1 and problem.size <= FLAT
+    return method.stagewise and small and problem.smooth and not runs_in_c(problem, method)
 
 
 def _needs_all(problem: Problem, stepping: Stepping, petsc_trajectory: str | None) -> str:

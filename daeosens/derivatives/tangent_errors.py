@@ -107,13 +107,15 @@ def accumulated_errors(run: Trajectory, du: Array, dp: Array) -> tuple[Array, Ar
     quickly = _accumulated_in_c(run, du, dp)
     if quickly is not None:
         return quickly
-    if not run.stepping.resolved_method.explicit:
-        return _accumulated_by_steps(run, du, dp)
-    # The errors so far are tangents with dp = 0 that start from zero: as many more directions, to
-    # which each step adds its own error.
-    pairs = (np.concatenate([part, np.zeros_like(part)]) for part in (du, dp))
-    both = _in_arrays(run, *pairs, carried=len(du))
-    return None if both is None else (both[0][:, : len(du)], both[0][:, len(du) :])
+    explicit, both = run.stepping.resolved_method.explicit, None
+    if explicit or run.problem.form == "rhs":
+        # The errors so far are tangents with dp = 0 that start from zero: as many more directions,
+        # to which each step adds its own error.
+        pairs = (np.concatenate([part, np.zeros_like(part)]) for part in (du, dp))
+        both = _in_arrays(run, *pairs, carried=len(du))
+    if both is not None:
+        return both[0][:, : len(du)], both[0][:, len(du) :]
+    return None if explicit else _accumulated_by_steps(run, du, dp)
 
 
 def _accumulated_in_c(run: Trajectory, du: Array, dp: Array) -> tuple[Array, Array] | None:

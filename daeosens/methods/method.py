@@ -94,6 +94,11 @@ class Method(ABC):
         return True
 
     @property
+    def stagewise(self) -> bool:
+        """Whether a step solves for one stage after the other."""
+        return not self.explicit and self.tableau is not None
+
+    @property
     def tableau(self) -> Coefficients | None:
         """The coefficients of a Runge-Kutta method, whose steps have stages and know no others.
 

@@ -14,13 +14,21 @@ import numpy as np
 import numpy.typing as npt
 
 from daeosens.petsc.vectors import Array
-from daeosens.problem.derivative_arrays import DerivativeArray, branches
+from daeosens.problem.derivative_arrays import DerivativeArray, PointArray, branches, denominators
 
 Decided: TypeAlias = "tuple[Array, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]"
 """Values [K, B] at K points, which [B] are whole numbers and which move, as of ``Decisions``."""
 
 Along: TypeAlias = "Callable[[Array, Array, Array], Decided]"
 """``along(t, u, p)``: what decides at times t [K] and states u [K, n]."""
+
+
+FEW_POINTS, TOGETHER = 16, 512
+"""Fewer points are as quick one after the other, and more are evaluated in parts: as derivatives
+are (``batched/pointwise``)."""
+
+SAME = 1e-10
+"""Part of the largest value by which one from many points may be rounded."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +83,9 @@ class Branches:
     ) -> None:
         self.function, self._split, self._along = function, split, along
         self._home = str(getattr(function, "__module__", "") or "").partition(".")[0]
+        self._at_points = True
+        self._divides: bool | None = None
+        self._uses = 0
 
     def __call__(
         self, t: float, u: Array, p: Array, rate: Array | None = None, *, in_time: bool = False
@@ -106,10 +117,71 @@ class Branches:
 
     def along(self, t: Array, u: Array, p: Array) -> list[Decisions]:
         """Return what decides at times t [K] and states u [K, n]."""
-        if self._along is None:
-            return [self(*point, p) for point in zip(t.tolist(), u, strict=True)]
-        values, whole, moves = self._along(t, u, p)
-        return [Decisions(row, whole, moves) for row in values]
+        if self._along is not None:
+            values, whole, moves = self._along(t, u, p)
+            return [Decisions(row, whole, moves) for row in values]
+        if len(t) >= FEW_POINTS and self._at_points:
+            decisions = self._of_points(t, u, p)
+            self._at_points = decisions is not None
+            if decisions is not None:
+                return decisions
+        return [self(*point, p) for point in zip(t.tolist(), u, strict=True)]
+
+    def divides(self, t: float, u: Array, p: Array) -> bool:
+        """Whether f divides by what varies; found where it is asked for first."""
+        if self._divides is None:
+            by = self.denominators(np.array([t]), u[None], p)
+            self._divides = by is not None and by.size > 0
+        return self._divides
+
+    def denominators(self, t: Array, u: Array, p: Array) -> Array | None:
+        """Return what f divides by [K, D] at times t [K] and states u [K, n].
+
+        Of what varies; None where points are evaluated one after the other.
+        """
+        parts: list[Array] = []
+        for first in range(0, len(t), TOGETHER):
+            part = slice(first, first + TOGETHER)
+            arguments, count = self._arguments(t[part], u[part], p), len(t[part])
+            try:
+                parts.append(denominators(self.function, arguments, self._home, count))
+            except Exception:  # noqa: BLE001 (the equations tell it themselves)
+                return None
+        alike = len({part.shape[1] for part in parts}) == 1
+        return np.concatenate(parts) if alike else None
+
+    def _arguments(self, t: Array, u: Array, p: Array) -> tuple[Any, ...]:
+        """Return the arguments of f at all points at once."""
+        (count, n), m = u.shape, p.size
+        # slopes have room for numbers of all points, should the callback put some there
+        of_u, of_p = PointArray(np.ones((n, 1, count))), PointArray(np.ones((m, 1, 1)))
+        states = DerivativeArray(PointArray(u.T.copy()), of_u)
+        parameters = DerivativeArray(PointArray(p[:, None].copy()), of_p)
+        return PointArray(t.copy()), states, self._split(parameters)
+
+    def _of_points(self, t: Array, u: Array, p: Array) -> list[Decisions] | None:
+        """Return what decides, from few evaluations; None where points go ways that differ."""
+        decisions: list[Decisions] = []
+        for first in range(0, len(t), TOGETHER):
+            part = slice(first, first + TOGETHER)
+            arguments, count = self._arguments(t[part], u[part], p), len(t[part])
+            try:
+                values, whole = branches(self.function, arguments, self._home, count)
+            except Exception:  # noqa: BLE001 (it is asked in another way then)
+                return None
+            decisions += [Decisions(row, whole) for row in values]
+        self._uses += 1
+        if self._uses & (self._uses - 1):  # ever more rarely
+            return decisions
+        # what keeps numbers from call to call would differ from single points
+        for k in (0, len(t) // 2, len(t) - 1):
+            many, single = decisions[k], self(float(t[k]), u[k], p)
+            if not np.array_equal(many.whole, single.whole):
+                return None
+            limit = SAME * np.abs(single.values).max(initial=0.0)
+            if not (np.abs(many.values - single.values) <= limit).all():
+                return None
+        return decisions
 
 
 def _forks(function: object) -> bool:

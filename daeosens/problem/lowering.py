@@ -11,7 +11,7 @@ from petsc4py import PETSc
 from daeosens.errors import InputError, NotFiniteError, keyword
 from daeosens.petsc.c_function import Native
 from daeosens.petsc.non_finite import note_fault
-from daeosens.petsc.vectors import read, write
+from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.automatic_derivatives import AutomaticJacobian, ignores
 from daeosens.problem.c_callback import Compiled, Role, Roles
 from daeosens.problem.callback_guard import check_output, guarded
@@ -40,7 +40,7 @@ class Lowering:
         call = guarded(callback, self.name, self.frame.state.comm)
         if self.frame.style == "petsc":
             return _watched(call, self.name, self.frame)
-        return _numpy_function(call, self.name, self.frame)
+        return ArrayFunction(call, self.name, self.frame)
 
     def square(self, spec: Matrix | None, name: str) -> Derivative:
         """Lower a derivative [n, n]."""
@@ -77,7 +77,7 @@ class Lowering:
             return _compiled_function(derivative, name)
         if derivative is not None:
             call = guarded(derivative, name, self.frame.state.comm)
-            return call if self.frame.style == "petsc" else _numpy_function(call, name, self.frame)
+            return call if self.frame.style == "petsc" else ArrayFunction(call, name, self.frame)
         if not is_automatic(self.frame, callback):
             spoken = keyword(name)
             return refused(name, f'{spoken}=callback, or {spoken}="{AUTONOMOUS}"').fill
@@ -85,7 +85,7 @@ class Lowering:
         step = AutomaticJacobian(
             callback, 0, self.name, f'{keyword(name)}=callback, "{DIFFERENCES}" or "{AUTONOMOUS}"'
         )
-        return _numpy_function(lambda *point: step(*point)[:, 0], name, self.frame)
+        return ArrayFunction(lambda *point: step(*point)[:, 0], name, self.frame)
 
 
 def known_in_time(callback: Callable[..., Any], derivative: Any) -> Any:
@@ -210,20 +210,41 @@ def _compiled_function(call: Compiled, name: str) -> VecFunction:
     return fill
 
 
-def _numpy_function(call: Callable[..., Any], name: str, frame: CallbackLayout) -> VecFunction:
-    shape, names = (frame.state.size,), frame.state_names
+class ArrayFunction:
+    """A NumPy-style callback as a function that fills a vector [n].
 
-    def fill(*arguments: Any) -> None:
+    Parameters
+    ----------
+    call : callable
+        The callback, guarded.
+    name : str
+        Its name in messages.
+    frame : CallbackLayout
+        Shapes and names.
+    """
+
+    def __init__(self, call: Callable[..., Any], name: str, frame: CallbackLayout) -> None:
+        self.call, self._name = call, name
+        self._shape, self._names = (frame.state.size,), frame.state_names
+
+    def __call__(self, *arguments: Any) -> None:
+        """Fill the last argument."""
         t, *states, p, out = arguments
         # numbers of parameters are an array already, fields are vectors
         seen = read(p) if isinstance(p, PETSc.Vec) else p
         point = t, *[read(state) for state in states], seen
-        values = call(*point)
-        try:
-            values = check_output(values, name, shape, t, names=names)
-        except NotFiniteError as error:
-            error.operations = operations_that_fail(name, point)
-            raise
-        write(out, values)
+        write(out, self.check(self.call(*point), *point))
 
-    return fill
+    def check(self, values: Any, t: float, *point: Any) -> Array:
+        """Return what the callback gave at a point as an array [n].
+
+        Raises
+        ------
+        InputError, NotFiniteError
+            As ``check_output``.
+        """
+        try:
+            return check_output(values, self._name, self._shape, t, names=self._names)
+        except NotFiniteError as error:
+            error.operations = operations_that_fail(self._name, (t, *point))
+            raise

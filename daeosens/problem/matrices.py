@@ -11,7 +11,7 @@ from petsc4py import PETSc
 from scipy import sparse
 
 from daeosens.errors import UnsupportedError, keyword
-from daeosens.petsc.vectors import read, write
+from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.c_callback import Compiled
 from daeosens.problem.callback_guard import check_output, guarded
 
@@ -49,7 +49,9 @@ class Derivative:
     with ``shifts``, take multiples of the identity too; ``constant`` if the values depend on the
     parameters alone.  The point is ``(t, u, p)`` or, for a
     residual, ``(t, u, udot, p)``.  ``one_sided`` unless the values are known to couple an unknown
-    to those on opposite sides alike, as diffusion does.
+    to those on opposite sides alike, as diffusion does.  ``on_arrays`` is the callback of a
+    NumPy-style derivative, guarded, and ``check(values, *point)`` that makes a dense array of what
+    it returns.
     """
 
     create: Callable[..., PETSc.Mat]
@@ -58,6 +60,7 @@ class Derivative:
     shifts: bool = False
     constant: bool = False
     one_sided: bool = True
+    on_arrays: tuple[Callable[..., Any], Callable[..., Array]] | None = None
 
 
 _SYMMETRIC = "daeosens couples opposite sides alike"
@@ -130,14 +133,20 @@ def from_numpy(
     call = guarded(derivative, name, rows.comm)
     shape = (rows.size, columns.size)
 
-    def evaluate(point: tuple[Any, ...]) -> Any:
-        values: Any = call(*(_plain(argument) for argument in point))
+    def check(values: Any, t: object) -> Any:
         if not is_sparse(values):
-            return check_output(values, name, shape, point[0])
+            return check_output(values, name, shape, t)
         if values.shape != shape:
-            check_output(np.empty(values.shape), name, shape, point[0])
-        check_output(values.data, name, values.data.shape, point[0])
+            check_output(np.empty(values.shape), name, shape, t)
+        check_output(values.data, name, values.data.shape, t)
         return values.tocsr()
+
+    def check_dense(values: Any, t: float, *_point: Any) -> Array:
+        checked = check(values, t)
+        return checked.toarray() if is_sparse(checked) else checked
+
+    def evaluate(point: tuple[Any, ...]) -> Any:
+        return check(call(*(_plain(argument) for argument in point)), point[0])
 
     def create(*point: Any) -> PETSc.Mat:
         values: Any = evaluate(point)
@@ -173,7 +182,7 @@ def from_numpy(
             out.getDenseArray()[...] = values
         out.assemble()
 
-    return Derivative(create, fill)
+    return Derivative(create, fill, on_arrays=(call, check_dense))
 
 
 def _from_compiled(

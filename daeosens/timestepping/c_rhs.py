@@ -9,7 +9,7 @@ from petsc4py import PETSc
 
 from daeosens.errors import NotFiniteError
 from daeosens.methods.method import Method
-from daeosens.petsc._kernels import DenseSteps, Registered, RegisteredStencil
+from daeosens.petsc._kernels import DenseSteps, PythonFunctions, Registered, RegisteredStencil
 from daeosens.petsc.step_rejection import with_trials
 from daeosens.problem.callback_guard import check_output
 from daeosens.problem.problem import Problem
@@ -37,17 +37,19 @@ class Held:
         for functions in self._registered:
             functions.hold(values)
 
-    def register(self, ts: PETSc.TS, problem: Problem) -> Registered | RegisteredStencil:
-        """Return the C functions of a problem for a TS, which see these parameters."""
-        if problem.stencil is not None:
+    def register(
+        self, ts: PETSc.TS, problem: Problem, python: PythonFunctions | None = None
+    ) -> Registered | RegisteredStencil:
+        """Return the C functions of a problem for a TS, which see these parameters.
+
+        Those that call ``python``, if it is given.
+        """
+        if problem.stencil is not None and python is None:
             registered = RegisteredStencil(problem.stencil, self._p)
         else:
-            registered = Registered(
-                problem.size,
-                problem.native["rhs"].where,
-                self._p,
-                np.array(problem.breakpoints, dtype=float),
-            )
+            where = problem.native["rhs"].where if python is None else python.addresses["rhs"]
+            breakpoints = np.array(problem.breakpoints, dtype=float)
+            registered = Registered(problem.size, where, self._p, breakpoints, python)
         self.keep(ts, registered)
         return registered
 
@@ -74,6 +76,14 @@ def registered_with(ts: PETSc.TS) -> Registered | RegisteredStencil | DenseSteps
     return registered
 
 
+def python_functions_of(ts: PETSc.TS) -> PythonFunctions | None:
+    """Return the callbacks that the C functions of a TS call, if they are Python's."""
+    registered = registered_with(ts)
+    if registered is None or isinstance(registered, RegisteredStencil):
+        return None
+    return registered.python
+
+
 def compiled_fault(ts: PETSc.TS) -> NotFiniteError | None:
     """Return what C functions gave that is not finite in the step under way, if they did."""
     registered = registered_with(ts)
@@ -83,11 +93,22 @@ def compiled_fault(ts: PETSc.TS) -> NotFiniteError | None:
     name, t, values = fault
     if t < ts.getTime():  # of a trial that was survived
         return None
+    python = python_functions_of(ts)
+    if python is not None:
+        return python.error
     try:
         check_output(values, name, values.shape, t)
     except NotFiniteError as error:
         return error
     return None
+
+
+def note_cause(ts: PETSc.TS, failure: PETSc.Error) -> None:
+    """Make an exception of a callback that C called the cause of a failure, as petsc4py does."""
+    python = python_functions_of(ts)
+    exception = None if python is None else python.take_exception()
+    if exception is not None:
+        failure.__cause__ = exception
 
 
 def raise_fault(ts: PETSc.TS) -> None:

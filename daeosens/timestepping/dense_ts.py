@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from daeosens.methods.esdirk.callback_steps import LARGEST, callback_steps
+from daeosens.methods.esdirk.tableau import Esdirk
 from daeosens.methods.method import Method
 from daeosens.petsc._kernels import DenseSteps
 from daeosens.petsc.vectors import Array
@@ -15,10 +17,6 @@ from daeosens.problem.problem import Problem, ProblemCache
 
 _STEPS: ProblemCache[dict[str, DenseSteps | None]] = ProblemCache(dict)
 """By the name of the method and of what is carried; None where nothing can be."""
-
-LARGEST = 64
-"""Up to how many unknowns matrices are dense, and factorised for each stage."""
-
 
 LARGEST_EXPLICIT = 1000
 """Up to how many unknowns directions are carried by explicit steps, which need products only."""
@@ -36,6 +34,12 @@ def dense_steps(problem: Problem, method: Method, p: Any) -> DenseSteps | None:
         return None
     names = ("rhs", "jacobian", "jacobian_p", "pull")
     return _steps(problem, names, _coefficients(method), method.order, p)
+
+
+def steps_by_callbacks(problem: Problem, method: Method, p: Any) -> DenseSteps | None:
+    """Return diagonally implicit steps in C that call NumPy, or None."""
+    scheme = None if method.explicit else method.tableau
+    return callback_steps(problem, scheme, p) if isinstance(scheme, Esdirk) else None
 
 
 def directed_steps(problem: Problem, method: Method) -> DenseSteps | None:

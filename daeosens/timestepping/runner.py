@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -15,7 +15,7 @@ from daeosens.petsc._kernels import DENSE, take_remainder
 from daeosens.petsc.vectors import Array
 from daeosens.problem.implicit_matrix import SystemMatrix
 from daeosens.problem.problem import Problem
-from daeosens.timestepping.c_rhs import compiled_fault, raise_fault
+from daeosens.timestepping.c_rhs import compiled_fault, note_cause, raise_fault
 from daeosens.timestepping.first_step import judged, starting
 from daeosens.timestepping.preflight import refuse_unsound_steps
 from daeosens.timestepping.run_failures import RunFailures
@@ -23,6 +23,8 @@ from daeosens.timestepping.step_log import StepLog, Watch
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.schedule import Stay
 from daeosens.timestepping.trajectory.trajectory import (
+    LITTLE_MEMORY,
+    STAGE_MEMORY,
     Effort,
     Recording,
     Stages,
@@ -34,6 +36,9 @@ from daeosens.timestepping.ts_cache import (
     ReusableTS,
     prepared_ts,
 )
+
+STAGES: Mapping[Recording, int] = {"first stages": LITTLE_MEMORY, "stages": STAGE_MEMORY}
+"""Bytes a rank that stages of a run may take."""
 
 
 class Run(NamedTuple):
@@ -194,7 +199,7 @@ class Runner:
             stops,
             ready.fixed_size,
             restarts=self._staged,
-            keep_stages=self._record == "stages" and self._staged,
+            stage_memory=STAGES.get(self._record, 0) if self._staged else 0,
             watch=watch,
             take_again=self._single_steps.take_again if unwatched else None,
             stay=stay,
@@ -284,7 +289,7 @@ class Runner:
             [float(times[-1])],
             None,
             restarts=self._staged,
-            keep_stages=False,
+            stage_memory=0,
             prescribed=prescribed,
             stay=stay,
         )
@@ -311,6 +316,7 @@ class Runner:
             in_c = self._ready.in_c and not watched and not log.files
             self._solve(log, in_c=in_c)
         except PETSc.Error as error:
+            note_cause(ts, error)
             if error.__cause__ is not None:  # a callback's exception: ``unwrapped`` takes it out
                 raise
             raise_fault(ts)
@@ -339,6 +345,8 @@ class Runner:
             self._note_fault()
             raise
         finally:
+            if log.failed:
+                self._note_fault()
             log.detach(ts)
 
     def _note_fault(self) -> None:

@@ -15,7 +15,7 @@ from daeosens.petsc.vectors import Array, is_finite, read
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.trajectory.schedule import DROPPED, Stay
 from daeosens.timestepping.trajectory.states import States
-from daeosens.timestepping.trajectory.trajectory import STAGE_MEMORY, Stages
+from daeosens.timestepping.trajectory.trajectory import Stages
 
 Watch: TypeAlias = "Callable[[float, PETSc.Vec, float, PETSc.Vec], bool]"
 """``watch(t, u, t_next, u_next)`` after each accepted step: whether the run is to end there."""
@@ -50,8 +50,8 @@ class StepLog:
         Size of fixed steps; None where an error estimate chooses.
     restarts : bool
         Whether the method keeps a rate that is worthless behind a breakpoint.
-    keep_stages : bool
-        Whether the stages of each step are copied.
+    stage_memory : int
+        Bytes a rank that copies of the stages of the first steps may take.
     watch : callable, optional
         See ``Watch``.
     take_again : callable, optional
@@ -72,7 +72,7 @@ class StepLog:
         dt: float | None,
         *,
         restarts: bool,
-        keep_stages: bool,
+        stage_memory: int,
         watch: Watch | None = None,
         take_again: TakeAgain | None = None,
         prescribed: Sequence[float] = (),
@@ -85,7 +85,7 @@ class StepLog:
         if restarts and problem.breakpoints:
             breakpoints = np.array(problem.breakpoints, dtype=float)
         self._steps = Steps(ends, dt, STALL, PATIENCE, breakpoints, prescribed)
-        self._keep_stages = keep_stages
+        self._keep_stages, self._stage_memory = stage_memory > 0, stage_memory
         self._watch = watch
         self._take_again = take_again
         self._stages: list[list[PETSc.Vec]] = []
@@ -190,6 +190,11 @@ class StepLog:
         most = 0 if stay.numbers is not None else stay.most
         self._steps.attach(ts, on_first_step, 0, self._flat, most, stay.numbers)
 
+    @property
+    def failed(self) -> bool:
+        """Whether steps that TS logged led nowhere, or to a state that is not finite."""
+        return self._steps.shrunk is not None or self._steps.not_finite is not None
+
     def detach(self, ts: PETSc.TS) -> None:
         """Take over what TS has logged since ``attach``.
 
@@ -235,7 +240,7 @@ class StepLog:
 
     def _room_for_stages(self) -> int:
         """Return how many stages are kept; the same on every rank."""
-        return STAGE_MEMORY * self._problem.comm.size // (8 * self._problem.size)
+        return self._stage_memory * self._problem.comm.size // (8 * self._problem.size)
 
     def stages(self) -> Stages | Array:
         """Return what was kept, by number; of the first steps only if memory did not suffice."""

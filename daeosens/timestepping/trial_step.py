@@ -15,7 +15,7 @@ from daeosens.petsc._kernels import take_step
 from daeosens.petsc.non_finite import note_fault
 from daeosens.petsc.options import scoped_options
 from daeosens.problem.problem import Problem
-from daeosens.timestepping.c_rhs import raise_fault
+from daeosens.timestepping.c_rhs import note_cause, raise_fault
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.ts import make_ts
 from daeosens.timestepping.ts_cache import ReusableTS
@@ -113,8 +113,10 @@ def _step(ts: PETSc.TS, t: float, h: float, u: PETSc.Vec, out: PETSc.Vec) -> Non
     ts.restartStep()  # what was kept of the step before belongs to another one
     try:
         take_step(ts)
-    except PETSc.Error:
-        raise_fault(ts)
+    except PETSc.Error as error:
+        note_cause(ts, error)
+        if error.__cause__ is None:
+            raise_fault(ts)
         raise
     reason: Any = ts.getConvergedReason()
     if reason < 0 or ts.getTime() != t + h:

@@ -9,6 +9,7 @@ from typing import Any
 from petsc4py import PETSc
 
 from daeosens.errors import InputError, NotFiniteError, UnsupportedError
+from daeosens.methods.esdirk.callback_steps import python_functions
 from daeosens.methods.method import Method
 from daeosens.petsc._kernels import (
     DENSE,
@@ -24,7 +25,7 @@ from daeosens.problem.c_callback import Compiled
 from daeosens.problem.implicit_matrix import SystemMatrix
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.c_rhs import Held, runs_in_c
-from daeosens.timestepping.dense_ts import dense_steps
+from daeosens.timestepping.dense_ts import dense_steps, steps_by_callbacks
 from daeosens.timestepping.trajectory.trajectory import Recording
 
 FEW = 1000
@@ -65,7 +66,10 @@ def make_ts(
     ts.setProblemType(_TS.ProblemType.NONLINEAR)
     # a step that fails is told by the converged reason: messages are ours
     ts.setErrorIfStepFails(False)
-    dense = dense_steps(problem, method, held.p) if plain else None
+    dense = None
+    plain = plain and record not in ("memory", "disk")
+    if plain:
+        dense = dense_steps(problem, method, held.p) or steps_by_callbacks(problem, method, held.p)
     if dense is not None:
         ts.setType(DENSE)
         dense.attach(ts)
@@ -73,7 +77,7 @@ def make_ts(
         return ts
     ts.setAttr(_TYPE, method.set_type(ts, problem))
     if method.explicit:
-        _set_rhs(ts, problem, method, held, plain=plain and record in ("states", "stages"))
+        _set_rhs(ts, problem, method, held, plain=plain)
         if record in ("memory", "disk"):
             _set_rhs_derivatives(ts, problem, t, u, held.p)
     else:
@@ -103,8 +107,12 @@ def _retry(
 
 def _set_rhs(ts: PETSc.TS, problem: Problem, method: Method, held: Held, *, plain: bool) -> None:
     """Set f(t, u, p); ``plain`` steps of few unknowns are taken without TSRK."""
-    work = problem.create_state()
-    if not runs_in_c(problem, method):
+    work, of_python = problem.create_state(), None
+    few = problem.comm.size == 1 and problem.size <= FEW and method.tableau is not None
+    in_c = runs_in_c(problem, method)
+    if not in_c and plain and few:
+        of_python = python_functions(problem, held.p, derivative=False)
+    if not in_c and of_python is None:
         inside = _inside(problem)
 
         def rhs(ts: PETSc.TS, t: float, u: PETSc.Vec, out: PETSc.Vec) -> None:
@@ -118,9 +126,8 @@ def _set_rhs(ts: PETSc.TS, problem: Problem, method: Method, held: Held, *, plai
 
         ts.setRHSFunction(rhs, work)
         return
-    registered = held.register(ts, problem)
+    registered = held.register(ts, problem, of_python)
     registered.set_rhs(ts, work)
-    few = problem.comm.size == 1 and problem.size <= FEW and method.tableau is not None
     if plain and few and isinstance(registered, Registered):  # vectors take longer than numbers
         steps = ExplicitSteps(registered, rk_tableau(ts))
         steps.attach(ts)

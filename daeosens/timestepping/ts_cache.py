@@ -13,7 +13,7 @@ from daeosens.errors import InputError
 from daeosens.petsc._kernels import add_monitor
 from daeosens.petsc.options import Scope, nothing_for_ts, refused_value, scoped_options
 from daeosens.problem.problem import Problem, ProblemCache
-from daeosens.timestepping.c_rhs import Held, runs_in_c
+from daeosens.timestepping.c_rhs import Held, registered_with, runs_in_c
 from daeosens.timestepping.step_log import StepLog
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.trajectory import Recording
@@ -140,7 +140,7 @@ def prepared_ts(
     defaults = default_options(problem, stepping, ts, record)
     try:
         with scoped_options(defaults=defaults, code=stepping.options) as scope:
-            ready = _prepared(problem, u, stepping, record, ts, held, scope)
+            ready = _prepared(u, stepping, record, ts, held, scope)
             yield ready
     except BaseException:
         ts.destroy()
@@ -172,7 +172,7 @@ def acquire_ts(
     Nobody else has it until it is left again: a run inside another one gets a TS of its own.
     """
     waiting = IDLE_TS.of(problem)
-    if record not in ("states", "stages") or not waiting or not nothing_for_ts():
+    if record in ("memory", "disk") or not waiting or not nothing_for_ts():
         return None
     for k, ready in enumerate(waiting):
         # the same object in nearly all calls: comparing fields takes longer
@@ -223,7 +223,7 @@ def _can_be_kept(problem: Problem, stepping: Stepping, record: Recording) -> boo
     A TS with Python callbacks holds the problem that would hold it: both would live for ever.
     """
     return (
-        record in ("states", "stages")
+        record not in ("memory", "disk")
         and problem.size <= (SMALL if problem.stencil is None else SMALL_GRID)
         and problem.comm.size == 1
         # matrices of products hold more than C functions
@@ -233,7 +233,6 @@ def _can_be_kept(problem: Problem, stepping: Stepping, record: Recording) -> boo
 
 
 def _prepared(
-    problem: Problem,
     u: PETSc.Vec,
     stepping: Stepping,
     record: Recording,
@@ -251,7 +250,7 @@ def _prepared(
     scope.check_used()
     first_step = ts.getTimeStep()
     fixed = not stepping.adaptive and PETSc.Options().getString("ts_adapt_type", "none") == "none"
-    in_c = runs_in_c(problem, stepping.resolved_method)
+    in_c = registered_with(ts) is not None
     if in_c:
         add_monitor(ts)
     return ReusableTS(

@@ -107,7 +107,7 @@ def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping, record: Recording) ->
     if ts.getType() not in (DENSE, EXPLICIT):  # those have no options
         refuse_other_method(ts, stepping.resolved_method)
         _solve_in_passes(ts, stepping.resolved_method)
-    if record in ("states", "stages") and not stepping.adaptive:
+    if record not in ("memory", "disk") and not stepping.adaptive:
         _step_in_passes(ts, stepping.resolved_method)
     ts.setSolution(u.copy())
     implicit = not stepping.resolved_method.explicit and ts.getType() != DENSE

@@ -28,7 +28,7 @@ from daeosens import (
 from daeosens.functional import InitialState
 from daeosens.methods import find_method
 from daeosens.problem import Native
-from daeosens.timestepping import step_log
+from daeosens.timestepping import runner
 from daeosens.timestepping.dense_ts import LARGEST, dense_steps, directed_steps
 from daeosens.verify import duality
 
@@ -125,9 +125,8 @@ def test_sweeps_use_the_stages_that_were_kept(case, method, monkeypatch):
     model, u0, p, span = case
     stepping = Stepping(span, method, dt=0.05)
     plain, kept = (solve(model, u0, p, stepping, checkpoint=name) for name in ("states", "stages"))
-    monkeypatch.setattr(
-        step_log, "STAGE_MEMORY", 8 * model.size * 5 * plain.n_stages // plain.n_steps
-    )
+    few = 8 * model.size * 5 * plain.n_stages // plain.n_steps
+    monkeypatch.setitem(runner.STAGES, "stages", few)
     some = solve(model, u0, p, stepping, checkpoint="stages")
     assert 0 < len(some.kept) < len(kept.kept) == kept.n_steps
     cost = model.terminal(lambda t, u, p: 0.5 * u @ u + u[0] * p[0])

@@ -6,7 +6,7 @@ from native_model import U0, P, compiled_ode, numpy_costs, numpy_ode
 
 from daeosens import ODE, Event, SolveError, Stepping, adjoint, solve
 from daeosens.methods import find_method
-from daeosens.timestepping import step_log
+from daeosens.timestepping import runner, step_log
 from tests.petsc.test_c_function import MASS
 
 EXPLICIT = ["1fe", "2a", "3", "3bs", "4", "rk4", "5f", "5dp", "5bs", "6vr", "7vr", "8vr"]
@@ -64,7 +64,7 @@ def test_steps_with_a_mass_matrix_are_the_same(c, no_python):
 @pytest.mark.parametrize("steps", [1000, 7])
 def test_stages_are_the_same_as_far_as_memory_goes(c, no_python, monkeypatch, steps):
     # the first of four stages is the state before the step
-    monkeypatch.setattr(step_log, "STAGE_MEMORY", 8 * 2 * 3 * steps)
+    monkeypatch.setitem(runner.STAGES, "stages", 8 * 2 * 3 * steps)
     stepping = Stepping((0.0, 1.0), "rk4", dt=0.05)
     refusal = no_python(lambda: solve(compiled_ode(c), U0, P, stepping, checkpoint="stages"))
     expected = solve(numpy_ode(), U0, P, stepping, checkpoint="stages")

@@ -160,7 +160,9 @@ def test_trials_of_callbacks_leave_no_trace(method, tolerances, options):
     problem, counted = in_python(ROOT)
     stepping = Stepping((0.0, ROOT.end), method, **tolerances, options=options)
     run = solve(problem, ROOT.start, ROOT.p, stepping)
-    assert 0 < counted.count <= run.effort.rejected  # no later stage sees what is not finite
+    # no later stage sees what is not finite; one is tried from a second guess
+    tries = 2 if method == "esdirk4" and not options else 1
+    assert 0 < counted.count <= tries * run.effort.rejected
     tried = counted.count
     check_derivatives(ROOT, run, method)
     assert counted.count == tried
@@ -415,7 +417,8 @@ def test_fixed_steps_and_starts_outside_the_domain_fail_at_once(traced, method, 
     )
     with pytest.raises(NotFiniteError, match=named.format(r"2\.\S+|2|1\.\S+")):
         solve(problem, ROOT.start, ROOT.p, Stepping((0.0, 4.0), method, dt=0.4))
-    assert counted.count <= 2  # once more to tell which operation it was
+    # once more to tell which operation it was, and of a stage from another guess
+    assert counted.count <= 2 + (method == "esdirk4")
     counted.count = 0
     with pytest.raises(NotFiniteError, match=named.format("0")):
         solve(problem, [-1.0, 0.0], ROOT.p, Stepping((0.0, 1.0), method, **MILD))
@@ -436,7 +439,7 @@ def test_exceptions_of_callbacks_stop_a_run_at_once(method, kind):
     problem = ODE(rhs, size=1, jacobian=lambda t, u, p: [[-1.0]])
     with pytest.raises(kind, match="mine"):
         solve(problem, [1.0], None, Stepping((0.0, 1.0), method, **MILD))
-    assert len(raised) == 1
+    assert len(raised) <= 1 + (method == "esdirk4")  # a stage is tried from a second guess
 
 
 @pytest.mark.parametrize("method", ["rk5dp", "rk3bs", "esdirk4", "cn"])

@@ -14,6 +14,7 @@ from daeosens.derivatives.engines.limits import (
     MANY_POINTS,
     POINT_BY_POINT,
     SPARSE_SOLVES,
+    STAGE_BY_STAGE,
 )
 from daeosens.errors import InputError, UnsupportedError, is_one_of
 from daeosens.methods.linear_solver import linear_solver, refuse_without_transpose
@@ -71,7 +72,7 @@ def wants_compiled(trajectory: Trajectory, engine: str, rows: int) -> bool:
         return False
     # many rows of many unknowns are products of matrices, which BLAS takes faster than one row
     # after the other in C
-    blocks = problem.batch is not None and problem.batch.at_once and not method.in_blocks
+    blocks = problem.batch is not None and problem.batch.at_once and not method.stagewise
     return not blocks or problem.size <= FEW_UNKNOWNS or rows <= FEW_ROWS
 
 
@@ -185,6 +186,8 @@ def _chosen(
     sparse = jacobian is not None and jacobian.pattern is not None
     # a callback that takes all points in one call saves so many calls that larger problems pay
     limit = MANY_POINTS if batch.at_once else POINT_BY_POINT
+    if trajectory.stepping.resolved_method.stagewise:
+        limit = STAGE_BY_STAGE
     # arrays make a dense matrix of a sparse Jacobian: its factors grow with n^3
     if sparse and dense:
         limit = SPARSE_SOLVES
@@ -208,6 +211,8 @@ def no_arrays(problem: Problem, method: Method) -> str:
     """Return why runs of a problem by a method cannot be swept by arrays; empty if they can."""
     if method.in_blocks:
         return method.in_blocks
+    if method.stagewise and problem.form != "rhs":
+        return "a mass by an ESDIRK method"
     for mode in (problem, *problem.modes.values()):
         reasons = {
             "PETSc-style callbacks": mode.style == "petsc",

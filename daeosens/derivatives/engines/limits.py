@@ -36,5 +36,9 @@ Four costs of a traced chain, 20 steps of cn: with 60 unknowns 1.4 by steps and 
 110 1.2 and 2.4, with 160 1.2 and 8.7.
 """
 
+STAGE_BY_STAGE = 64
+"""Likewise where each stage of a step has a matrix: from there on Jacobians of NumPy callbacks with
+few entries are sparse."""
+
 MANY_POINTS = 1000
 """Up to so many where one call serves all points: memory for [points, n, n] ends the gain."""

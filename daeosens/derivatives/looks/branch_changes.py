@@ -10,7 +10,7 @@ import numpy as np
 
 from daeosens.derivatives.looks.seen import Seen
 from daeosens.petsc.vectors import Array, read, write
-from daeosens.problem.branches import Decisions
+from daeosens.problem.branches import Branches, Decisions
 from daeosens.problem.delays import Delays
 from daeosens.timestepping.delayed_run import delayed_states
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -58,6 +58,8 @@ class Piecewise:
 
     decide: Callable[[int, float, Array], Decisions]
     value: Callable[[int, float, Array], Array]
+    along: Callable[[Array, Array], list[Decisions]] | None = None
+    """What decides at times t [K] and states u [K, n], where that is the same in all steps."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,14 @@ def equations_of(trajectory: Trajectory, in_time: bool = False) -> Piecewise | N
             problem.rhs(t, state, parameters(n), out)
         return read(out).copy()
 
-    return Piecewise(decide, value)
+    alike = (
+        not (trajectory.problem.modes or trajectory.records)
+        and trajectory.problem.form != "residual"
+    )
+    branches = trajectory.problem.branches
+    if in_time or not alike or not isinstance(branches, Branches):
+        return Piecewise(decide, value)
+    return Piecewise(decide, value, lambda t, u: branches.along(t, u, np.asarray(trajectory.p)))
 
 
 def _delayed_equations(trajectory: Trajectory, delays: Delays, in_time: bool) -> Piecewise:
@@ -279,15 +288,19 @@ def _decisions(
     if not first[0].values.size and not renewed:
         return [], np.empty(0)
     last: list[Decisions] = []
-    for n in steps:
-        last.append(function.decide(*point_on_chord(trajectory, n, 1.0)))
-        if n + 1 < trajectory.n_steps:
-            begins = (
-                function.decide(*point_on_chord(trajectory, n + 1, 0.0))
-                if n + 1 in renewed
-                else None
-            )
-            first.append(begins or last[-1])
+    if function.along is not None and not renewed and not trajectory.thinned:
+        last = function.along(trajectory.times[1:], trajectory.u[1:])
+        first += last[:-1]
+    else:
+        for n in steps:
+            last.append(function.decide(*point_on_chord(trajectory, n, 1.0)))
+            if n + 1 < trajectory.n_steps:
+                begins = (
+                    function.decide(*point_on_chord(trajectory, n + 1, 0.0))
+                    if n + 1 in renewed
+                    else None
+                )
+                first.append(begins or last[-1])
     largest = np.zeros(max(end.values.size for end in (*first, *last)))
     for end in (first[0], *last):
         size = end.values.size

@@ -7,20 +7,25 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
 from petsc4py import PETSc
 
 from daeosens.errors import UnsupportedError
+from daeosens.methods.block_steps import Block
 from daeosens.methods.dae.structure import null_projection
+from daeosens.methods.esdirk.block import BlockDirk
 from daeosens.methods.esdirk.stages import FEW_ITERATIONS, STAGE_DEFAULTS, StageSolver
 from daeosens.methods.esdirk.step import DirkStep
 from daeosens.methods.esdirk.tableau import TABLEAUX, Esdirk
 from daeosens.methods.linear_solver import block_solver, linear_solver
 from daeosens.methods.method import Method
+from daeosens.methods.rk.block import Inside
 from daeosens.methods.rk.step import RungeKuttaStep
 from daeosens.methods.rk.tableau import HEUN
-from daeosens.methods.step import ErrorMap, Kept, QuadratureError, StepMap
+from daeosens.methods.step import ErrorMap, Kept, QuadratureError, Step, StepMap
 from daeosens.methods.zero_step import InstantStep, StepCurvature
 from daeosens.petsc._kernels import ESDIRK, EsdirkSteps
+from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.problem import Problem
 
 
@@ -29,7 +34,6 @@ class EsdirkMethod(Method):
     """A method of the coefficients in ``tableau``; PETSc's TSDIRK is not used."""
 
     tsadjoint: ClassVar[bool] = False
-    in_blocks: ClassVar[str] = "an ESDIRK method"
     defaults: ClassVar[Mapping[str, Any]] = STAGE_DEFAULTS
     adaptive_defaults: ClassVar[Mapping[str, Any]] = FEW_ITERATIONS
 
@@ -82,6 +86,30 @@ class EsdirkMethod(Method):
         make_solver = partial(linear_solver, options=options, dm=problem.dm)
         stages = StageSolver(problem, self.tableau, options, kept)
         return DirkStep(problem, self.tableau, make_solver, stages)
+
+    def block_steps(self, problem: Problem, inside: Inside | None, mass: Array | None) -> BlockDirk:
+        """Return the steps of u' = f linearised in blocks."""
+        del mass
+        solver = StageSolver(problem, self.tableau, {})
+
+        def find(block: Block) -> Array:
+            stages = solver.of_steps(block.times, block.sizes, block.states[:-1], block.p)
+            if stages is not None:
+                return stages
+            return np.array(
+                [self._stages_again(problem, solver, block, k) for k in range(len(block.sizes))]
+            )
+
+        return BlockDirk(self.tableau, inside, find)
+
+    @staticmethod
+    def _stages_again(problem: Problem, solver: StageSolver, block: Block, k: int) -> Array:
+        """Return the stages [s, n] of a step, by Newton's method on vectors."""
+        ends = problem.create_state(), problem.create_state()
+        for vec, state in zip(ends, block.states[k : k + 2], strict=True):
+            write(vec, state)
+        step = Step(float(block.times[k]), float(block.sizes[k]), *ends, block.p, block.first + k)
+        return np.array([read(state) for state in solver.find(step)])
 
     def instant_map(self, problem: Problem, options: Mapping[str, Any]) -> StepMap:
         """Return a step of size 0: of order three at least, it is the solution's to order two."""

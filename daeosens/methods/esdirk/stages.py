@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
 from petsc4py import PETSc
 
 from daeosens.errors import SolveError
 from daeosens.methods.dae.structure import null_projection
+from daeosens.methods.esdirk.callback_steps import callback_steps
 from daeosens.methods.esdirk.tableau import Esdirk
 from daeosens.methods.linear_solver import (
     MULTILEVEL,
@@ -23,6 +25,7 @@ from daeosens.methods.method import NEWTON_DEFAULTS
 from daeosens.methods.step import Kept, Step
 from daeosens.petsc._kernels import take_point
 from daeosens.petsc.options import scoped_options
+from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.implicit_matrix import SystemMatrix
 from daeosens.problem.problem import Problem
 
@@ -81,6 +84,10 @@ class StageSolver:
         self._snes: PETSc.SNES | None = None
         self._own: list[PETSc.Vec] = []
         self._sides: list[PETSc.Vec] = []
+        # those that the run has taken them by
+        self._steps = (
+            None if options else callback_steps(problem, scheme, np.zeros(problem.n_parameters))
+        )
 
     def find(self, step: Step) -> list[PETSc.Vec]:
         """Return the states at the stages of a step.
@@ -100,6 +107,13 @@ class StageSolver:
         a, c, problem = self._scheme.a, self._scheme.c, self._problem
         if not self._own:
             self._own = [problem.create_state() for _ in c[1:-1]]
+        if self._steps is not None:
+            stages = self.of_steps(np.array([t]), np.array([h]), read(u)[None], p)
+            if stages is not None:
+                for state, stage in zip(self._own, stages[0, 1:], strict=False):
+                    write(state, stage)
+                return [u, *self._own, u_next]
+        if not self._sides:
             self._sides = [problem.create_state() for _ in c[1:]]
         states, gamma = [u], self._scheme.gamma
         self._equation.current = False
@@ -119,6 +133,30 @@ class StageSolver:
             self._solve(state)
             states.append(state)
         return [*states, u_next]
+
+    def of_steps(self, times: Array, sizes: Array, starts: Array, p: Any) -> Array | None:
+        """Return the stages [S, s, n] of steps as the run has found them; None if it did otherwise.
+
+        Parameters
+        ----------
+        times, sizes : array [S]
+            Of the steps.
+        starts : array [S, n]
+            States before them.
+        p : array [m]
+            Parameters.
+        """
+        if self._steps is None:
+            return None
+        stages = np.empty((len(times), len(self._scheme.c), starts.shape[1]))
+        stages[:, 0] = starts
+        self._steps.hold(p)
+        solved = self._steps.fill_stages(times, sizes, stages)
+        python = self._steps.python
+        exception = None if python is None else python.take_exception()
+        if exception is not None:
+            raise exception
+        return stages if solved else None
 
     def mask(self, side: PETSc.Vec, *, transpose: bool = False) -> None:
         """Leave out what the side of equations [n], or an adjoint, has in algebraic ones."""

@@ -41,6 +41,7 @@ from daeosens.petsc._kernels.interpolants import Interpolant, interpolate
 from daeosens.petsc._kernels.natives import call_into, call_number, call_points, fill_matrix
 from daeosens.petsc._kernels.newton import know_rounding, take_remainder
 from daeosens.petsc._kernels.numbers import finite_numbers, numbers_of, put_numbers
+from daeosens.petsc._kernels.python_functions import PythonFunctions
 from daeosens.petsc._kernels.registered import Registered, take_point
 from daeosens.petsc._kernels.steps import Steps, add_monitor, count_steps, next_step
 from daeosens.petsc._kernels.sweeps.blocks import carry, carry_together, wake
@@ -72,6 +73,7 @@ __all__ = [
     "LinearSteps",
     "MatrixPulls",
     "Pulls",
+    "PythonFunctions",
     "Registered",
     "RegisteredStencil",
     "SecondSweep",

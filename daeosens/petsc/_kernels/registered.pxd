@@ -20,6 +20,7 @@ cdef struct Context:
     PetscMat mass               # NULL: the identity
     PetscVec work
     Breakpoints breakpoints
+    const int *raised           # see PythonFunctions; NULL: no function is Python's
     int fault                   # 1: rhs, 2: jacobian
     double fault_t
     double *fault_values
@@ -34,3 +35,4 @@ cdef PetscErrorCode point_taken(PetscMat matrix) noexcept nogil
 cdef class Registered:
     cdef Context c
     cdef object p, kept, fault_values, entries, breakpoints
+    cdef readonly object python

@@ -6,15 +6,19 @@ import numpy as np
 from numpy.typing import NDArray
 from petsc4py import PETSc
 
+from daeosens.petsc._kernels.python_functions import PythonFunctions
+
 def take_point(matrix: PETSc.Mat) -> None: ...
 
 class Registered:
+    python: PythonFunctions | None
     def __init__(
         self,
         n: int,
         rhs: tuple[int, int],
         p: NDArray[np.float64],
         breakpoints: NDArray[np.float64],
+        python: PythonFunctions | None = None,
     ) -> None: ...
     def hold(self, p: NDArray[np.float64]) -> None: ...
     def set_rhs(self, ts: PETSc.TS, work: PETSc.Vec) -> None: ...

@@ -174,9 +174,11 @@ cdef class Registered:
     p : ndarray [m]         parameters; copied
     breakpoints : ndarray [K]
                             times at which f may jump
+    python : PythonFunctions or None
+                            what the function calls, if it is Python's
     """
 
-    def __cinit__(self, long n, tuple rhs, object p, object breakpoints):
+    def __cinit__(self, long n, tuple rhs, object p, object breakpoints, object python=None):
         cdef double[::1] view
         cdef uintptr_t address = rhs[0], data = rhs[1]
         self.c.rhs, self.c.rhs_data = <Function>address, <void *>data
@@ -189,6 +191,9 @@ cdef class Registered:
         self.c.p = &view[0]
         view = self.fault_values
         self.c.fault_values = &view[0]
+        self.python = python
+        if python is not None:
+            self.c.raised = <const int *><uintptr_t>python.raised
         self.hold(p)
 
     def hold(self, p):
@@ -197,6 +202,8 @@ cdef class Registered:
         if np.PyArray_SIZE(values) > len(self.p):
             raise ValueError(f"{np.PyArray_SIZE(values)} parameters where there were {len(self.p)}")
         memcpy(self.c.p, np.PyArray_DATA(values), <size_t>np.PyArray_SIZE(values) * sizeof(double))
+        if self.python is not None:
+            self.python.hold(p)
 
     def set_rhs(self, TS ts, Vec work):
         """Let a TS take f as its right-hand side."""

@@ -378,6 +378,12 @@ class OneByOne:
         """Return f_p dp at every point [D, K, n]."""
         result = np.zeros((len(dp), *u.shape))
         if self._single.reads_p:
+            single, (n, m) = self._single, self._single.sizes
+            if single.given_p is None:
+                at_one = partial(self._of_point, single.by_parameters, t, u, p)
+                at_once = single.at_points(t, u, p, range(n, n + m), at_one)
+                if at_once is not None:
+                    return np.moveaxis(at_once @ dp.T, -1, 0)
             for k, point in enumerate(zip(t.tolist(), u, strict=True)):
                 result[:, k] = self._single.push(*point, p, dp)
         return result

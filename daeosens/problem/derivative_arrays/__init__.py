@@ -48,7 +48,7 @@ from daeosens.problem.derivative_arrays.callback_at_work import (
     users_frame,
     users_trace,
 )
-from daeosens.problem.derivative_arrays.evaluation import branches, evaluate
+from daeosens.problem.derivative_arrays.evaluation import branches, denominators, evaluate
 from daeosens.problem.derivative_arrays.points import PointArray
 from daeosens.problem.derivative_arrays.recorded_slopes import Record
 
@@ -73,6 +73,7 @@ __all__ = [
     "Record",
     "as_array",
     "branches",
+    "denominators",
     "evaluate",
     "held",
     "is_users",

@@ -606,7 +606,21 @@ def note_branch(x: Any, y: Any = 0.0) -> None:
     if BRANCHES:
         # the difference, not the comparison's result: how far from the kink a point is, is known
         # then
-        BRANCHES[-1].append(np.ravel(np.subtract(primal(x), primal(y), dtype=float)))
+        x, y = primal(x), primal(y)
+        if type(x) is PointArray or type(y) is PointArray:
+            BRANCHES[-1].append(np.subtract(x, y).reshape(-1))
+        else:
+            BRANCHES[-1].append(np.ravel(np.subtract(x, y, dtype=float)))
+
+
+DENOMINATORS: list[list[Any]] = []
+"""What is divided by at the points of evaluations, for each that asks."""
+
+
+def note_denominator(y: Any) -> None:
+    """Note what is divided by, where somebody asks for it (``denominators``)."""
+    if DENOMINATORS:
+        DENOMINATORS[-1].append(primal(y))
 
 
 class Whole(NamedTuple):
@@ -618,7 +632,9 @@ class Whole(NamedTuple):
 def note_whole(numbers: Any) -> Any:
     """Note whole numbers made of what varies, where somebody asks for them; return them."""
     if BRANCHES:
-        BRANCHES[-1].append(Whole(np.ravel(np.asarray(numbers, dtype=float))))
+        several = type(numbers) is PointArray
+        flat = numbers.reshape(-1) if several else np.ravel(np.asarray(numbers, dtype=float))
+        BRANCHES[-1].append(Whole(flat))
     return numbers
 
 

@@ -17,6 +17,7 @@ from daeosens.problem.derivative_arrays.arrays import (
     as_array,
     equal,
     note_branch,
+    note_denominator,
     note_whole,
     primal,
 )
@@ -42,6 +43,8 @@ def _power(ufunc: np.ufunc, x: Any, y: Any) -> Any:
     terms: list[tuple[Any, Any]] = []
     if varies(x):
         if np.ndim(exponent) == 0 and not varies(y):
+            if exponent < 0:
+                note_denominator(x)
             if exponent == 2:
                 weight = 2.0 * base
             elif exponent == 0:
@@ -62,6 +65,21 @@ def _power(ufunc: np.ufunc, x: Any, y: Any) -> Any:
         at_zero = np.where(primal(exponent) > 0, 0.0, np.nan)
         terms.append((np.where(nothing, at_zero, result * logarithm), y.slopes))
     return apart(result, terms, guarded_weight)
+
+
+_quotient = elementwise(lambda x, y, r: 1.0 / y, lambda x, y, r: -r / y)
+_inverse = elementwise(lambda x, r: -r * r)
+
+
+def _divide(ufunc: np.ufunc, x: Any, y: Any) -> Any:
+    if varies(y):
+        note_denominator(y)
+    return _quotient(ufunc, x, y)
+
+
+def _reciprocal(ufunc: np.ufunc, x: Any) -> Any:
+    note_denominator(x)
+    return _inverse(ufunc, x)
 
 
 def _choice(larger: bool, keeps_numbers: bool) -> Callable[..., Any]:
@@ -254,7 +272,7 @@ UFUNCS.update(
         "add": elementwise(1.0, 1.0),
         "subtract": elementwise(1.0, -1.0),
         "multiply": elementwise(lambda x, y, r: y, lambda x, y, r: x),
-        "divide": elementwise(lambda x, y, r: 1.0 / y, lambda x, y, r: -r / y),
+        "divide": _divide,
         "power": _power,
         "float_power": _power,
         "pow": _power,
@@ -263,7 +281,7 @@ UFUNCS.update(
         "absolute": _absolute,
         "fabs": _absolute,
         "square": elementwise(lambda x, r: 2.0 * x),
-        "reciprocal": elementwise(lambda x, r: -r * r),
+        "reciprocal": _reciprocal,
         "sqrt": singular(lambda x, r: 0.5 / r),
         "cbrt": singular(lambda x, r: 1.0 / (3.0 * r * r)),
         "exp": elementwise(lambda x, r: r),

@@ -16,6 +16,7 @@ from scipy import sparse, special
 from daeosens.petsc._kernels import DerivativeNumber
 from daeosens.problem.derivative_arrays.arrays import (
     BRANCHES,
+    DENOMINATORS,
     DerivativeArray,
     Whole,
     admitted,
@@ -30,6 +31,7 @@ from daeosens.problem.derivative_arrays.callback_at_work import (
     of_users,
 )
 from daeosens.problem.derivative_arrays.fresh_arrays import FreshArray, all_now
+from daeosens.problem.derivative_arrays.points import PointArray
 from daeosens.problem.derivative_arrays.recorded_slopes import Record
 from daeosens.problem.derivative_arrays.splines import interpolants
 
@@ -234,10 +236,29 @@ def evaluate(
                 kind.__call__ = original
 
 
-def branches(function: Callable[..., Any], arguments: Sequence[Any], home: str = "") -> Any:
+def denominators(
+    function: Callable[..., Any], arguments: Sequence[Any], home: str, points: int
+) -> Any:
+    """Return what [K, D] a callback divides by at K points, of what varies.
+
+    Arguments as of ``branches``.
+    """
+    DENOMINATORS.append([])
+    try:
+        evaluate(function, arguments, (1,), home, points)
+    finally:
+        noted = DENOMINATORS.pop()
+    rows = [part.entries.reshape(-1, part.entries.shape[-1]) for part in noted]
+    flat = [np.broadcast_to(row, (len(row), points)) for row in rows]
+    return np.concatenate(flat).T if flat else np.empty((points, 0))
+
+
+def branches(
+    function: Callable[..., Any], arguments: Sequence[Any], home: str = "", points: int = 0
+) -> Any:
     """Return what [B] decides how a callback goes on, and whether [B] as a whole number.
 
-    In the order met; of others, differences, the sign decides.
+    In the order met; of others, differences, the sign decides.  At K ``points`` it is [K, B].
 
     Parameters
     ----------
@@ -251,11 +272,19 @@ def branches(function: Callable[..., Any], arguments: Sequence[Any], home: str =
     # one direction is enough: what decides are the values
     BRANCHES.append([])
     try:
-        evaluate(function, arguments, (1,), home)
+        evaluate(function, arguments, (1,), home, points)
     finally:
         noted = BRANCHES.pop()
-    parts = [part.numbers if isinstance(part, Whole) else np.asarray(part) for part in noted]
-    whole = [isinstance(part, Whole) for part in noted]
+    parts = [part.numbers if isinstance(part, Whole) else part for part in noted]
+    whole = np.repeat([isinstance(part, Whole) for part in noted], [len(part) for part in parts])
+    if points:
+        values = np.empty((points, len(whole)))
+        ends = np.cumsum([0, *map(len, parts)])
+        for part, first, last in zip(parts, ends, ends[1:], strict=False):
+            # what is the same at all points has no axis for them
+            several = type(part) is PointArray
+            values[:, first:last] = part.entries.T if several else part
+        return values, whole.astype(bool)
     if not parts:
         return np.empty(0), np.empty(0, dtype=bool)
-    return np.concatenate(parts), np.repeat(whole, [len(part) for part in parts])
+    return np.concatenate([np.asarray(part) for part in parts]), whole

@@ -45,8 +45,9 @@ from daeosens.timestepping.trajectory.states import (
 )
 from daeosens.timestepping.trajectory.store import SomeStates
 
-Recording = Literal["states", "stages", "memory", "disk"]
-"""What a run leaves besides its states: nothing, stages, or PETSc's own trajectory."""
+Recording = Literal["states", "first stages", "stages", "memory", "disk"]
+"""What a run leaves besides its states: nothing, those stages that take little memory, all that
+memory is given to, or PETSc's own trajectory."""
 
 Stages: TypeAlias = "dict[int, list[PETSc.Vec]]"
 """Stage states of a step, by its number."""
@@ -80,6 +81,9 @@ def stages_between(kept: Stages | Array, first: int, last: int) -> Stages | Arra
 
 STAGE_MEMORY = 2**28
 """Bytes a rank gives, at most, to the stages of a run, and to the adjoints of a sweep's stages."""
+
+LITTLE_MEMORY = 2**23
+"""Bytes that nobody is asked for: the stages of 20 000 steps of esdirk5 with eight unknowns."""
 
 NO_STAGES = np.empty((0, 1, 1))
 """Those kept of no steps."""

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from daeosens.costs.compiled import first_order, running_costs
-from daeosens.derivatives.engines.compiled.carriers import Carry, carrier, in_stages
+from daeosens.derivatives.engines.compiled.carriers import Carry, carrier
 from daeosens.derivatives.engines.limits import FEW_ROWS
 from daeosens.derivatives.engines.request import (
     AdjointRequest,
@@ -221,7 +221,7 @@ def open_sweep(trajectory: Trajectory, request: AdjointRequest) -> CompiledSweep
 def _not_in_c(trajectory: Trajectory, equations: Sequence[Problem], rows: int) -> str:
     """Return why rows cannot be carried over steps of these equations in C."""
     method = trajectory.stepping.resolved_method
-    if rows > FEW_ROWS and not in_stages(method):
+    if rows > FEW_ROWS and not method.stagewise:
         return f"{rows} rows: {FEW_ROWS} are carried one beside the other"
     names = {"rhs", "jacobian"} - {name for mode in equations for name in mode.native}
     if names and trajectory.problem.stencil is None:

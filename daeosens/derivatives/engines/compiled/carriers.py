@@ -51,7 +51,7 @@ def carrier(trajectory: Trajectory, problem: Problem, p: Any, rows: int) -> Carr
     if problem.modes:
         return None
     method = trajectory.stepping.resolved_method
-    if in_stages(method):
+    if method.stagewise:
         dense = dense_steps(problem, method, p)
         if dense is None or not dense.transposes:
             return None
@@ -196,11 +196,6 @@ def _functions(problem: Problem, method: Method) -> dict[str, tuple[int, int]]:
         needed |= {"jacobian", "jacobian_p"} if problem.n_parameters else {"jacobian"}
     functions = {name: native[name] for name in needed if name in native}
     patterns = any(function.pattern is not None for function in functions.values())
-    if len(functions) < len(needed) or patterns or in_stages(method) or not problem.constant_mass:
+    if len(functions) < len(needed) or patterns or method.stagewise or not problem.constant_mass:
         return {}
     return {name: function.where for name, function in functions.items()}
-
-
-def in_stages(method: Method) -> bool:
-    """Return whether a step solves for one stage after the other."""
-    return not method.explicit and method.tableau is not None

@@ -39,6 +39,7 @@ cdef extern from "dense_steps.h" nogil:
         void *push_data
         void *hessian_data
         Breakpoints breakpoints
+        int *raised
         const double *p
         const int *places
         long entries
@@ -73,3 +74,4 @@ cdef extern from "dense_derivatives.h" nogil:
 cdef class DenseSteps:
     cdef DenseSystem system
     cdef object kept, p, fault_values
+    cdef readonly object python

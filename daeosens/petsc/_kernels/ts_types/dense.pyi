@@ -6,11 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 from petsc4py import PETSc
 
+from daeosens.petsc._kernels.python_functions import PythonFunctions
 from daeosens.petsc._kernels.sweeps.point_costs import RunningCosts
 
 DENSE: str
 
 class DenseSteps:
+    python: PythonFunctions | None
     def __init__(
         self,
         size: int,
@@ -23,6 +25,7 @@ class DenseSteps:
         breakpoints: NDArray[np.float64],
         p: NDArray[np.float64],
         mass: NDArray[np.float64] | None = None,
+        python: PythonFunctions | None = None,
     ) -> None: ...
     def hold(self, p: NDArray[np.float64]) -> None: ...
     def attach(self, ts: PETSc.TS) -> None: ...

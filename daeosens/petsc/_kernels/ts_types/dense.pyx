@@ -65,11 +65,13 @@ cdef class DenseSteps:
     mass : ndarray [n, n] or None
                             None is the identity; otherwise for ``carry_back`` over steps that end
                             by their last stage
+    python : PythonFunctions or None
+                            what the functions call, if they are Python's
     """
 
     def __cinit__(
         self, long size, tuple tableau, int order, dict functions, places, breakpoints, p,
-        mass=None,
+        mass=None, python=None,
     ):
         cdef double[:, ::1] a = np.ascontiguousarray(tableau[0])
         cdef double[::1] b = np.ascontiguousarray(tableau[1])
@@ -115,11 +117,16 @@ cdef class DenseSteps:
         self.fault_values = np.zeros(max(size, self.system.entries))
         view = self.fault_values
         self.system.fault_values = &view[0]
+        self.python = python
+        if python is not None:
+            self.system.raised = <int *><uintptr_t>python.raised
         self.hold(p)
 
     def hold(self, p):
         """Give the functions other parameters [m]."""
         self.p[: len(p)] = p
+        if self.python is not None:
+            self.python.hold(p)
 
     def attach(self, TS ts):
         """Let a TS of type "dense" take these steps; they must live as long as it does."""

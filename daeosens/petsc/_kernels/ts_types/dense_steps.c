@@ -14,6 +14,10 @@
 #define ROUNDING  1e-11 /* changes below this one that do not shrink any more are rounding */
 #define STIFF     1e-8  /* likewise where the factors are those of the iteration: rounding grows with stiffness */
 #define MOST      25    /* iterations */
+#define UPDATES   40    /* of factors in a step */
+#define KEPT      0.5   /* a rate of convergence that asks for new factors where updates did not help */
+#define FLAT      1e-13 /* as ROUNDING, beside updates */
+#define NOISE     1e-10 /* changes below this one tell updates nothing */
 
 static int all_finite(const double *values, long count)
 {
@@ -162,6 +166,104 @@ static PetscBool solve_stage(DenseWork w, double t, double scale, double *y)
   return PETSC_FALSE;
 }
 
+/* x by the factors and their updates: (I + a_k b_k^T) ... (I + a_1 b_1^T) F^-1 x */
+static void substitute_updated(DenseWork w, double *x)
+{
+  const long n = w->system->n;
+
+  DenseSubstitute((PetscBLASInt)n, w->factors, w->pivots, x, PETSC_FALSE);
+  for (long k = 0; k < w->n_updates; k++) {
+    const double *a = w->updates + 2 * k * n, *b = a + n;
+    double        product = 0.0;
+    for (long i = 0; i < n; i++) product += b[i] * x[i];
+    for (long i = 0; i < n; i++) x[i] += a[i] * product;
+  }
+}
+
+/* Broyden's update of the inverse H by the change s of y [``last``] and what it left, x = H r: with
+   weights W^2 for the sizes of unknowns, H + x s^T W^2 H / (s^T W^2 (s - x)).  x becomes the new H r. */
+static void update(DenseWork w, const double *last, double *x)
+{
+  const long n  = w->system->n;
+  double    *a  = w->updates + 2 * w->n_updates * n, *b = a + n;
+  double     ss = 0.0, sx = 0.0;
+
+  if (w->n_updates == UPDATES) return;
+  for (long i = 0; i < n; i++) {
+    b[i] = last[i] * w->weights[i];
+    ss += b[i] * last[i];
+    sx += b[i] * x[i];
+  }
+  if (!(ss - sx > 0.1 * ss)) return;
+  for (long i = 0; i < n; i++) {
+    a[i] = x[i] / (ss - sx);
+    x[i] *= ss / (ss - sx);
+  }
+  w->n_updates++;
+}
+
+/* The same as ``solve_stage`` where functions are Python's: an evaluation takes longer than all else.
+   The first Jacobian of a step serves all its stages, with an update in each iteration (Broyden,
+   Mathematics of Computation 19, 1965).  What fails begins once more at the stage before. */
+static PetscBool solve_sparing(DenseWork w, double t, double scale, const double *before, double *y)
+{
+  DenseSystem *system = w->system;
+  const long   n      = system->n;
+  double       last = 0.0, slower = 0.0, *change = w->change, *earlier = w->own;
+  PetscBool    renew = PETSC_FALSE, again = PETSC_FALSE, differs = PETSC_FALSE;
+
+  for (int k = 0, tried = 0; tried < 2 * MOST; k++, tried++) {
+    PetscBool fresh = renew || w->scale != scale ? PETSC_TRUE : PETSC_FALSE, found = PETSC_TRUE;
+    double    largest = 0.0, size = PETSC_INFINITY, rate = 1.0, worst;
+    if (fresh) {
+      w->n_updates = 0;
+      found        = DenseFactorise(w, t, y, scale);
+      differs      = PETSC_FALSE;
+    }
+    if (found) {
+      system->rhs(t, y, system->p, change, system->rhs_data);
+      found = DenseAreSound(system, 1, t, change, n);
+    }
+    if (found) {
+      for (long i = 0; i < n; i++) change[i] = w->known[i] + scale * change[i] - y[i];
+      substitute_updated(w, change);
+      if (differs && last > NOISE) update(w, earlier, change);
+      w->iterations++;
+      for (long i = 0; i < n; i++) {
+        y[i] += change[i];
+        largest = PetscMax(largest, fabs(y[i]));
+      }
+      size = 0.0;
+      for (long i = 0; i < n; i++) {
+        const double unit = fabs(y[i]) + 1e-3 * largest;
+        earlier[i]        = change[i];
+        w->weights[i]     = unit > 0.0 ? 1.0 / (unit * unit) : 0.0;
+        if (change[i] != 0.0) size = PetscMax(size, fabs(change[i]) / unit);
+      }
+      differs = PETSC_TRUE;
+      rate    = k ? size / last : 1.0;
+    }
+    const double rounding = fresh ? STIFF : FLAT; /* updates may be slow for once */
+    worst = PetscMax(rate, slower); /* rates by updates are uneven */
+    if (size <= CONVERGED || (worst < 1.0 && size * worst / (1.0 - worst) <= CONVERGED) || (k && rate >= 0.5 && size <= rounding)) return PETSC_TRUE;
+    if (!(size < PETSC_INFINITY) || (rate > 2.0 && size > rounding) || k == MOST - 1) {
+      if (again || *system->raised > 1) return PETSC_FALSE;
+      again           = PETSC_TRUE;
+      *system->raised = 0;
+      system->fault   = 0;
+      memcpy(y, before, (size_t)n * sizeof(double));
+      renew  = PETSC_TRUE;
+      slower = 0.0;
+      k      = -1;
+      continue;
+    }
+    renew = k && rate > KEPT ? PETSC_TRUE : PETSC_FALSE;
+    if (k) slower = rate;
+    last = size;
+  }
+  return PETSC_FALSE;
+}
+
 PetscBool DenseTakeStages(DenseWork w, double t, double h)
 {
   DenseSystem *system = w->system;
@@ -181,7 +283,12 @@ PetscBool DenseTakeStages(DenseWork w, double t, double h)
       continue;
     }
     for (long k = 0; k < n; k++) y[k] = w->known[k] + scale * rate[k - n]; /* with the rate of the stage before */
-    if (!solve_stage(w, ti, scale, y)) return PETSC_FALSE;
+    if (system->raised) {
+      const double *before = i ? w->states[i - 1] : w->start;
+      for (long k = 0; k < n; k++) /* what has a sign may have none but that one */
+        if (y[k] * before[k] < 0.0) y[k] = before[k];
+      if (!solve_sparing(w, ti, scale, before, y)) return PETSC_FALSE;
+    } else if (!solve_stage(w, ti, scale, y)) return PETSC_FALSE;
     for (long k = 0; k < n; k++) rate[k] = (y[k] - w->known[k]) / scale;
   }
   return PETSC_TRUE;
@@ -229,7 +336,8 @@ PetscErrorCode DenseWorkCreate(DenseSystem *system, long rows, DenseWork *out)
   PetscCall(PetscMalloc5(n, &w->start, n, &w->known, n, &w->change, s * n, &w->rates, s, &w->states));
   for (long i = 0; i < s; i++)
     if (system->a[i * (s + 1)] != 0.0) size = n * n;
-  PetscCall(PetscMalloc5(system->entries, &w->entries, size, &w->factors, n, &w->pivots, rows * s * n, &w->parts, rows ? s * n : 0, &w->own));
+  PetscCall(PetscMalloc5(system->entries, &w->entries, size, &w->factors, n, &w->pivots, rows * s * n, &w->parts, rows || system->raised ? s * n : 0, &w->own));
+  PetscCall(PetscMalloc2(system->raised ? 2 * UPDATES * n : 0, &w->updates, system->raised ? n : 0, &w->weights));
   PetscCall(PetscMalloc1(system->pull ? m : n * m, &w->entries_p));
   *out = w;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -244,6 +352,7 @@ PetscErrorCode DenseWorkDestroy(DenseWork *work)
   PetscCall(PetscFree5(w->start, w->known, w->change, w->rates, w->states));
   PetscCall(PetscFree5(w->entries, w->factors, w->pivots, w->parts, w->own));
   PetscCall(PetscFree(w->entries_p));
+  PetscCall(PetscFree2(w->updates, w->weights));
   PetscCall(PetscFree(*work));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -35,6 +35,7 @@ typedef struct {
   DenseCurvature hessian;                  /* of w^T f along (du, dp); may be NULL */
   void         *rhs_data, *jacobian_data, *jacobian_p_data, *pull_data, *push_data, *hessian_data;
   Breakpoints   breakpoints;
+  int          *raised;       /* after an exception of Python's functions 1, or 2 if it ends the run; NULL: C */
   const double *p;
   const int    *places;       /* where in [n, n] the entries of the jacobian belong; NULL: all, by rows */
   long          entries;
@@ -61,6 +62,9 @@ typedef struct {
   double       *parts;    /* [rows, s, n] of a transposed step */
   long          rows;
   double        scale;    /* h a_ii of the factors; 0: there are none */
+  double       *updates;  /* [., 2, n] of their inverse, see dense_steps.c */
+  double       *weights;  /* [n] of unknowns */
+  long          n_updates;
   long          iterations;
 } *DenseWork;
 

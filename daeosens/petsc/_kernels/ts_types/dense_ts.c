@@ -34,6 +34,7 @@ static PetscErrorCode step(TS ts)
     finite           = d->system->fault ? PETSC_FALSE : PETSC_TRUE;
     if (finite) d->system->fault = before;
     ts->snes_its += (PetscInt)w->iterations;
+    if (d->system->raised && *d->system->raised) PetscFunctionReturn(PETSC_ERR_USER);
     if (solved) {
       PetscCall(VecCopy(d->stages.vecs[d->system->s - 1], ts->vec_sol));
       PetscCall(TSAdaptCandidatesClear(adapt));

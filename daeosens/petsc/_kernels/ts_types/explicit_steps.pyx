@@ -18,6 +18,7 @@ cdef extern from "runge_kutta.h" nogil:
         const double *b
         const double *difference
         const double *c
+        const int *raised
     PetscErrorCode ExplicitStepsSet(PetscTS, const char *, ExplicitSystem *)
 
 
@@ -54,6 +55,7 @@ cdef class ExplicitSteps:
         a, b, c, embedded, self.system.order, self.system.fsal = tableau
         self.system.rate, self.system.context = rate, <void *>&registered.c
         self.system.breakpoints = &registered.c.breakpoints
+        self.system.raised = registered.c.raised
         self.system.n, self.system.s = registered.c.n, b.shape[0]
         self.system.a, self.system.b, self.system.c = &a[0, 0], &b[0], &c[0]
         if embedded is not None:

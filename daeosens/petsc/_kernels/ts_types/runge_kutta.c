@@ -81,6 +81,7 @@ static PetscErrorCode step(TS ts)
       PetscCall(TSAdaptChoose(adapt, ts, ts->time_step, NULL, &next, &accept));
     } else {
       accept = PETSC_FALSE;
+      if (system->raised && *system->raised) PetscFunctionReturn(PETSC_ERR_USER);
       PetscCall(PlainRetry(ts, left, &next));
     }
     if (accept) {

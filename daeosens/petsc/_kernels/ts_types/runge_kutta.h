@@ -15,6 +15,7 @@ typedef struct {
   const double *b;          /* [s] */
   const double *difference; /* [s]: b of the error estimate's companion, less b; NULL: none */
   const double *c;          /* [s] */
+  const int    *raised;     /* not 0 after an exception, which ends the run; NULL: there are none */
 } ExplicitSystem;
 
 /* makes a TS one of that type; the system has to live as long */
