@@ -360,7 +360,7 @@ def test_callbacks_cannot_change_their_arguments():
         ([1.0, 2.0], [0.6, 1.5], r"u0 has shape \(2,\)\n  expected: shape \(1,\)"),
         ([np.nan], [0.6, 1.5], r"u0 is nan at index \[0\]"),
         (["a"], [0.6, 1.5], r"u0 is not an array of real numbers"),
-        ([1j], [0.6, 1.5], r"u0 is not an array of real numbers"),
+        ([1j], [0.6, 1.5], r"u0 has complex numbers"),
         ([1.0], [0.6], r"p has shape \(1,\)\n  expected: shape \(2,\)"),
         ([1.0], None, r"p has shape \(0,\)\n  expected: shape \(2,\)"),
         ([1.0], [0.6, np.inf], r"p is inf at index \[1\]"),

@@ -341,7 +341,7 @@ class _EventLoop:
         ]
         times, sizes = run.times.copy(), run.sizes.copy()
         times[-1], sizes[-1] = t + size, size
-        return replace(run, times=times, sizes=sizes, states=[*run.states[:-1], state])
+        return run._replace(times=times, sizes=sizes, states=[*run.states[:-1], state])
 
     def _hits_of(
         self, suspects: Sequence[Suspect], detector: EventDetector, run: Run, n: int
