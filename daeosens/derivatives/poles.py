@@ -50,7 +50,7 @@ def warn_of_poles(run: Trajectory) -> None:
     # the 1st, 2nd, 4th, 8th, ... run, and some where an unknown has come to its other side
     if looks[0] & (looks[0] - 1) and not (looks[0] < ALWAYS and (signs < 0.0).any()):
         return
-    denominators = _denominators(run, branches, run.times, run.u)
+    denominators = _denominators(run, branches, _sides(run), run.u)
     if denominators is None:
         return
     changes = np.argwhere(denominators[:-1] * denominators[1:] < 0.0)
@@ -76,7 +76,16 @@ def warn_of_poles(run: Trajectory) -> None:
 
 
 def _start(run: Trajectory) -> tuple[float, Array, Array]:
-    return float(run.times[0]), run.u[0], np.asarray(run.p)
+    return float(_sides(run)[0]), run.u[0], np.asarray(run.p)
+
+
+def _sides(run: Trajectory) -> Array:
+    """Return the times of the states, those at breakpoints as of the steps behind them."""
+    times, last = run.times, run.times[-1]
+    if not run.problem.breakpoints:
+        return times
+    beside = np.nextafter(times, np.where(times < last, np.inf, -np.inf))
+    return np.where(np.isin(times, run.problem.breakpoints), beside, times)
 
 
 def _denominators(run: Trajectory, branches: Branches, t: Array, u: Array) -> Array | None:

@@ -260,7 +260,8 @@ def test_a_search_that_only_rounds_ends():
     assert result.reason == "CONVERGED_ROUNDING"
     assert result.converged
     assert result.evaluations < 100
-    np.testing.assert_allclose(gather(result.x), TARGET, atol=1e-6)
+    # the noise of the gradient is 1e-6, and a norm that is not halved any more ends the search
+    np.testing.assert_allclose(gather(result.x), TARGET, atol=2e-6)
 
 
 @pytest.mark.parametrize("asked", [{"gradient_tolerance": 1e-9}, {"options": {"tao_gatol": 1e-9}}])

@@ -192,7 +192,7 @@ def test_no_python_evaluates_the_equations_in_a_step(c, method, mass, pattern):
     np.testing.assert_array_equal(run.u, expected.u)
     remainder = expected.effort.remainder  # of linear solves, whose sums are ordered otherwise
     assert run.effort.remainder == pytest.approx(remainder, rel=1e-9)
-    assert replace(run.effort, remainder=remainder) == expected.effort
+    assert run.effort._replace(remainder=remainder) == expected.effort
 
 
 @pytest.mark.parametrize("mass", [None, MASS], ids=["identity", "mass"])

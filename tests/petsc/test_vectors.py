@@ -123,7 +123,7 @@ def test_user_input_becomes_a_new_float_array():
         (np.nan, None, r"data is nan\n"),
         (["a"], None, r"data is not an array of real numbers \(could not convert"),
         ([[1.0], [1.0, 2.0]], None, r"data is not an array of real numbers \(setting an array"),
-        ([1j], None, r"data is not an array of real numbers"),
+        ([1j], None, r"data has complex numbers"),
         (None, None, r"data is (nan|not an array)"),
         ({"a": 1}, None, r"data is not an array of real numbers"),
         (np.array([1j]), None, r"data has complex numbers\n  expected: real numbers"),

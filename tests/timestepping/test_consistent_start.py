@@ -523,7 +523,7 @@ def test_wrong_options_and_times_are_named():
     start = ([1.0, 1.0], None)
     with pytest.raises(InputError, match=r"options is int\n  expected: a Mapping"):
         consistent_state(ROOT, *start, options=3)
-    with pytest.raises(InputError, match="t is not an array of real numbers"):
+    with pytest.raises(InputError, match="t = 'now'\n  expected: a finite number"):
         consistent_state(ROOT, *start, "now")
     with pytest.raises(OptionError, match='"pc_tpye": did you mean "pc_type"'):
         consistent_state(ROOT, *start, options={"pc_tpye": "lu"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -169,15 +169,21 @@ def branch_changes(
     function: Piecewise | None,
     seen: Seen,
     elsewhere: Set[int] = frozenset(),
+    at_ends: Literal["too", "never", "alone"] = "too",
 ) -> Iterator[BranchChange]:
-    """Yield where a function or its slope jumps inside of steps, but for those ``elsewhere``."""
+    """Yield where a function or its slope jumps inside of steps, but for those ``elsewhere``.
+
+    ``at_ends`` says whether where a step ends just there is meant.
+    """
     if function is None:
         return
     left_out = set(elsewhere) | {crossing.step for crossing in trajectory.crossings}
     short = NOTHING * float(np.max(np.abs(trajectory.times[[0, -1]])))
     left_out |= set(np.flatnonzero(trajectory.step_sizes <= short).tolist())
-    for n, place, k in _crossings(trajectory, function, left_out):
+    for n, place, k in _crossings(trajectory, function, left_out, at_ends):
         seen.branches_change = True
+        if at_ends == "never" and not INSIDE < place < 1.0 - INSIDE:
+            continue
         stretch = _stretch(trajectory, function, n, place)
         sides = (0.0, False, False) if stretch is None else _sides(*stretch)
         if any(sides):
@@ -219,7 +225,7 @@ def _stretch(
 
 
 def _crossings(
-    trajectory: Trajectory, function: Piecewise, left_out: set[int]
+    trajectory: Trajectory, function: Piecewise, left_out: set[int], at_ends: str
 ) -> Iterator[tuple[int, float, int]]:
     """Yield the steps inside of which a branch changes, the place in the step, and which it is.
 
@@ -242,13 +248,13 @@ def _crossings(
         recent = t - when <= LOCAL * abs(t)
         # a step of fixed size may end on it as well, and the next one go on to the other side
         landed = ~lies_off & ~recent & (off * y < 0.0) & (np.abs(y) > small)
-        landed &= ~before.whole[:count]
+        landed &= ~before.whole[:count] & (at_ends != "never")
         x = np.where(recent, off, x)
         if n in left_out:
             off = np.empty(0)  # what jumps there is no branch
             continue
         change = (x * y < 0.0) & (np.abs(x) > small) & (np.abs(y) > small)
-        change = np.where(before.whole[:count], x != y, change) | landed
+        change = np.where(before.whole[:count], x != y, change) & (at_ends != "alone") | landed
         if before.moves is not None:
             change &= before.moves[:count]
         for k in np.flatnonzero(change).tolist():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -128,7 +129,10 @@ def _warn_of_densities(trajectory: Trajectory, cost: Cost, seen: Seen) -> None:
     for scalar in _densities(trajectory, [cost]):
         density = density_of(trajectory, scalar, in_time=True)
         lost, last = 0.0, 0.0
-        for change in branch_changes(trajectory, density, seen):
+        # where a step ends on a jump the integral is right, and its derivative if the jump stays
+        moving = branch_changes(trajectory, density_of(trajectory, scalar), seen, at_ends="alone")
+        inside = branch_changes(trajectory, density, seen, at_ends="never")
+        for change in chain(inside, (change for change in moving if change.jump)):
             if change.jump:
                 _warn(
                     f"the running cost jumps near t = {change.time:.6g}, where a branch changes "

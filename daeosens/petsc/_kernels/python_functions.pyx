@@ -80,6 +80,7 @@ cdef class PythonFunctions:
         cdef np.ndarray state, values
         cdef np.npy_intp size = self.n
         cdef object result
+        cdef int flags
         try:
             if not self.has_raised:
                 # a copy: callbacks may keep it
@@ -89,7 +90,9 @@ cdef class PythonFunctions:
                 result = function[0](t, state, self.p)
                 if not is_sound(result, count, self.n):
                     result = function[1](result, t, state, self.p)
-                values = np.PyArray_ContiguousFromAny(result, np.NPY_DOUBLE, 0, 0)
+                # numbers of extended precision are rounded
+                flags = np.NPY_ARRAY_C_CONTIGUOUS | np.NPY_ARRAY_ALIGNED | np.NPY_ARRAY_FORCECAST
+                values = np.PyArray_FROM_OTF(result, np.NPY_DOUBLE, flags)
                 memcpy(out, np.PyArray_DATA(values), <size_t>count * sizeof(double))
                 return
         except NotFiniteError as error:

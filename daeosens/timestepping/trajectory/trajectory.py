@@ -548,6 +548,7 @@ class Trajectory:
         ):
             vec.destroy()
         stages.clear()
+        vars(self).pop("u", None)
         while self.recording:
             self.recording.pop().destroy()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +64,18 @@ class Program:
 
 def prepare(setting: dict[str, Any]) -> dict[str, Any]:
     """Return all tasks."""
-    program = Program(*(setting[name] for name in ("points", "method", "dt", "steps")))
+    size = [setting[name] for name in ("points", "method", "dt", "steps")]
+    program = Program(*size)
+
+    @cache
+    def with_rates() -> Program:
+        # a program of its own: TSAdjoint makes room for gradients in parameters at its first sweep
+        return Program(*size)
+
     return {
         "forward": (program.forget, lambda _: program.run("forward")),
         "gradient": (program.forget, lambda _: program.gradient()),
-        "gradient, rates too": (program.forget, lambda _: program.gradient_in_rates()),
+        "gradient, rates too": (program.forget, lambda _: with_rates().gradient_in_rates()),
         "forward sweep": (program.forget, lambda _: program.run("forward_sweep")),
         "adjoint sweep": (program.ahead, lambda _: program.run("adjoint_sweep")),
     }

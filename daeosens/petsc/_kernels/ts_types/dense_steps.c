@@ -214,7 +214,7 @@ static PetscBool solve_sparing(DenseWork w, double t, double scale, const double
 
   for (int k = 0, tried = 0; tried < 2 * MOST; k++, tried++) {
     PetscBool fresh = renew || w->scale != scale ? PETSC_TRUE : PETSC_FALSE, found = PETSC_TRUE;
-    double    largest = 0.0, size = PETSC_INFINITY, rate = 1.0, worst;
+    double    largest = 0.0, size = PETSC_INFINITY, coarse = PETSC_INFINITY, rate = 1.0, worst;
     if (fresh) {
       w->n_updates = 0;
       found        = DenseFactorise(w, t, y, scale);
@@ -233,20 +233,24 @@ static PetscBool solve_sparing(DenseWork w, double t, double scale, const double
         y[i] += change[i];
         largest = PetscMax(largest, fabs(y[i]));
       }
-      size = 0.0;
+      size = coarse = 0.0;
       for (long i = 0; i < n; i++) {
-        const double unit = fabs(y[i]) + 1e-3 * largest;
+        /* what an unknown is made of: units may differ by any factor, and updates see no further */
+        const double unit = fabs(y[i]) + fabs(before[i]) + fabs(w->known[i]);
         earlier[i]        = change[i];
         w->weights[i]     = unit > 0.0 ? 1.0 / (unit * unit) : 0.0;
-        if (change[i] != 0.0) size = PetscMax(size, fabs(change[i]) / unit);
+        if (change[i] == 0.0) continue;
+        size   = PetscMax(size, fabs(change[i]) / unit);
+        coarse = PetscMax(coarse, fabs(change[i]) / (fabs(y[i]) + 1e-3 * largest));
       }
       differs = PETSC_TRUE;
       rate    = k ? size / last : 1.0;
     }
-    const double rounding = fresh ? STIFF : FLAT; /* updates may be slow for once */
+    /* updates may be slow for once; after new factors a small unknown may be rounding of large ones */
+    const PetscBool rounds = (fresh ? coarse <= STIFF : size <= FLAT) ? PETSC_TRUE : PETSC_FALSE;
     worst = PetscMax(rate, slower); /* rates by updates are uneven */
-    if (size <= CONVERGED || (worst < 1.0 && size * worst / (1.0 - worst) <= CONVERGED) || (k && rate >= 0.5 && size <= rounding)) return PETSC_TRUE;
-    if (!(size < PETSC_INFINITY) || (rate > 2.0 && size > rounding) || k == MOST - 1) {
+    if (size <= CONVERGED || (worst < 1.0 && size * worst / (1.0 - worst) <= CONVERGED) || (k && rate >= 0.5 && rounds)) return PETSC_TRUE;
+    if (!(size < PETSC_INFINITY) || (rate > 2.0 && !rounds && coarse > STIFF) || k == MOST - 1) {
       if (again || *system->raised > 1) return PETSC_FALSE;
       again           = PETSC_TRUE;
       *system->raised = 0;
