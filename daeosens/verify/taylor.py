@@ -212,7 +212,8 @@ def _noise(values: list[float]) -> float:
     for k in range(1, len(values)):
         table = np.diff(table)
         if k > 1:  # first differences still see the slope
-            deviations.append(float(np.sqrt((table**2).mean() / math.comb(2 * k, k))))
+            norm = math.hypot(*table.tolist())  # squares may be too large for floats
+            deviations.append(norm / math.sqrt(table.size * math.comb(2 * k, k)))
     return max(*deviations, sys.float_info.epsilon * float(np.abs(values).max()))
 
 
