@@ -235,8 +235,8 @@ static PetscBool solve_sparing(DenseWork w, double t, double scale, const double
       }
       size = coarse = 0.0;
       for (long i = 0; i < n; i++) {
-        /* small unknowns count too, as units may differ by any factor: to a thousandth of what they were */
-        const double unit = PetscMax(fabs(y[i]), 1e-3 * (fabs(before[i]) + fabs(w->known[i])));
+        /* small unknowns count too, as units may differ by any factor: to a tenth of what they were */
+        const double unit = fabs(y[i]) + 0.1 * (fabs(before[i]) + fabs(w->known[i]));
         earlier[i]        = change[i];
         w->weights[i]     = unit > 0.0 ? 1.0 / (unit * unit) : 0.0;
         if (change[i] == 0.0) continue;
