@@ -6,8 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from scipy.linalg import lapack
+
+from daeosens.errors import SolveError
 from daeosens.petsc.vectors import Array
 from daeosens.problem.batched.protocol import Batch
+
+_LAPACK: Any = lapack  # its stubs leave the routines untyped
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +155,32 @@ class BlockSteps(Protocol):
             Weights w of the points: the adjoints of the parameters grow by the sum of f_p^T w.
         """
         ...
+
+
+def factorised(matrix: Array, t: float, regular: str, remedy: str) -> tuple[Any, Any]:
+    """Return LAPACK's factors and pivots of a transposed matrix [n, n], which is overwritten.
+
+    Raises
+    ------
+    SolveError
+        It is singular: the step from ``t`` needs a ``regular`` one.
+    """
+    # a matrix in row order is its transpose in LAPACK's order
+    factors, pivots, fault = _LAPACK.dgetrf(matrix.T, overwrite_a=1)
+    if fault:
+        raise SolveError(
+            f"the matrix of the step from t = {t:.9g} is singular",
+            expected=f"a regular matrix {regular}",
+            remedy=remedy,
+        )
+    return factors, pivots
+
+
+def solved(factors: tuple[Any, Any], right: Array, *, transposed: bool = False) -> Array:
+    """Return the rows x [M, n] with x A = right or, transposed, A x^T = right^T."""
+    # the rows of the right-hand side are LAPACK's columns, and what is factorised is A^T
+    solution: Array = _LAPACK.dgetrs(*factors, right.T, trans=int(transposed))[0].T
+    return solution
 
 
 def linearised(steps: BlockSteps, block: Block, batch: Batch) -> LinearBlock:

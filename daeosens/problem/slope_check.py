@@ -27,6 +27,9 @@ from daeosens.petsc._kernels.derivative_numbers import BRANCHES
 from daeosens.petsc.vectors import Array
 from daeosens.problem.derivative_arrays import DerivativeArray, is_users, line_of, primal
 
+MOST_LINES = 3
+"""So many lines of the user's are named, at most."""
+
 STEPS = (1e-4, 1e-6, 1e-8)
 """Of the differences, as parts of the arguments."""
 
@@ -211,7 +214,7 @@ def random_direction(
     return Direction(changes, weights)
 
 
-def deciding_lines(function: Callable[[], Any], most: int = 3) -> list[str]:
+def deciding_lines(function: Callable[[], Any]) -> list[str]:
     """Return the user's lines in which an evaluation decides by numbers that vary.
 
     Those with a comparison, and those that make whole numbers.
@@ -242,7 +245,7 @@ def deciding_lines(function: Callable[[], Any], most: int = 3) -> list[str]:
     finally:
         sys.settrace(before)
         BRANCHES.pop()
-    return list(places.values())[:most]
+    return list(places.values())[:MOST_LINES]
 
 
 _WHOLE = ("int(", "round(", "floor(", "ceil(", "rint(", "trunc(", "//", "bisect", "searchsorted")

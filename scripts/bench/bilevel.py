@@ -40,12 +40,11 @@ from daeosens.errors import DaeosensError
 from daeosens.inverse import Fit, Normal, likelihood
 from daeosens.petsc.vectors import Array
 from machine import describe
-from tables import markdown, number
+from tables import markdown, number, put_between, with_sources
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMBERS = ROOT / "docs" / "benchmarks" / "estimation" / "bilevel.json"
 PAGE = ROOT / "docs" / "bilevel.md"
-BEGIN, END = "<!-- written by scripts/bench/bilevel.py -->", "<!-- end -->"
 
 WAYS: dict[str, dict[str, Any]] = {
     "bi-level": {"start": "bilevel"},
@@ -220,16 +219,12 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     ]
     headings = ["problem", "noise", "determined to 5 %", "way"]
     headings += ["right", "likeliest", "median error", "s"]
-    made = sorted({(row["date"][:10], row["processor"], row["command"]) for row in rows})
-    notes = [f"`{command}`, {date}, {processor}." for date, processor, command in made]
-    return "\n".join([markdown(headings, lines), *(f"- {note}" for note in notes)]) + "\n"
+    return with_sources(markdown(headings, lines), rows)
 
 
 def write_page(rows: Sequence[dict[str, Any]]) -> None:
     """Write the table between its marks in the page."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    after = rest.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}\n\n{table(rows)}\n{END}{after}")
+    put_between(PAGE, "scripts/bench/bilevel.py", table(rows))
 
 
 def main() -> None:

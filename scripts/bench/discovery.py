@@ -27,12 +27,11 @@ from daeosens import Experiment, Parameter, Parameters
 from daeosens.inverse import Discovered, Normal
 from discovery_problems import CASES, ENERGY, Case
 from machine import describe
-from tables import markdown, number
+from tables import markdown, number, put_between, with_sources
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMBERS = ROOT / "docs" / "benchmarks" / "estimation" / "discovery.json"
 PAGE = ROOT / "docs" / "bilevel.md"
-BEGIN, END = "<!-- written by scripts/bench/discovery.py -->", "<!-- end -->"
 
 
 @dataclass(frozen=True)
@@ -173,16 +172,12 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     ]
     headings = ["reactions", "noise", "candidates", "true terms", "others"]
     headings += ["constants", "energies", "fitted", "fitted", "s", "MB"]
-    made = sorted({(row["date"][:10], row["processor"], row["command"]) for row in rows})
-    notes = [f"`{command}`, {date}, {processor}." for date, processor, command in made]
-    return "\n".join([markdown(headings, lines), *(f"- {note}" for note in notes)]) + "\n"
+    return with_sources(markdown(headings, lines), rows)
 
 
 def write_page(rows: Sequence[dict[str, Any]]) -> None:
     """Write the table between its marks in the page."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    after = rest.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}\n\n{table(rows)}\n{END}{after}")
+    put_between(PAGE, "scripts/bench/discovery.py", table(rows))
 
 
 def main() -> None:

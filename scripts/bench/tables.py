@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import log
+from pathlib import Path
 from typing import Any
 
 from contest import Row
@@ -159,3 +160,18 @@ def plain_table(rows: Sequence[dict[str, Any]]) -> str:
         return ""
     lines = ([number(value, ".3g") for value in row.values()] for row in rows)
     return markdown([name.replace("_", " ") for name in rows[0]], lines)
+
+
+def with_sources(table: str, rows: Sequence[dict[str, Any]]) -> str:
+    """Return a table with the commands, dates and processors behind its rows."""
+    made = sorted({(row["date"][:10], row["processor"], row["command"]) for row in rows})
+    notes = (f"- `{command}`, {date}, {processor}." for date, processor, command in made)
+    return "\n".join([table, *notes]) + "\n"
+
+
+def put_between(page: Path, script: str, text: str) -> None:
+    """Write a text into a page, between the marks of the script that writes it."""
+    begin, end = f"<!-- written by {script} -->", "<!-- end -->"
+    before, _, rest = page.read_text().partition(begin)
+    after = rest.partition(end)[2]
+    page.write_text(f"{before}{begin}\n\n{text}\n{end}{after}")

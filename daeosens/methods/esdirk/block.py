@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from scipy.linalg import lapack
 
-from daeosens.errors import SolveError
-from daeosens.methods.block_steps import Block, BlockTangent, Factors, LinearBlock, Points, Seed
+from daeosens.methods.block_steps import (
+    Block,
+    BlockTangent,
+    Factors,
+    LinearBlock,
+    Points,
+    Seed,
+    factorised,
+    solved,
+)
 from daeosens.methods.esdirk.tableau import Esdirk
-from daeosens.methods.rk.block import Inside
+from daeosens.methods.rk.block import Inside, stage_times
 from daeosens.petsc.vectors import Array
-
-_LAPACK: Any = lapack  # its stubs leave the routines untyped
 
 
 class BlockDirk:
@@ -53,10 +57,7 @@ class BlockDirk:
     def points(self, block: Block) -> Points:
         """Return the stages of all steps, those of one step next to each other."""
         h = block.sizes[:, None]
-        t = block.times[:, None] + self._scheme.c * h
-        if self._inside is not None:
-            for step, at in enumerate(zip(block.times.tolist(), block.sizes.tolist(), strict=True)):
-                t[step] = [self._inside(time, *at) for time in t[step].tolist()]
+        t = stage_times(self._scheme.c, block, self._inside)
         stages = self._find(block) if block.stages is None else block.stages
         share = h * self._scheme.b
         return Points(t.ravel(), stages.reshape(t.size, -1), share.ravel())
@@ -73,7 +74,9 @@ class BlockDirk:
         scale = self._scheme.gamma * np.repeat(block.sizes, s)
         matrices = np.eye(n) - scale[:, None, None] * jacobians
         return tuple(
-            _factorised(matrix, float(block.times[k // s])) if k % s else (None, None)
+            factorised(matrix, float(block.times[k // s]), "1 - h gamma f_u", "another step size")
+            if k % s
+            else (None, None)
             for k, matrix in enumerate(matrices)
         )
 
@@ -93,7 +96,7 @@ class BlockDirk:
             for i in range(1, s):
                 known = start + h * (a[i, :i] @ rates[:i]).reshape(rows, n)
                 right = known if sources is None else known + h * gamma * sources[first + i]
-                stage = _solved(linear.factors[first + i], right, transposed=True)
+                stage = solved(linear.factors[first + i], right, transposed=True)
                 stages[first + i] = stage
                 # from the equation of the stage, without a product with f_u
                 rates[i] = (stage - known).ravel() / (h * gamma)
@@ -113,7 +116,7 @@ class BlockDirk:
                 right = later + gamma * lam if i == s - 1 else later
                 if sources is not None:
                     right = right + gamma * sources[first + i]
-                weight = _solved(linear.factors[first + i], right.copy())
+                weight = solved(linear.factors[first + i], right)
                 weights[first + i] = h * weight
                 adjoints[i] = (weight - later).ravel() / gamma
             at_start = h * (a[1:, 0] @ adjoints[1:]).reshape(rows, n)
@@ -126,22 +129,3 @@ class BlockDirk:
             if k:
                 seed(block.first + k, lam)
         return weights
-
-
-def _factorised(matrix: Array, t: float) -> tuple[Any, Any]:
-    # a matrix in row order is its transpose in LAPACK's order
-    factors, pivots, fault = _LAPACK.dgetrf(matrix.T, overwrite_a=1)
-    if fault:
-        raise SolveError(
-            f"the matrix of a stage of the step from t = {t:.9g} is singular",
-            expected="a regular matrix 1 - h gamma f_u",
-            remedy="another step size",
-        )
-    return factors, pivots
-
-
-def _solved(factors: tuple[Any, Any], right: Array, *, transposed: bool = False) -> Array:
-    """Return the rows x [M, n] with x A = right or, transposed, A x^T = right^T."""
-    # the rows of the right-hand side are LAPACK's columns, and what is factorised is A^T
-    solution: Array = _LAPACK.dgetrs(*factors, right.T, trans=int(transposed))[0].T
-    return solution

@@ -27,6 +27,15 @@ FEW_STEPS = 100
 """Up to so many steps the calls of a function in C take less time than those from Python."""
 
 
+def stage_times(c: Array, block: Block, inside: Inside | None) -> Array:
+    """Return the times [S, s] of the stages at ``c`` [s] of all steps, as callbacks see them."""
+    t = block.times[:, None] + c * block.sizes[:, None]
+    if inside is not None:
+        for step, at in enumerate(zip(block.times.tolist(), block.sizes.tolist(), strict=True)):
+            t[step] = [inside(time, *at) for time in t[step].tolist()]
+    return t
+
+
 class BlockRungeKutta:
     """The linearised steps of an explicit Runge-Kutta method on arrays.
 
@@ -71,10 +80,7 @@ class BlockRungeKutta:
     def points(self, block: Block) -> Points:
         """Return the stages of all steps, those of one step next to each other."""
         tableau, h = self._tableau, block.sizes[:, None]
-        t = block.times[:, None] + tableau.c * h
-        if self._inside is not None:
-            for step, at in enumerate(zip(block.times.tolist(), block.sizes.tolist(), strict=True)):
-                t[step] = [self._inside(time, *at) for time in t[step].tolist()]
+        t = stage_times(tableau.c, block, self._inside)
         # Starts of all steps are known, so stage i of all of them is one call of f. The cost of
         # that is s calls for a block, however many steps it has.
         stages = self._stages(block, t) if block.stages is None else block.stages

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from scipy.linalg import lapack
 
-from daeosens.errors import SolveError
-from daeosens.methods.block_steps import Block, BlockTangent, Factors, LinearBlock, Points, Seed
+from daeosens.methods.block_steps import (
+    Block,
+    BlockTangent,
+    Factors,
+    LinearBlock,
+    Points,
+    Seed,
+    factorised,
+    solved,
+)
 from daeosens.methods.rk.block import Inside
 from daeosens.petsc.vectors import Array
 
-_LAPACK: Any = lapack  # its stubs leave the routines untyped
+INDEX_ONE = "another step size; a DAE must be of index at most one"
 
 
 class BlockTheta:
@@ -97,7 +102,7 @@ class BlockTheta:
         # the last S points are ends whether points are shared or not
         ends = jacobians[-len(block.sizes) :]
         return tuple(
-            _factorised(mass / (self._theta * h) - matrix, t)
+            factorised(mass / (self._theta * h) - matrix, t, "M - theta h f_u", INDEX_ONE)
             for (t, h), matrix in zip(steps, ends, strict=True)
         )
 
@@ -120,7 +125,7 @@ class BlockTheta:
                 right += rest * (rate if sources is None else rate + sources[k])
             if sources is not None:
                 right += sources[ends + k]
-            stage = _solved(linear.factors[k], right, transposed=True)
+            stage = solved(linear.factors[k], right, transposed=True)
             stages[ends + k] = stage
             states[k + 1] = stage if self._endpoint else start + (stage - start) / theta
         return BlockTangent(states, stages)
@@ -137,7 +142,7 @@ class BlockTheta:
             right = lam.copy() if self._endpoint else lam / theta
             if sources is not None:
                 right += sources[ends + k]
-            nu = _solved(linear.factors[k], right)
+            nu = solved(linear.factors[k], right)
             weights[ends + k] += nu
             by_rate = nu if self._mass is None else nu @ self._mass
             if self._endpoint:
@@ -157,22 +162,3 @@ class BlockTheta:
             if k:
                 seed(block.first + k, lam)
         return weights
-
-
-def _factorised(matrix: Array, t: float) -> tuple[Any, Any]:
-    # a matrix in row order is its transpose in LAPACK's order
-    factors, pivots, fault = _LAPACK.dgetrf(matrix.T, overwrite_a=1)
-    if fault:
-        raise SolveError(
-            f"the matrix of the step from t = {t:.9g} is singular",
-            expected="a regular matrix M - theta h f_u",
-            remedy="another step size; a DAE must be of index at most one",
-        )
-    return factors, pivots
-
-
-def _solved(factors: tuple[Any, Any], right: Array, *, transposed: bool = False) -> Array:
-    """Return the rows x [M, n] with x A = right or, transposed, A x^T = right^T."""
-    # the rows of the right-hand side are LAPACK's columns, and what is factorised is A^T
-    solution: Array = _LAPACK.dgetrs(*factors, right.T, trans=int(transposed), overwrite_b=1)[0].T
-    return solution

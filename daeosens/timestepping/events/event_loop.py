@@ -120,7 +120,6 @@ class _EventLoop:
         self.monitor = None if problem.monitor is None else problem.monitor()
         self._most = FEWEST
         self.mode = entered_mode(problem, problem.mode, self.first, state, p)
-        # a vector each: of states that were kept as rows derivatives came out wrong now and then
         self.log = HybridLog([self.first], [state], staying=stay)
         self._looks: dict[str, int] = {}
         self.finished = False
