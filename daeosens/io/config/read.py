@@ -138,6 +138,8 @@ def _default_text(entry: dataclasses.Field[Any]) -> str:
     if entry.default is dataclasses.MISSING and entry.default_factory is dataclasses.MISSING:
         return ""
     default: Any = entry.default
+    if default == "":
+        return " (may be left out)"
     if isinstance(default, (bool, int, float, str, tuple)):
         return f" (default {toml_text(default)})"
     return " (may be left out)"
