@@ -31,13 +31,13 @@ from daeosens.derivatives.looks.branch_changes import (
     SIDE,
     Piecewise,
     equations_of,
+    rate_in,
 )
 from daeosens.errors import InputError, NotFiniteError, SolveError
 from daeosens.petsc.vectors import Array, read
 from daeosens.problem.branches import Branches, Decisions
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.runner import Runner, repeating
-from daeosens.timestepping.smooth_run import states_inside
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 Take: TypeAlias = "Callable[[PETSc.Vec, Array], Trajectory]"
@@ -81,6 +81,9 @@ f may jump to and fro at each step."""
 
 TURNS = 6
 """Points at which a function that may touch zero inside a step is looked at."""
+
+NEXT_TO_NOTHING = 1e-5
+"""Part of a step that has the rate of its start."""
 
 AT_EVENT = 1e-6
 """Part of a step from an event that is nothing."""
@@ -255,6 +258,9 @@ def kinks_inside(run: Trajectory, least: float, near: Sequence[Array] = ()) -> l
     return kinks
 
 
+_Point: TypeAlias = "tuple[int, float, Array, Array | None]"
+"""Number of a step, time, state and, for F, rate."""
+
 _Pairs: TypeAlias = "Sequence[tuple[int, Decisions, Decisions]]"
 """Numbers of steps, and what decides at both ends."""
 
@@ -317,7 +323,7 @@ def _there_and_back(
     side, place = np.sign(values[0]), 0.5
     for _ in range(TURNS):
         t = start + place * h
-        here = function.decide(n, t, inside(n, t))
+        here = function.decide(n, t, *inside(n, t))
         if here.values.size != before.values.size:
             return []
         value = float(here.values[k])
@@ -347,23 +353,37 @@ class _Part:
 
 
 class _Inside:
-    """States inside the steps of a run, as ``states_inside`` returns them."""
+    """States inside the steps of a run, as ``states_inside`` returns them, and rates.
+
+    The rates [n] of F(t, u, u', p) = 0 are those of a step from there that is next to nothing; of
+    other equations they are None.
+    """
 
     def __init__(self, run: Trajectory, runners: ExitStack) -> None:
         self.run, self._runners = run, runners
         self._runner: Runner | None = None
 
-    def __call__(self, n: int, t: float) -> Array:
-        run = self.run
-        begin, start = float(run.times[n]), run.stored[n]
-        if run.records:
-            (state,) = states_inside(run, [(n, t)])
-            return read(state).copy()
+    def __call__(self, n: int, t: float) -> tuple[Array, Array | None]:
+        run, equations = self.run, self.run.equations(n)
+        if run.records:  # each piece has a runner of its own
+            with repeating(*equations, run.stepping, run.stored[n]) as runner:
+                return self._taken(runner, n, t, equations[0])
         if self._runner is None:
-            equations = run.equations(n)
-            self._runner = self._runners.enter_context(repeating(*equations, run.stepping, start))
-        times = np.array([begin, t])
-        return read(self._runner.again(start.copy(), times, np.diff(times))[-1]).copy()
+            opened = repeating(*equations, run.stepping, run.stored[n])
+            self._runner = self._runners.enter_context(opened)
+        return self._taken(self._runner, n, t, equations[0])
+
+    def _taken(
+        self, runner: Runner, n: int, t: float, problem: Problem
+    ) -> tuple[Array, Array | None]:
+        begin, start = float(self.run.times[n]), self.run.stored[n].copy()
+        if problem.form != "residual":
+            times = np.array([begin, t])
+            return read(runner.again(start, times, np.diff(times))[-1]).copy(), None
+        times = np.array([begin, t, t + NEXT_TO_NOTHING * float(self.run.step_sizes[n])])
+        *_, here, beyond = runner.again(start, times, np.diff(times))
+        state = read(here).copy()
+        return state, (read(beyond) - state) / (times[2] - times[1])
 
 
 def _largest(ends: Sequence[Decisions]) -> Array:
@@ -411,15 +431,18 @@ def _kink(
     """Return the kink of what decides as number k in step n, unless it costs less."""
     run = inside.run
     start, h = float(run.times[n]), float(run.step_sizes[n])
-    place, state = _located(inside, function, n, k, part, least)
+    place, state, rate = _located(inside, function, n, k, part, least)
     events = {crossing.step for crossing in run.crossings}
     if (n + 1 in events and place > 1.0 - AT_EVENT) or (n - 1 in events and place < AT_EVENT):
         return None  # an event at the kink: the step ends there, and moves with it
     slope = (read(run.stored[n + 1]) - read(run.stored[n])) / h
     t = start + place * h
+    moved = 0.0 if rate is None else rate - rate_in(run, n, t)
 
-    def at(offset: float) -> tuple[int, float, Array]:
-        return n, t + offset * h, state + offset * h * slope
+    def at(offset: float) -> _Point:
+        there = t + offset * h
+        rates = None if rate is None else rate_in(run, n, there) + moved
+        return n, there, state + offset * h * slope, rates
 
     offsets = SIDE / NEARER ** np.arange(3)
     if offsets[-1] * h <= 8.0 * np.spacing(abs(t)):
@@ -441,14 +464,14 @@ def _kink(
         bend, slopes = f[0] + f[1] - f[2] - f[3], np.abs(f[0] - f[2]) + np.abs(f[1] - f[3])
         bent = bool(np.any(np.abs(bend) > JUMP * slopes + rounding))
         if bent or derivatives is None:
-            return Kink(n, t, 1.0 / usual) if bent else None
+            return Kink(n, t, 1.0 / usual) if bent and h > least * usual else None
     before, after = derivatives[::2], derivatives[1::2]
-    rate = _lasting([_largest_row(jump) for jump in after - before])
+    size = _lasting([_largest_row(jump) for jump in after - before])
     # Of max(x, 0)^2 the slopes of derivatives jump: across a step a derivative misses as much as at
     # a kink by which derivatives jump as much as they change there in a step.
     bends = np.diff(before + after, axis=0) / np.diff(h * offsets)[:, None, None]
-    rate = max(rate, usual * _lasting([_largest_row(bend) for bend in bends]))
-    return Kink(n, t, rate) if h * rate > least else None
+    size = max(size, usual * _lasting([_largest_row(bend) for bend in bends]))
+    return Kink(n, t, size) if h * size > least else None
 
 
 def _usual(run: Trajectory, n: int) -> float:
@@ -477,10 +500,10 @@ def _located(
     k: int,
     part: _Part,
     least: float,
-) -> tuple[float, Array]:
-    """Return the place in a step at which something decides differently, and the state there.
+) -> tuple[float, Array, Array | None]:
+    """Return the place in a step at which something decides differently; state and rate there.
 
-    States are those of the method's steps of a part of the size.
+    They are those of ``_Inside``.
     """
     run = inside.run
     start, h = float(run.times[n]), float(run.step_sizes[n])
@@ -488,15 +511,17 @@ def _located(
     x, y = float(before.values[k]), float(after.values[k])
     states = read(run.stored[n]), read(run.stored[n + 1])
     smooth, kept = not before.whole[k] and x * y < 0.0, 0
+    residual = run.equations(n)[0].form == "residual"
+    rates = [rate_in(run, n, start + place * h) if residual else None for place in (0.0, 1.0)]
     if not before.whole[k] and not smooth:  # an end lies on the kink
-        return (0.0, states[0]) if abs(x) <= abs(y) else (1.0, states[1])
+        return (0.0, states[0], rates[0]) if abs(x) <= abs(y) else (1.0, states[1], rates[1])
     resolution = min(1e-2 * least, 1e-3 * SIDE)
-    place, state = high, states[1]
+    place, state, rate = high, states[1], rates[1]
     while high - low > resolution:
         place = (low * y - high * x) / (y - x) if smooth else 0.5 * (low + high)
         place = min(max(place, low + 0.25 * resolution), high - 0.25 * resolution)
-        state = inside(n, start + place * h)
-        here = function.decide(n, start + place * h, state)
+        state, rate = inside(n, start + place * h)
+        here = function.decide(n, start + place * h, state, rate)
         if k >= here.values.size:
             high, smooth = place, False
             continue
@@ -511,12 +536,10 @@ def _located(
         else:
             high, y = place, value
             x, kept = (0.5 * x, -1) if kept == -1 else (x, -1)
-    return place, state
+    return place, state, rate
 
 
-def _derivatives(
-    run: Trajectory, n: int, points: Sequence[tuple[int, float, Array]], sizes: Array
-) -> Array | None:
+def _derivatives(run: Trajectory, n: int, points: Sequence[_Point], sizes: Array) -> Array | None:
     """Return relative derivatives [K, n, n + m] at points, of rates in states and parameters.
 
     By changes of states by parts of their ``sizes`` [n], and of parameters by parts of themselves.
@@ -526,7 +549,7 @@ def _derivatives(
     batch = problem.batch
     if problem.form != "rhs" or batch is None or problem.modes or problem.size > MOST:
         return None
-    t, u = np.array([time for _, time, _ in points]), np.array([state for _, _, state in points])
+    t, u = np.array([time for _, time, *_ in points]), np.array([u for *_, u, _ in points])
     p = np.asarray(run.parameters(n))
     relative = batch.jacobian(t, u, p) * sizes
     if problem.n_parameters and not problem.field_parameter:

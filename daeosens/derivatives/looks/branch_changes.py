@@ -54,10 +54,13 @@ JUMP = 1e-3
 
 @dataclass(frozen=True)
 class Piecewise:
-    """A function of (t, u) in step n of a run, and what decides in it."""
+    """A function of (n, t, u) in step n of a run, and what decides in it.
 
-    decide: Callable[[int, float, Array], Decisions]
-    value: Callable[[int, float, Array], Array]
+    F takes the rate as well, that of ``rate_in`` where it is not given.
+    """
+
+    decide: Callable[..., Decisions]
+    value: Callable[..., Array]
     along: Callable[[Array, Array], list[Decisions]] | None = None
     """What decides at times t [K] and states u [K, n], where that is the same in all steps."""
 
@@ -77,7 +80,7 @@ class BranchChange:
 
 
 def equations_of(trajectory: Trajectory, in_time: bool = False) -> Piecewise | None:
-    """Return f, or F at the rate of each step; None where nothing is known of its branches."""
+    """Return f, or F at the rates along the run; None where nothing is known of its branches."""
     if not trajectory.problem.branches_known:
         return None
     if trajectory.problem.delays is not None:
@@ -86,22 +89,20 @@ def equations_of(trajectory: Trajectory, in_time: bool = False) -> Piecewise | N
     create = trajectory.problem.create_state
     state, out, moved = create(), create(), create()
 
-    def rate_of(n: int) -> Array:
-        h = float(trajectory.step_sizes[n]) or 1.0
-        return (read(trajectory.stored[n + 1]) - read(trajectory.stored[n])) / h
-
-    def decide(n: int, t: float, u: Array) -> Decisions:
+    def decide(n: int, t: float, u: Array, rate: Array | None = None) -> Decisions:
         (problem, _), p = trajectory.equations(n), np.asarray(parameters(n))
         if problem.branches is None:
             return Decisions.none()
-        rates = [rate_of(n)] if problem.form == "residual" else []
-        return problem.branches(t, u, p, *rates, in_time=in_time)
+        if problem.form != "residual":
+            return problem.branches(t, u, p, in_time=in_time)
+        rate = rate_in(trajectory, n, t) if rate is None else rate
+        return problem.branches(t, u, p, rate, in_time=in_time)
 
-    def value(n: int, t: float, u: Array) -> Array:
+    def value(n: int, t: float, u: Array, rate: Array | None = None) -> Array:
         problem, _ = trajectory.equations(n)
         write(state, u)
         if problem.form == "residual":
-            write(moved, rate_of(n))
+            write(moved, rate_in(trajectory, n, t) if rate is None else rate)
             problem.residual(t, state, moved, parameters(n), out)
         else:
             problem.rhs(t, state, parameters(n), out)
@@ -115,6 +116,32 @@ def equations_of(trajectory: Trajectory, in_time: bool = False) -> Piecewise | N
     if in_time or not alike or not isinstance(branches, Branches):
         return Piecewise(decide, value)
     return Piecewise(decide, value, lambda t, u: branches.along(t, u, np.asarray(trajectory.p)))
+
+
+def rate_in(trajectory: Trajectory, n: int, t: float) -> Array:
+    """Return u' [n] at a time in step n: linear between the middles of that step and the nearest.
+
+    Chords have the rates of their middles.  From one chord to the next the rate would jump, and
+    what depends on it would change sides between two steps and in none of them.
+    """
+    times, sizes, stored = trajectory.times, trajectory.step_sizes, trajectory.stored
+
+    def chord(k: int) -> Array:
+        return (read(stored[k + 1]) - read(stored[k])) / sizes[k]
+
+    if sizes[n] <= 0.0:
+        return np.zeros(trajectory.problem.size)
+    middle = times[n] + 0.5 * sizes[n]
+    beside = [n - 1, n + 1] if t < middle else [n + 1, n - 1]
+    apart = set(trajectory.problem.breakpoints)  # where rates may jump, as they may at events
+    for k in beside:
+        if not 0 <= k < trajectory.n_steps or sizes[k] <= 0.0:
+            continue
+        if apart and float(times[max(n, k)]) in apart:
+            continue
+        here, there = chord(n), chord(k)
+        return here + (t - middle) / (times[k] + 0.5 * sizes[k] - middle) * (there - here)
+    return chord(n)
 
 
 def _delayed_equations(trajectory: Trajectory, delays: Delays, in_time: bool) -> Piecewise:

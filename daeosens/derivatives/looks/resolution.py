@@ -46,15 +46,15 @@ LEAST = 0.01
 def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> None:
     """Warn where adaptive steps do not resolve the derivatives of costs.
 
-    Of runs without events on one rank, by methods with embedded weights.
+    Of runs without events on one rank, by methods with embedded weights; by others only where steps
+    go across kinks.
     """
     stepping, problem = trajectory.stepping, trajectory.problem
     method = stepping.resolved_method
     if seen.equations_jump:  # which is told, and shows here as well
         return
     if (
-        method.tableau is None
-        or problem.delays is not None
+        problem.delays is not None
         or problem.comm.size > 1
         or trajectory.crossings
         or problem.modes
@@ -63,6 +63,8 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen
     ):
         return
     if seen.kink_left is not None and _warn_of_kink(trajectory, costs, seen.kink_left):
+        return
+    if method.tableau is None:  # no estimates of errors in tangents
         return
     errors = relative_errors(trajectory, costs)
     # that of a method of one order less
