@@ -75,6 +75,8 @@ def _has_rows(values: Any, name: str) -> bool:
     listed = isinstance(values, (list, tuple))  # rows of different lengths have no dimension
     if listed and any(isinstance(entry, PETSc.Vec) for entry in cast("list[Any]", values)):
         return True
+    if listed and values and isinstance(values[0], float):  # as nearly always
+        return False
     return np.ndim(real_array(cast("Any", values), name) if listed else values) == 2
 
 

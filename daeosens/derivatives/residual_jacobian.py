@@ -24,6 +24,7 @@ from daeosens.errors import UnsupportedError
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, gather, write
 from daeosens.problem.callback_guard import QUIET, unwrapped
+from daeosens.timestepping.trajectory.states import vectors_of
 from daeosens.timestepping.trajectory.trajectory import Trajectory, check_trajectory
 
 
@@ -216,7 +217,7 @@ def gauss_newton_product(
     _terms(trajectory, objective)  # what is no sum of squares is refused before the sweeps
     along = tangent(trajectory, du0, dp, engine)
     change = residual_tangent(along, objective)
-    for vec in along.states:
+    for vec in vectors_of(along.states):
         vec.destroy()
     # J^T (J d): the tangent gives J d, the adjoint takes it as its weights.
     ((by_u0, by_p),) = residual_adjoint(trajectory, objective, [change], engine)

@@ -30,9 +30,10 @@ from daeosens.derivatives.sweeps.forward import sweep_forward
 from daeosens.errors import whole_number
 from daeosens.methods.remainders import remainders
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import Array, read
+from daeosens.petsc.vectors import Array
 from daeosens.problem.callback_guard import QUIET, unwrapped
 from daeosens.problem.problem import PossiblyNamed
+from daeosens.timestepping.trajectory.states import rows_of
 from daeosens.timestepping.trajectory.trajectory import Trajectory, check_trajectory, steps_of
 
 
@@ -86,7 +87,7 @@ class Tangent:
     @cached_property
     def u(self) -> Array:
         """Derivatives as an array [N+1, n_local]."""
-        return np.array([read(state) for state in self.states])
+        return np.array(rows_of(self.states))
 
     def at(self, t: float) -> PETSc.Vec:
         """Return the derivative [n] of the state at a step time."""
@@ -223,7 +224,7 @@ def tangent_sweep(
     return [
         Tangent(
             trajectory,
-            tuple(carried.states),
+            carried.states,
             dp,
             np.array(carried.times),
             tuple(carried.parameters),

@@ -19,6 +19,7 @@ from daeosens.methods.step import ErrorMap, Step
 from daeosens.petsc._kernels import LinearSteps
 from daeosens.petsc.vectors import Array, norm, read, write
 from daeosens.timestepping.dense_ts import directed_steps, error_steps
+from daeosens.timestepping.trajectory.states import rows_of
 from daeosens.timestepping.trajectory.trajectory import NO_STAGES, Trajectory, steps_of
 
 Start: TypeAlias = "tuple[PETSc.Vec, PETSc.Vec | None]"
@@ -77,8 +78,7 @@ def tangents_and_errors(run: Trajectory, directions: Sequence[Direction]) -> tup
                 return errors
     admitted = [admit_direction(problem, *direction) for direction in directions]
     along = sweep_forward(run, admitted, choose_sweep(run, "auto", len(admitted)))
-    states = [[read(state) for state in direction.states] for direction in along]
-    values = np.array(states).swapaxes(0, 1)
+    values = np.array([rows_of(direction.states) for direction in along]).swapaxes(0, 1)
     if method.tableau is not None:
         return values, _by_steps(run, along, [dp for _, dp in admitted], values)
     moved = np.array([direction.times for direction in along]).T

@@ -274,6 +274,8 @@ def real_array(values: npt.ArrayLike, name: str) -> Array:
                 expected="real numbers",
                 remedy=f"({name} - start) / np.timedelta64(1, 'D'), in days",
             )
+        if array.dtype == np.float64 and isinstance(values, (list, tuple)):
+            return array  # made of them just now
         with np.errstate(over="ignore"):  # numbers of extended precision become infinite
             return np.array(array, dtype=float)
     except (TypeError, ValueError, OverflowError) as error:  # the last one of 10**400

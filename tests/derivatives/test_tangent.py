@@ -18,6 +18,7 @@ from daeosens import (
     sensitivities,
     solve,
     tangent,
+    trace,
 )
 from daeosens.derivatives.tangent import tangent_sweep
 
@@ -80,6 +81,18 @@ def test_states_of_a_tangent():
     assert moved.at(0.55) is moved.states[run.index(0.55)]
     with pytest.raises(InputError, match=r"t = 0\.56 is not a step time"):
         moved.at(0.56)
+
+
+@pytest.mark.parametrize("engine", ["compiled", "vectors", "arrays"])
+def test_tangents_are_vectors_only_where_they_are_asked_for(engine):
+    decay = trace(lambda t, u, p: -p[0] * u, size=2, parameters=1)
+    run = solve(decay, [1.0, 2.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
+    along = tangent(run, dp=[1.0], engine=engine)
+    assert len(along.states.made) == 1
+    t = run.times[:, np.newaxis]
+    np.testing.assert_allclose(along.u, -t * np.exp(-0.5 * t) * [1.0, 2.0], atol=1e-6)
+    np.testing.assert_array_equal([state.array for state in along.states], along.u)
+    np.testing.assert_array_equal(along.final.array, along.u[-1])
 
 
 def test_directions_that_are_left_out_are_zero():

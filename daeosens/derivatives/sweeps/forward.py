@@ -20,6 +20,7 @@ from daeosens.derivatives.faults import named_faults
 from daeosens.methods.events.event_step import HybridStep
 from daeosens.methods.step import StepMap
 from daeosens.petsc.vectors import Array, finite_vec, read, write
+from daeosens.timestepping.trajectory.states import States
 from daeosens.timestepping.trajectory.trajectory import Trajectory, steps_of
 
 
@@ -30,21 +31,37 @@ class ForwardDirection:
     ----------
     du : Vec [n]
         The tangent of the state that the sweep has reached.
-    states : list of Vec [n]
-        Tangents of all states so far, if they are kept.
     times, parameters : list of float, list of Vec [m]
         Derivatives of the times of these states, and of the parameters there.
     """
 
     def __init__(
-        self, trajectory: Trajectory, du: PETSc.Vec, dp: PETSc.Vec | None, *, keep: bool
+        self,
+        trajectory: Trajectory,
+        du: PETSc.Vec,
+        dp: PETSc.Vec | None,
+        last: int,
+        *,
+        keep: bool,
     ) -> None:
         self._trajectory = trajectory
         self._keep = keep
         self.du, self._dp = du, dp
         self._start = trajectory.problem.create_parameters() if dp is None else dp
-        self.states = [du.copy()] if keep else []
+        self._vectors = [du.copy()] if keep else []
+        # on one rank rows of numbers, since making a vector takes longer than a small step
+        self._rows: Array | None = None
+        if keep and trajectory.problem.comm.size == 1:
+            self._rows = np.empty((last + 1, du.size))
+            self._rows[0] = read(du)
         self.times, self.parameters = [0.0], [self._start]
+
+    @property
+    def states(self) -> Sequence[PETSc.Vec]:
+        """Tangents [n] of all states so far, if they are kept."""
+        if self._rows is None:
+            return self._vectors
+        return States(self._rows[: len(self.times)], self._vectors[0])
 
     @cached_property
     def steps(self) -> StepMap:
@@ -55,7 +72,7 @@ class ForwardDirection:
         """Carry the direction over one step, or jump."""
         self.steps.tangent(self._trajectory.step(number), self.du, self._dp)
         if self._keep:
-            self._note([self.du.copy()])
+            self._note(read(self.du)[np.newaxis])
 
     def enter(self, number: int) -> PETSc.Vec | None:
         """Return the direction [m] in the parameters, from a step on that others carry it over."""
@@ -68,9 +85,9 @@ class ForwardDirection:
         """Take the tangents [S, n] of the states of a window; of the last one, if none are kept."""
         write(self.du, rows[-1])
         if self._keep:
-            self._note([_filled(self._trajectory, row) for row in rows])
+            self._note(rows)
 
-    def _note(self, states: list[PETSc.Vec]) -> None:
+    def _note(self, rows: Array) -> None:
         dt, here = 0.0, self._start
         if self._trajectory.crossings:
             assert isinstance(self.steps, HybridStep)
@@ -78,9 +95,13 @@ class ForwardDirection:
             # without events, and before the first one that changes parameters, dp is that of the
             # start
             here = self._start if changed is None or changed is self._dp else changed
-        self.states += states
-        self.times += [dt] * len(states)
-        self.parameters += [here] * len(states)
+        count = len(self.times)
+        if self._rows is None:
+            self._vectors += [_filled(self._trajectory, row) for row in rows]
+        else:
+            self._rows[count : count + len(rows)] = rows
+        self.times += [dt] * len(rows)
+        self.parameters += [here] * len(rows)
 
 
 def sweep_forward(
@@ -104,7 +125,7 @@ def sweep_forward(
     last = trajectory.n_steps if last is None else last
     if trajectory.problem.delays is not None:
         return _along_delays(trajectory, directions, last, keep=keep)
-    along = [ForwardDirection(trajectory, *pair, keep=keep) for pair in directions]
+    along = [ForwardDirection(trajectory, *pair, last, keep=keep) for pair in directions]
     # by steps alone: one part that is no window
     parts = [(0, last, False)]
     if engine != "vectors":
@@ -135,7 +156,7 @@ def _along_delays(
     keep: bool,
 ) -> list[ForwardDirection]:
     """Carry directions over a run of a delay equation, as a whole."""
-    along = [ForwardDirection(trajectory, *pair, keep=keep) for pair in directions]
+    along = [ForwardDirection(trajectory, *pair, last, keep=keep) for pair in directions]
     tangents = program_of(trajectory).tangents(*direction_arrays(trajectory, directions))
     for k, direction in enumerate(along):
         direction.follow(tangents.du[1 : last + 1, :, k])

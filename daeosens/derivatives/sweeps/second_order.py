@@ -25,6 +25,7 @@ from daeosens.derivatives.sweeps.forward import direction_arrays, sweep_forward
 from daeosens.methods.events.event_step import HybridStep
 from daeosens.methods.step import Adjoint, Weights
 from daeosens.petsc.vectors import Array, read, write
+from daeosens.timestepping.trajectory.states import vectors_of
 from daeosens.timestepping.trajectory.trajectory import STAGE_MEMORY, Trajectory
 
 
@@ -187,7 +188,7 @@ class SecondOrderSweep:
             sweep.observe(last)
             sweep.back(0, last)
             # tangents of all states may be as large as the run: freed before the next product
-            for vec in (vec for way in sweep.tangents for vec in way.states):
+            for vec in (vec for way in sweep.tangents for vec in vectors_of(way.states)):
                 vec.destroy()
             if sweep.first.weights is not None:
                 self._memory.adjoint = replace(sweep.first, known=True)

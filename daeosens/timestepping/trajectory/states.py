@@ -107,6 +107,11 @@ def rows_of(states: Sequence[PETSc.Vec]) -> Array:
     return np.array([read(state) for state in states])
 
 
+def vectors_of(states: Sequence[PETSc.Vec]) -> Sequence[PETSc.Vec]:
+    """Return those states that are vectors already, to be freed."""
+    return states.made if isinstance(states, States) else states
+
+
 class State(PETSc.Vec):
     """A vector that prints its numbers; that of a run can be read, and not written.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import compress
 from typing import Any, Literal, NamedTuple, TypeAlias, overload
@@ -154,6 +154,10 @@ class Trajectory:
         delay equation ``DelayedSteps``.
     inside : callable or None
         See ``Inside``.
+    n_steps : int
+        Number N of steps in the log: those that ``print`` tells, and one of size 0 an event.
+    thinned : bool
+        Whether some states are taken again where they are asked for.
 
     Examples
     --------
@@ -182,6 +186,8 @@ class Trajectory:
     recording: list[PETSc.TS]
     report: Any
     inside: Inside | None
+    n_steps: int = field(init=False)
+    thinned: bool = field(init=False)
 
     def __init__(
         self,
@@ -217,12 +223,10 @@ class Trajectory:
             recording=[] if recording is None else recording,
             report=report,
             inside=inside,
+            n_steps=len(step_sizes),
+            # ``isinstance`` of a Sequence takes three times as long
+            thinned=type(stored) is SomeStates,
         )
-
-    @property
-    def n_steps(self) -> int:
-        """Number N of steps in the log: those that ``print`` tells, and one of size 0 an event."""
-        return len(self.step_sizes)
 
     @property
     def n_stages(self) -> int:
@@ -244,12 +248,6 @@ class Trajectory:
         Each is collective where it is looked at first.
         """
         return ReadOnlyStates(self.stored, None if self.thinned else self._views)
-
-    @property
-    def thinned(self) -> bool:
-        """Whether some states are taken again where they are asked for."""
-        # asked for at each sweep: ``isinstance`` of a Sequence takes three times as long
-        return type(self.stored) is SomeStates
 
     def _view(self, n: int) -> State:
         """Return state number n for reading: the same vector each time."""
