@@ -35,7 +35,7 @@ from daeosens.derivatives.looks.branch_changes import (
 )
 from daeosens.errors import InputError, NotFiniteError, SolveError
 from daeosens.petsc.vectors import Array, read
-from daeosens.problem.branches import Branches, Decisions
+from daeosens.problem.branches import Branches, Decisions, DecisionTable
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.runner import Runner, repeating
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -221,25 +221,11 @@ def kinks_inside(run: Trajectory, least: float, near: Sequence[Array] = ()) -> l
         np.add.at(covered, np.maximum(first, 0), 1)
         np.add.at(covered, np.minimum(last, run.n_steps), -1)
         steps = steps[np.cumsum(covered)[steps] > 0]
-    # a state between two steps is one to both, but for events and breakpoints
-    shared = not (run.records or run.problem.breakpoints)
-    known: dict[tuple[int, float], Decisions] = {}
-    if function.along is not None and shared:
-        numbers = np.union1d(steps, steps + 1)
-        decided_there = function.along(run.times[numbers], run.u[numbers])
-        known = {(n, 0.0): there for n, there in zip(numbers.tolist(), decided_there, strict=True)}
-
-    def decided(n: int, place: float) -> Decisions:
-        key = (n + int(place), 0.0) if shared else (n, place)
-        if key not in known:
-            known[key] = function.decide(n, *_state(run, n, place))
-        return known[key]
-
-    pairs = [(n, decided(n, 0.0), decided(n, 1.0)) for n in steps.tolist() if n not in left_out]
-    if not pairs:
+    steps = steps[~np.isin(steps, list(left_out))]
+    if not steps.size:
         return []
-    stacked = _stacked(pairs)
-    changes = [(*pairs[place], k) for place, k in _changes(pairs, stacked)]
+    ends = _ends(run, function, steps)
+    changes = [(*ends.of(place), k) for place, k in ends.changes()]
     if len(changes) > SEVERAL + OFTEN * run.n_steps:
         return []
     kinks: list[Kink] = []
@@ -247,8 +233,8 @@ def kinks_inside(run: Trajectory, least: float, near: Sequence[Array] = ()) -> l
     with ExitStack() as runners:
         inside = _Inside(run, runners)
         parts = [(n, k, _Part(0.0, 1.0, before, after)) for n, before, after, k in changes]
-        for place, k in [] if stacked is None else _suspects(run, pairs, stacked):
-            n, before, after = pairs[place]
+        for place, k in ends.suspects(run.step_sizes[steps]):
+            n, before, after = ends.of(place)
             turns = _there_and_back(inside, function, n, k, before, after)
             parts += [(n, k, part) for part in turns]
         for n, k, part in parts:
@@ -261,54 +247,89 @@ def kinks_inside(run: Trajectory, least: float, near: Sequence[Array] = ()) -> l
 _Point: TypeAlias = "tuple[int, float, Array, Array | None]"
 """Number of a step, time, state and, for F, rate."""
 
-_Pairs: TypeAlias = "Sequence[tuple[int, Decisions, Decisions]]"
-"""Numbers of steps, and what decides at both ends."""
 
+@dataclass(frozen=True, eq=False)
+class _Ends:
+    """What decides at both ends of steps, whose numbers are ``steps`` [K].
 
-def _stacked(pairs: _Pairs) -> tuple[Array, Array] | None:
-    """Return what decides at both ends of steps as arrays [K, B], if it is the same everywhere."""
-    counts = {ends.values.size for _, before, after in pairs for ends in (before, after)}
-    if len(counts) != 1:
-        return None
-    first, last = zip(*((before.values, after.values) for _, before, after in pairs), strict=True)
-    return np.array(first), np.array(last)
-
-
-def _changes(pairs: _Pairs, stacked: tuple[Array, Array] | None) -> list[tuple[int, int]]:
-    """Return places in ``pairs``, and the numbers of what decides differently at both ends."""
-    if stacked is not None:
-        largest, whole = np.fmax.reduce(np.abs(np.concatenate(stacked))), pairs[0][1].whole
-        before, after = (_sides(values, whole, largest) for values in stacked)
-        return [(int(place), int(k)) for place, k in np.argwhere(before != after)]
-    largest = _largest([ends for _, before, after in pairs for ends in (before, after)])
-    return [
-        (place, k)
-        for place, (_, before, after) in enumerate(pairs)
-        for k in _changed(before, after, largest)
-    ]
-
-
-def _suspects(
-    run: Trajectory, pairs: _Pairs, stacked: tuple[Array, Array]
-) -> list[tuple[int, int]]:
-    """Return places in ``pairs``, and numbers of what may change sides and back in these steps.
-
-    Secants of the steps beside a step, continued into it, lie on the side of zero of a function
-    that turns in it: one that turns before these reach zero does not change sides.
+    Attributes
+    ----------
+    of : callable
+        ``of(place)``: the number of a step, and what decides at its ends.
+    table : (array [K, B], array [K, B], array [B]) or None
+        All of it, and which are whole numbers, if that is the same everywhere.
     """
-    if len(pairs) < 2:
-        return []
-    whole = pairs[0][1].whole
-    steps = np.array([n for n, _, _ in pairs])
-    h = run.step_sizes[steps][:, None]
-    first, last = stacked
-    slopes = (last - first) / h
-    follows = (np.diff(steps) == 1)[:, None]
-    from_before, from_after = first.copy(), last.copy()
-    from_before[1:] += np.where(follows, slopes[:-1] * h[1:], 0.0)
-    from_after[:-1] -= np.where(follows, slopes[1:] * h[:-1], 0.0)
-    turns = (first * from_before < 0.0) & (last * from_after < 0.0) & (first * last > 0.0) & ~whole
-    return [(int(place), int(k)) for place, k in np.argwhere(turns)]
+
+    steps: npt.NDArray[np.int_]
+    of: Callable[[int], tuple[int, Decisions, Decisions]]
+    table: tuple[Array, Array, npt.NDArray[np.bool_]] | None
+
+    def changes(self) -> list[tuple[int, int]]:
+        """Return places in ``steps``, and the numbers of what decides differently at both ends."""
+        if self.table is not None:
+            first, last, whole = self.table
+            largest = np.fmax(np.fmax.reduce(np.abs(first)), np.fmax.reduce(np.abs(last)))
+            before, after = (_sides(values, whole, largest) for values in (first, last))
+            return [(int(place), int(k)) for place, k in np.argwhere(before != after)]
+        pairs = [self.of(place)[1:] for place in range(len(self.steps))]
+        largest = _largest([end for pair in pairs for end in pair])
+        return [
+            (place, k)
+            for place, (before, after) in enumerate(pairs)
+            for k in _changed(before, after, largest)
+        ]
+
+    def suspects(self, sizes: Array) -> list[tuple[int, int]]:
+        """Return the same of what may change sides and back in steps of these sizes [K].
+
+        Secants of the steps beside a step, continued into it, lie on the side of zero of a function
+        that turns in it: one that turns before these reach zero does not change sides.
+        """
+        if self.table is None or len(self.steps) < 2:
+            return []
+        first, last, whole = self.table
+        h = sizes[:, None]
+        slopes = (last - first) / h
+        follows = (np.diff(self.steps) == 1)[:, None]
+        from_before, from_after = first.copy(), last.copy()
+        from_before[1:] += np.where(follows, slopes[:-1] * h[1:], 0.0)
+        from_after[:-1] -= np.where(follows, slopes[1:] * h[:-1], 0.0)
+        turns = (first * from_before < 0.0) & (last * from_after < 0.0) & (first * last > 0.0)
+        return [(int(place), int(k)) for place, k in np.argwhere(turns & ~whole)]
+
+
+def _ends(run: Trajectory, function: Piecewise, steps: npt.NDArray[np.int_]) -> _Ends:
+    """Return what decides at both ends of steps."""
+    # a state between two steps is one to both, but for events and breakpoints
+    shared = not (run.records or run.problem.breakpoints)
+    known: dict[tuple[int, float], Decisions] = {}
+    if function.along is not None and shared:
+        numbers = np.union1d(steps, steps + 1)
+        there = function.along(run.times[numbers], run.u[numbers])
+        if isinstance(there, DecisionTable):
+            rows = np.searchsorted(numbers, steps), np.searchsorted(numbers, steps + 1)
+            table = there.values[rows[0]], there.values[rows[1]], there.whole
+
+            def of(place: int) -> tuple[int, Decisions, Decisions]:
+                before, after = (there[int(row[place])] for row in rows)
+                return int(steps[place]), before, after
+
+            return _Ends(steps, of, table)
+        known = {(n, 0.0): decisions for n, decisions in zip(numbers.tolist(), there, strict=True)}
+
+    def decided(n: int, place: float) -> Decisions:
+        key = (n + int(place), 0.0) if shared else (n, place)
+        if key not in known:
+            known[key] = function.decide(n, *_state(run, n, place))
+        return known[key]
+
+    pairs = [(n, decided(n, 0.0), decided(n, 1.0)) for n in steps.tolist()]
+    counts = {end.values.size for _, *ends in pairs for end in ends}
+    if len(counts) != 1:
+        return _Ends(steps, pairs.__getitem__, None)
+    first, last = (np.array([pair[k].values for pair in pairs]) for k in (1, 2))
+    table = first, last, pairs[0][1].whole
+    return _Ends(steps, pairs.__getitem__, table)
 
 
 def _there_and_back(
@@ -362,6 +383,7 @@ class _Inside:
     def __init__(self, run: Trajectory, runners: ExitStack) -> None:
         self.run, self._runners = run, runners
         self._runner: Runner | None = None
+        self._differentiated: dict[tuple[int, float], bool] = {}
 
     def __call__(self, n: int, t: float) -> tuple[Array, Array | None]:
         run, equations = self.run, self.run.equations(n)
@@ -372,6 +394,15 @@ class _Inside:
             opened = repeating(*equations, run.stepping, run.stored[n])
             self._runner = self._runners.enter_context(opened)
         return self._taken(self._runner, n, t, equations[0])
+
+    def differentiated(self, n: int, place: float, at: Callable[[float], _Point]) -> bool:
+        """Return whether a place is an end of step n, and ``_differentiated_inside``."""
+        if place not in (0.0, 1.0):
+            return False
+        if (n, place) not in self._differentiated:
+            inwards = 1.0 - 2.0 * place
+            self._differentiated[n, place] = _differentiated_inside(self.run, at, inwards)
+        return self._differentiated[n, place]
 
     def _taken(
         self, runner: Runner, n: int, t: float, problem: Problem
@@ -445,8 +476,9 @@ def _kink(
         return n, there, state + offset * h * slope, rates
 
     offsets = SIDE / NEARER ** np.arange(3)
-    if offsets[-1] * h <= 8.0 * np.spacing(abs(t)):
-        return None  # shorter than what can be told apart
+    shorter_than_rounding = offsets[-1] * h <= 8.0 * np.spacing(abs(t))
+    if shorter_than_rounding or inside.differentiated(n, place, at):
+        return None
     points = [at(side * offset) for offset in offsets.tolist() for side in (-1.0, 1.0)]
     f = np.array([function.value(*point) for point in points])
     wide, narrow = np.abs(f[1] - f[0]), np.abs(f[3] - f[2])
@@ -472,6 +504,25 @@ def _kink(
     bends = np.diff(before + after, axis=0) / np.diff(h * offsets)[:, None, None]
     size = max(size, usual * _lasting([_largest_row(bend) for bend in bends]))
     return Kink(n, t, size) if h * size > least else None
+
+
+def _differentiated_inside(run: Trajectory, at: Callable[[float], _Point], inwards: float) -> bool:
+    """Return whether f_u at an end of a step is that of the step's side of a kink at this end.
+
+    Then all of its stages are, as those of a start at zero that np.maximum(u, 0) keeps from going
+    below it.
+    """
+    problem = run.problem
+    if problem.form == "residual" or problem.batch is None or problem.modes:
+        return False
+    points = [at(inwards * offset) for offset in (0.0, SIDE, 2.0 * SIDE)]
+    t, u = np.array([time for _, time, *_ in points]), np.array([u for *_, u, _ in points])
+    try:
+        jacobians = problem.batch.jacobian(t, u, np.asarray(run.p))
+    except (InputError, NotFiniteError):
+        return False
+    step, bend = np.abs(np.diff(jacobians, axis=0))
+    return bool(np.all(step <= 2.0 * bend + 1e-12 * np.abs(jacobians[0])))
 
 
 def _usual(run: Trajectory, n: int) -> float:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import CodeType, FunctionType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,30 @@ class Decisions:
     def none(cls) -> Decisions:
         """Return those of a function without branches."""
         return cls(np.empty(0), np.empty(0, dtype=bool))
+
+
+@dataclass(frozen=True, eq=False)
+class DecisionTable(Sequence[Decisions]):
+    """The same that decides at each of K points: ``values`` [K, B], the others as of ``Decisions``.
+
+    A sequence of what decides at each of them.
+    """
+
+    values: Array
+    whole: npt.NDArray[np.bool_]
+    moves: npt.NDArray[np.bool_] | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @overload
+    def __getitem__(self, number: int) -> Decisions: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[Decisions]: ...
+    def __getitem__(self, number: int | slice) -> Decisions | Sequence[Decisions]:
+        if isinstance(number, slice):
+            return DecisionTable(self.values[number], self.whole, self.moves)
+        return Decisions(self.values[number], self.whole, self.moves)
 
 
 class Branches:
@@ -115,11 +139,13 @@ class Branches:
         """
         return self._along is None and _forks(self.function)
 
-    def along(self, t: Array, u: Array, p: Array) -> list[Decisions]:
-        """Return what decides at times t [K] and states u [K, n]."""
+    def along(self, t: Array, u: Array, p: Array) -> Sequence[Decisions]:
+        """Return what decides at times t [K] and states u [K, n].
+
+        As a ``DecisionTable`` where it is found for all of them at once.
+        """
         if self._along is not None:
-            values, whole, moves = self._along(t, u, p)
-            return [Decisions(row, whole, moves) for row in values]
+            return DecisionTable(*self._along(t, u, p))
         if len(t) >= FEW_POINTS and self._at_points:
             decisions = self._of_points(t, u, p)
             self._at_points = decisions is not None
@@ -159,17 +185,20 @@ class Branches:
         parameters = DerivativeArray(PointArray(p[:, None].copy()), of_p)
         return PointArray(t.copy()), states, self._split(parameters)
 
-    def _of_points(self, t: Array, u: Array, p: Array) -> list[Decisions] | None:
+    def _of_points(self, t: Array, u: Array, p: Array) -> DecisionTable | None:
         """Return what decides, from few evaluations; None where points go ways that differ."""
-        decisions: list[Decisions] = []
+        parts: list[tuple[Array, npt.NDArray[np.bool_]]] = []
         for first in range(0, len(t), TOGETHER):
             part = slice(first, first + TOGETHER)
             arguments, count = self._arguments(t[part], u[part], p), len(t[part])
             try:
-                values, whole = branches(self.function, arguments, self._home, count)
+                parts.append(branches(self.function, arguments, self._home, count))
             except Exception:  # noqa: BLE001 (it is asked in another way then)
                 return None
-            decisions += [Decisions(row, whole) for row in values]
+        whole = parts[0][1]
+        if not all(np.array_equal(other, whole) for _, other in parts):
+            return None
+        decisions = DecisionTable(np.concatenate([values for values, _ in parts]), whole)
         self._uses += 1
         if self._uses & (self._uses - 1):  # ever more rarely
             return decisions

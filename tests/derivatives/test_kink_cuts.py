@@ -359,3 +359,30 @@ def test_derivatives_of_fixed_steps_beside_kinks_in_rates() -> None:
     run = ds.solve(problem, [0.2], [1.3, 0.4], stepping)
     with pytest.warns(ds.errors.KinkWarning, match=r"have a kink near t = 1\.0"):
         ds.hessian_product(run, last, dp=[1.0, 0.0])
+
+
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
+def test_a_guard_of_unknowns_that_start_at_zero_costs_no_run(make: Callable[..., Any]) -> None:
+    # the run begins on the kink, and goes on to the side whose derivative it has there
+    def chain(_t: Any, u: Any, p: Any) -> Any:
+        a, b = np.maximum(u, 0.0)
+        return np.stack([-p[0] * a, p[0] * a - p[1] * b**2])
+
+    problem = make(chain, 2, 2)
+    run = ds.solve(problem, [1.0, 0.0], [1.0, 3.0], ds.Stepping((0.0, 2.0), rtol=1e-6))
+    assert not kinks_inside(run, 1e-6)
+    assert np.diff(run.times).min() > 1e-6
+
+
+@pytest.mark.parametrize("side", [1.0, -1.0])
+def test_a_start_on_a_kink_whose_other_side_is_not_entered(side: float) -> None:
+    # np.maximum has the derivative of its upper side at zero
+    problem = ds.ODE(
+        lambda _t, u, p: np.array([side + p[0] * np.maximum(u[0], 0.0)]), size=1, parameters=1
+    )
+    stepping = ds.Stepping((0.0, 1.0), "rk6vr", dt=0.5, rtol=1e-6)
+    run = ds.solve(problem, [0.0], [0.8], stepping)
+    gradient = ds.adjoint(run, ds.Terminal(lambda _t, u, _p: u[0]))
+    # u' = 1 + p u above zero, u' = -1 below it
+    truth = np.exp(0.8) if side > 0.0 else 1.0
+    assert abs(gradient.u0[0] - truth) < 3e-6

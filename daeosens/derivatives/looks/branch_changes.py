@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -61,7 +61,7 @@ class Piecewise:
 
     decide: Callable[..., Decisions]
     value: Callable[..., Array]
-    along: Callable[[Array, Array], list[Decisions]] | None = None
+    along: Callable[[Array, Array], Sequence[Decisions]] | None = None
     """What decides at times t [K] and states u [K, n], where that is the same in all steps."""
 
 
@@ -322,7 +322,7 @@ def _decisions(
         return [], np.empty(0)
     last: list[Decisions] = []
     if function.along is not None and not renewed and not trajectory.thinned:
-        last = function.along(trajectory.times[1:], trajectory.u[1:])
+        last = list(function.along(trajectory.times[1:], trajectory.u[1:]))
         first += last[:-1]
     else:
         for n in steps:

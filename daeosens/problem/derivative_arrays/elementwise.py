@@ -89,6 +89,12 @@ def _choice(larger: bool, keeps_numbers: bool) -> Callable[..., Any]:
         x, y = (as_array(operand) if isinstance(operand, list) else operand for operand in (x, y))
         note_branch(x, y)
         left, right = primal(x), primal(y)
+        kept = x if varies(x) else y
+        if type(kept.value) is np.ndarray and not (varies(x) and varies(y)):
+            # a guard that never acts, np.maximum(u, 0), is as quick as a copy
+            bound, value = (right, kept.value) if kept is x else (left, kept.value)
+            if np.ndim(bound) == 0 and ((value > bound) if larger else (value < bound)).all():
+                return kept.copy()
         if larger:
             # at a tie the derivative is that of the argument which varies: np.maximum(0, u) at 0
             # has the slope of u
