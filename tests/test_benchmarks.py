@@ -124,7 +124,7 @@ def test_published_problems_have_the_parameters_that_they_name(monkeypatch):
     for study in problems.STUDIES.values():
         assert {*study.linear} | {*study.spans} == {*study.truth}
         assert separate(study.model()).linear([*study.truth], None) == study.linear
-        assert len(study.first) == len(study.states)
+        assert study.starts.shape == (len(study.known), len(study.states))
 
 
 def test_reasons_name_what_their_settings_share(monkeypatch):

@@ -100,6 +100,11 @@ class Outcome:
     seconds: float
 
 
+def ways_of(study: Study, ways: Sequence[str]) -> list[str]:
+    """Return those ways that a study can go: a bi-level estimate needs data of all states."""
+    return [way for way in ways if not (study.observed and way == "bi-level")]
+
+
 def starts_of(study: Study, seed: int) -> dict[str, Parameter]:
     """Return random first values of all parameters."""
     rng = np.random.default_rng(seed)
@@ -115,13 +120,14 @@ def problem_of(
     times = np.concatenate([study.stepping.t_span[:1], study.times])
     experiments = [
         Experiment(
-            {"time": times, **dict(zip(study.states, states.T, strict=True))},
+            {"time": times, **{study.states[k]: states[:, k] for k in study.columns}},
             study.stepping,
-            parameters=known,
+            first,
+            known,
         )
-        for states, known in zip(rows, study.known, strict=True)
+        for states, first, known in zip(rows, study.starts, study.known, strict=True)
     ]
-    return model, experiments, Parameters(values, study.first)
+    return model, experiments, Parameters(values, study.starts[0])
 
 
 def fitted(problem: tuple[Any, list[Experiment], Parameters], sigma: Array, **way: Any) -> Fit:
@@ -148,7 +154,7 @@ def outcomes(
     determined = 0
     for seed in seeds:
         rows, spread = measured(states, noise, seed)
-        sigma = max(noise, 1e-4) * spread
+        sigma = max(noise, 1e-4) * spread[study.columns]
         at_truth = problem_of(study, model, rows, true_start)
         reference = fitted(at_truth, sigma)
         if seed == seeds[0]:
@@ -243,7 +249,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else []
     warnings.simplefilter("ignore")  # trials of an optimiser go anywhere
     for name in [] if arguments.page else arguments.studies or STUDIES:
-        ways = [way for way in arguments.ways if way != "windows" or not STUDIES[name].delays]
+        ways = ways_of(STUDIES[name], arguments.ways)
         chosen = f"--noise {' '.join(map(str, arguments.noise))} --ways {' '.join(arguments.ways)}"
         of_starts = f"--starts {arguments.starts} --first {arguments.first}"
         command = f"python scripts/bench/bilevel.py {name} {of_starts} {chosen}"

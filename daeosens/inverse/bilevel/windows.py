@@ -11,7 +11,7 @@ is restarted where windows begin, and each depends on the starts of all that cam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
@@ -54,6 +54,9 @@ CLOSED = 0.1
 
 LONGEST_STEP = 1.5
 """Parameters move by so many of their typical sizes in a step: of logarithms a factor of 4.5."""
+
+LINEAR = 0.25
+"""A step that comes to less than this part of what the linear model expects is bent once."""
 
 NEAREST = 0.1
 """So much of what cannot be negative is left by a step."""
@@ -169,7 +172,7 @@ def refined_by_windows(
     single: bool = False,
     begun: Stage | None = None,
     known: bool = True,
-    max_iterations: int = 40,
+    max_iterations: int = 100,
 ) -> list[Stage]:
     """Minimise over windows of ``samples`` samples, then with ever smaller jumps between them.
 
@@ -267,7 +270,7 @@ def _minimized(
     bounds = functional.bounds()
     lower = np.full(len(x), -np.inf) if bounds is None else gather(bounds[0])
     upper = np.full(len(x), np.inf) if bounds is None else gather(bounds[1])
-    typical = np.maximum(gather(functional.typical()[0]), 1e-8)
+    longest = LONGEST_STEP * np.maximum(gather(functional.typical()[0]), 1e-8)
     runs = _runs(shots, edges, x, states, level)
     # windows with jumps fit data with less than the run needs: a rate may go to zero on the way,
     # and its logarithm does not come back from there by itself
@@ -277,6 +280,14 @@ def _minimized(
     value = runs.value + 0.5 * float(pull @ (x - centre) ** 2)
     k, iteration = len(x), 0
     damping, growth = 1e-3, 2.0
+
+    def tried(step: Array) -> tuple[Runs | None, float]:
+        """Return the windows after a step, and the value."""
+        after = _trial(shots, edges, x + step[:k], _moved(shots, states, step[k:]), level)
+        if after is None:
+            return None, np.inf
+        return after, after.value + 0.5 * float(pull @ (x + step[:k] - centre) ** 2)
+
     while iteration < max_iterations:
         iteration += 1
         # sparse: each window's residuals depend on x, on its own start, and its jump on the next
@@ -285,18 +296,21 @@ def _minimized(
         slope: Array = np.asarray(jacobian.T @ runs.residual, dtype=float)
         slope[:k] += pull * (x - centre)
         matrix = matrix + sparse.diags_array(np.concatenate([pull, np.zeros(len(slope) - k)]))
-        # what is at a bound and wants to leave it stays
-        held = ((x <= lower) & (slope[:k] > 0)) | ((x >= upper) & (slope[:k] < 0))
-        step = _damped(matrix, slope, damping, held)
         # longer steps lead to parameters with which no window can be integrated
-        longest = bool((np.abs(step[:k]) > LONGEST_STEP * typical).any())
-        step[:k] = np.clip(step[:k], -LONGEST_STEP * typical, LONGEST_STEP * typical)
-        step[:k] = np.clip(x + step[:k], lower, upper) - x
-        moved = _moved(shots, states, step[k:])
+        low = np.concatenate([np.maximum(-longest, lower - x), _lowest(shots, states)])
+        high = np.concatenate([np.minimum(longest, upper - x), np.full(len(slope) - k, np.inf)])
+        step, solved = _damped(matrix, slope, damping, low, high)
         expected = -float(slope @ step) - 0.5 * float(step @ (matrix @ step))
-        after = _trial(shots, edges, x + step[:k], moved, level)
-        pulled = 0.5 * float(pull @ (x + step[:k] - centre) ** 2)
-        lowered = np.inf if after is None else after.value + pulled
+        after, lowered = tried(step)
+        if after is not None and value - lowered < LINEAR * expected:
+            # valleys of windows are narrow and bent: the step follows the bend that it has seen
+            bend = after.residual - runs.residual - jacobian @ step
+            bent = np.clip(step + solved(-(jacobian.T @ bend)), low, high)
+            other, lowest = tried(bent)
+            if lowest < lowered:
+                step, lowered, after, other = bent, lowest, other, after
+            if other is not None:
+                other.destroy()
         if after is not None and lowered < value:
             try:
                 # of a trial that is taken alone: derivatives take most of the time
@@ -305,8 +319,9 @@ def _minimized(
                 lowered = np.inf
         # the next level, or the fit, begins here: no more digits than that are of use; where
         # damping or limits make steps short they say nothing of how far the minimum is
-        done = abs(expected) < 1e-3 * value and damping < 0.1 and not longest
-        if after is None or lowered >= value:
+        within = bool((np.abs(step[:k]) < longest).all())
+        done = abs(expected) < 1e-3 * value and damping < 0.1 and within
+        if after is None or not lowered < value:
             if after is not None:
                 after.destroy()
             # past 1e8 steps are so short that values differ by rounding only
@@ -318,7 +333,7 @@ def _minimized(
         gain = 0.5 if expected <= 0.0 else min((value - lowered) / expected, 1.0)
         done = done or after.value < 1e-9 * len(after.residual)
         runs.destroy()
-        x, states, runs, value = x + step[:k], moved, after, lowered
+        x, states, runs, value = x + step[:k], _moved(shots, states, step[k:]), after, lowered
         # as far as the linear model has held (Nielsen)
         damping *= max(0.1, 1.0 - (2.0 * gain - 1.0) ** 3)
         damping, growth = max(damping, 1e-12), 2.0
@@ -339,29 +354,52 @@ def _minimized(
     )
 
 
-def _damped(matrix: Any, slope: Array, damping: float, held: npt.NDArray[np.bool_]) -> Array:
-    """Return Marquardt's step; what is held does not move.
+def _damped(
+    matrix: Any, slope: Array, damping: float, low: Array, high: Array
+) -> tuple[Array, Callable[[Array], Array]]:
+    """Return Marquardt's step within limits, and the inverse of its matrix.
 
     Damping is in units of the diagonal of J^T J, so that units of unknowns do not matter; the small
-    addition is for unknowns that nothing depends on.
+    addition is for unknowns that nothing depends on.  What would go too far ends at its limit, and
+    the others follow: if they did not, the sum of squares would often grow along such a step.
     """
     diagonal: Array = np.asarray(matrix.diagonal(), dtype=float)
     penalty = damping * (diagonal + 1e-12 * diagonal.max())
-    penalty[: len(held)][held] += 1e12 * diagonal.max()
-    damped: Any = matrix + sparse.diags_array(penalty)
-    return -np.asarray(splu(damped.tocsc()).solve(slope), dtype=float)
+    damped: Any = (matrix + sparse.diags_array(penalty)).tocsc()
+    step, free = np.zeros(len(slope)), np.arange(len(slope))
+
+    def solved(rows: Array) -> Array:
+        result = np.zeros(len(rows))
+        if free.size:
+            result[free] = splu(damped[:, free][free].tocsc()).solve(rows[free])
+        return result
+
+    while True:
+        step -= solved(slope + damped @ step)
+        outside = (step < low) | (step > high)
+        np.clip(step, low, high, out=step)
+        if not outside[free].any():
+            return step, solved
+        free = free[~outside[free]]
+
+
+def _lowest(shots: Sequence[Shot], states: Sequence[Array]) -> Array:
+    """Return the least step of the starts of windows, in units of their sizes."""
+    # what is not negative stays so: right-hand sides have poles there
+    parts = [
+        np.where(shot.positive & (starts > 0.0), (NEAREST - 1.0) * starts / shot.scale, -np.inf)
+        for shot, starts in zip(shots, states, strict=True)
+    ]
+    return np.concatenate([part.ravel() for part in parts])
 
 
 def _moved(shots: Sequence[Shot], states: Sequence[Array], step: Array) -> list[Array]:
-    """Return starts of windows after a step, which is changed to that which was taken."""
+    """Return starts of windows after a step."""
     moved: list[Array] = []
     first = 0
     for shot, starts in zip(shots, states, strict=True):
         part = step[first : first + starts.size]
-        # what is not negative stays so: right-hand sides have poles there
-        lowest = np.where(shot.positive & (starts > 0.0), NEAREST * starts, -np.inf)
-        moved.append(np.maximum(starts + part.reshape(starts.shape) * shot.scale, lowest))
-        part[:] = ((moved[-1] - starts) / shot.scale).ravel()
+        moved.append(starts + part.reshape(starts.shape) * shot.scale)
         first += starts.size
     return moved
 

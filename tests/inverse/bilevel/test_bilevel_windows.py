@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from bilevel_data import NAMES, TIMES, TRUTH, measured, predators, unknowns
 from mpi4py import MPI
+from scipy import sparse
 
 import daeosens as ds
 from daeosens import Experiment, InputError, Parameter, Parameters, SolveError, UnsupportedError
@@ -12,7 +13,9 @@ from daeosens.inverse.bilevel.start import _positive
 from daeosens.inverse.bilevel.windows import (
     DelayedProgram,
     Shot,
+    _damped,
     _jacobian,
+    _lowest,
     _moved,
     _runs,
     cut,
@@ -384,11 +387,26 @@ def test_what_is_not_negative_stays_positive_in_a_step(model):
     run = ds.Reduced(model, misfit, stepping, Parameters(unknowns(), [1.0, 0.5]))
     scale = np.array([1.0, 2.0])
     shot = Shot(run, misfit, None, scale, np.ones(2), np.array([True, False]))
-    step = np.array([-3.0, -3.0, 0.5, -0.1])
-    (moved,) = _moved([shot], [np.array([[0.5, 0.5], [0.2, 0.2]])], step)
-    assert moved == pytest.approx(np.array([[0.05, -5.5], [0.7, 0.0]]))
-    # the step is then the one that was taken
-    assert step == pytest.approx([-0.45, -3.0, 0.5, -0.1])
+    states = [np.array([[0.5, 0.5], [0.2, 0.2]])]
+    low = _lowest([shot], states)
+    assert low == pytest.approx([-0.45, -np.inf, -0.18, -np.inf])
+    (moved,) = _moved([shot], states, np.maximum(low, -1.0))
+    assert moved == pytest.approx(np.array([[0.05, -1.5], [0.02, -1.8]]))
+
+
+def test_what_is_at_its_limit_moves_the_others_to_where_it_leaves_them():
+    matrix = sparse.csr_array(np.array([[2.0, 1.0], [1.0, 3.0]]))
+    free, _ = _damped(matrix, np.array([4.0, 1.0]), 0.0, np.full(2, -9.0), np.full(2, 9.0))
+    assert free == pytest.approx([-2.2, 0.4])
+    held, solved = _damped(
+        matrix, np.array([4.0, 1.0]), 0.0, np.array([-0.5, -9.0]), np.full(2, 9.0)
+    )
+    # -1/3 (1 - 0.5)
+    assert held == pytest.approx([-0.5, -1.0 / 6.0])
+    assert solved(np.ones(2)) == pytest.approx([0.0, 1.0 / 3.0])
+    none, solved = _damped(matrix, np.array([4.0, 1.0]), 0.0, np.zeros(2), np.zeros(2))
+    assert not none.any()
+    assert not solved(np.ones(2)).any()
 
 
 def test_one_window_alone_is_single_shooting(model):
