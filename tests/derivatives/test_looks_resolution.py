@@ -1,11 +1,13 @@
 """The warning of derivatives that the steps of a run do not resolve."""
 
+import itertools
 import warnings
 
 import numpy as np
 import pytest
 
 from daeosens import ODE, LeastSquares, Running, Stepping, Terminal, adjoint, solve, trace
+from daeosens.derivatives.engines.request import lowered_on
 from daeosens.derivatives.looks.resolution import relative_errors
 from daeosens.errors import DiscretizationWarning
 
@@ -227,3 +229,16 @@ def test_a_symmetry_of_the_parameters_is_no_error():
     charge = ODE(lambda t, u, p: p[0] * np.sin(9.0 * t) / p[1] - u, 1, ["current", "capacity"])
     run = solve(charge, [0.0], [2.0, 3.0], Stepping((0.0, 3.0), "rk6vr", rtol=1e-8))
     adjoint(run, LAST)
+
+
+def test_errors_that_cancel_along_a_direction_do_not_along_all():
+    """Four equal decays, whose errors are equal, with all signs in the cost."""
+    problem = ODE(lambda _t, u, p: -p * u, size=4, parameters=4)
+    run = solve(problem, np.ones(4), np.ones(4), Stepping((0.0, 2.0), "rk5dp", rtol=1e-4))
+    estimates = []
+    for signs in itertools.product([1.0, -1.0], repeat=4):
+        cost = Terminal(lambda _t, u, _p, signs=signs: np.array(signs) @ u)
+        ((error, _),) = relative_errors(run, [lowered_on(run, cost)])
+        estimates.append(error)
+    # along a single random direction it is 0.2
+    assert min(estimates) > 0.35 * max(estimates)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from petsc4py import PETSc
 
 from daeosens.costs.cost import At, Cost, Scalar, Start
 from daeosens.derivatives.halved import halved
@@ -38,6 +39,9 @@ WRONG, MANY = 1e-3, 100.0
 
 KINK = 1000.0
 """Errors by kinks that are told, at least, in units of rtol."""
+
+SAMPLES = 3
+"""So many random directions of each kind: along one of them errors of entries may cancel."""
 
 LEAST = 0.01
 """Part of the larger one of two derivatives that the other one is taken for, if it is smaller."""
@@ -93,10 +97,10 @@ def relative_errors(trajectory: Trajectory, costs: Sequence[Cost]) -> list[tuple
 
     Of each cost those of parameters and of initial states that are not zero, and of the others.
 
-    Along three directions: changes, of random signs and sizes, of all initial states that are not
-    zero and of all parameters by parts of themselves, and of the initial states that are zero by
-    parts of what these states become: one that decays from zero stays there, and steps may be
-    longer than what perturbations of it allow.
+    Along some directions of three kinds: changes, of random signs and sizes, of all initial states
+    that are not zero and of all parameters by parts of themselves, and of the initial states that
+    are zero by parts of what these states become: one that decays from zero stays there, and steps
+    may be longer than what perturbations of it allow.
     """
     directions = _directions(trajectory)
     ends = None if directions is None else accumulated_errors(trajectory, *directions[:2])
@@ -109,22 +113,32 @@ def _directions(trajectory: Trajectory) -> tuple[Array, Array, int] | None:
     """Return the directions of ``relative_errors``, and how many are not of states from zero."""
     problem, start = trajectory.problem, trajectory.u[0]
     rng, count = np.random.default_rng(0), problem.size + problem.n_parameters
-    # of different sizes: where a model has a symmetry, equal parts may change nothing at all
-    parts = rng.choice([-1.0, 1.0], count) * rng.uniform(0.5, 1.0, count)
     sizes = np.abs(trajectory.u).max(axis=0)
     typical = float(sizes.max()) or 1.0
     from_zero = np.where(start == 0.0, np.where(sizes > 0.0, sizes, typical), 0.0)
-    moved, raised, fixed = (problem.create_state() for _ in range(3))
-    write(moved, parts[: problem.size] * np.abs(start))
-    write(raised, parts[: problem.size] * from_zero)
-    by_p = problem.create_parameters()
-    write(by_p, parts[problem.size :] * np.abs(np.asarray(trajectory.p)))
+    by_size = np.concatenate([np.abs(start), np.abs(np.asarray(trajectory.p))])
+    changes: list[tuple[PETSc.Vec, PETSc.Vec | None]] = []
+    raised: list[tuple[PETSc.Vec, PETSc.Vec | None]] = []
+    for _ in range(SAMPLES):
+        # of different sizes: where a model has a symmetry, equal parts may change nothing at all
+        parts = rng.choice([-1.0, 1.0], count) * rng.uniform(0.5, 1.0, count)
+        moved, fixed, by_p = (
+            problem.create_state(),
+            problem.create_state(),
+            problem.create_parameters(),
+        )
+        write(moved, (parts * by_size)[: problem.size])
+        write(by_p, (parts * by_size)[problem.size :])
+        changes += [(moved, None), (fixed, by_p)]
+        if from_zero.any():
+            zero = problem.create_state()
+            write(zero, parts[: problem.size] * from_zero)
+            raised.append((zero, None))
     # algebraic variables follow the others, or the first step would have to bring them there
     try:
-        pairs = consistent_directions(trajectory, [(moved, None), (fixed, by_p)])
+        pairs = consistent_directions(trajectory, changes)
         relative = len(pairs)
-        if from_zero.any():
-            pairs += consistent_directions(trajectory, [(raised, None)])
+        pairs += consistent_directions(trajectory, raised)
     except SolveError:  # of index two and more there are none here, but there is a gradient
         return None
     return *direction_arrays(trajectory, pairs), relative
