@@ -273,6 +273,24 @@ def test_breakpoints_of_equations_and_history(make, tau):
     assert duality(run, last) < 1e-12
 
 
+@pytest.mark.parametrize("sizes", [{"dt": 0.1}, {"rtol": 1e-8}])
+def test_taylor_orders_through_breakpoints(sizes):
+    problem = DDE(
+        jumping,
+        1,
+        ["a", "b", "tau"],
+        delays=["tau"],
+        history=jumping_history,
+        breakpoints=[-0.4, 1.6],
+    )
+    values = {"a": Parameter(0.7), "b": Parameter(-0.6), "tau": Parameter(0.75)}
+    cost = Terminal(lambda t, u, p: u[0] ** 2)
+    control = Parameters(values, initial_state=[1.0])
+    functional = Reduced(problem, cost, Stepping((0.0, 2.5), "rk5ts", **sizes), control)
+    assert 1.9 < min(taylor(functional)) < 2.1
+    assert 2.9 < min(taylor(functional, hessian=True)) < 3.1
+
+
 @pytest.mark.parametrize("make", [DDE, ds.trace])
 @pytest.mark.parametrize(
     ("tau", "breakpoints", "message"),

@@ -12,6 +12,9 @@ from daeosens import (
     DAE,
     ODE,
     Event,
+    Parameter,
+    Parameters,
+    Reduced,
     Stepping,
     Terminal,
     adjoint,
@@ -20,6 +23,7 @@ from daeosens import (
     sensitivities,
     solve,
     tangent,
+    taylor,
     trace,
     trace_stencil,
 )
@@ -91,6 +95,18 @@ def test_an_event_on_the_kink_brings_the_term_in(make):
     fine = replace(STEPPING, rtol=1e-11, atol=1e-14)
     bent = curvature(make(with_maximum, **TANK, events=[overflow]), fine)
     assert bent == pytest.approx(EXACT, rel=1e-8)
+
+
+@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize("method", ["rk4", "esdirk4"])
+def test_taylor_orders_through_an_event_on_the_kink(make, method):
+    overflow = Event(lambda t, u, p: u[0] - 1.0, name="overflow")
+    tank = make(with_maximum, **TANK, events=[overflow])
+    values = {"inflow": Parameter(0.8), "outflow": Parameter(1.5)}
+    control = Parameters(values, initial_state=lambda p: np.array([0.25 * p[0]]))
+    functional = Reduced(tank, LEVEL, Stepping((0.0, 2.0), method, dt=0.13), control)
+    assert 1.9 < min(taylor(functional)) < 2.1
+    assert 2.9 < min(taylor(functional, hessian=True)) < 3.1
 
 
 def test_equations_that_jump_are_told_too():
