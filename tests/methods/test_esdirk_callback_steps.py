@@ -133,6 +133,20 @@ def test_a_guess_outside_the_domain_is_replaced_by_the_stage_before():
     assert run.u[-1, 0] == pytest.approx(0.01, rel=1e-5)
 
 
+def test_what_has_decayed_to_nothing_needs_no_digits():
+    """Below 1e-308 numbers have few digits, and a change of the last one never became small."""
+
+    def decay(t, u, p):
+        return np.array([-p[0] * u[0], p[0] * u[0] - p[1] * u[1] ** 2])
+
+    stepping = Stepping((0.0, 2000.0), "esdirk3", rtol=1e-8)
+    runs = [solve(made(decay, 2, 2), [1.0, 0.5], [1.0, 0.1], stepping) for made in (ODE, trace)]
+    assert runs[0].effort.rejected == 0
+    assert runs[0].n_steps < 1.01 * runs[1].n_steps
+    assert runs[0].u[-1, 0] < 1e-150
+    np.testing.assert_allclose(runs[0].u[-1, 1], runs[1].u[-1, 1], rtol=1e-8)
+
+
 def test_what_is_not_finite_is_told_with_its_operation():
     problem = ODE(lambda t, u, p: np.sqrt(p[0] - t) * np.ones(1), 1, 1)
     stepping = Stepping((0.0, 2.0), "esdirk4", rtol=1e-6, atol=1e-9)

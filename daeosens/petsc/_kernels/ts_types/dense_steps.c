@@ -13,6 +13,7 @@
 #define CONVERGED 1e-14 /* error of a stage, relative */
 #define ROUNDING  1e-11 /* changes below this one that do not shrink any more are rounding */
 #define STIFF     1e-8  /* likewise where the factors are those of the iteration: rounding grows with stiffness */
+#define NOTHING   1e-150 /* unknowns far below this one are zero: digits are lost there, and squares */
 #define MOST      25    /* iterations */
 #define UPDATES   40    /* of factors in a step */
 #define KEPT      0.5   /* a rate of convergence that asks for new factors where updates did not help */
@@ -155,7 +156,7 @@ static PetscBool solve_stage(DenseWork w, double t, double scale, double *y)
     }
     /* small components count too, down to a thousandth of the largest one */
     for (long i = 0; i < n; i++)
-      if (change[i] != 0.0) size = PetscMax(size, fabs(change[i]) / (fabs(y[i]) + 1e-3 * largest));
+      if (change[i] != 0.0) size = PetscMax(size, fabs(change[i]) / (fabs(y[i]) + 1e-3 * largest + NOTHING));
     if (!(size < PETSC_INFINITY)) break;
     rate = k ? size / last : 1.0;
     if (size <= CONVERGED || (rate < 1.0 && size * rate / (1.0 - rate) <= CONVERGED) || (k && rate >= 0.5 && size <= rounding)) return PETSC_TRUE;
@@ -236,12 +237,12 @@ static PetscBool solve_sparing(DenseWork w, double t, double scale, const double
       size = coarse = 0.0;
       for (long i = 0; i < n; i++) {
         /* small unknowns count too, as units may differ by any factor: to a tenth of what they were */
-        const double unit = fabs(y[i]) + 0.1 * (fabs(before[i]) + fabs(w->known[i]));
+        const double unit = fabs(y[i]) + 0.1 * (fabs(before[i]) + fabs(w->known[i])) + NOTHING;
         earlier[i]        = change[i];
-        w->weights[i]     = unit > 0.0 ? 1.0 / (unit * unit) : 0.0;
+        w->weights[i]     = 1.0 / (unit * unit);
         if (change[i] == 0.0) continue;
         size   = PetscMax(size, fabs(change[i]) / unit);
-        coarse = PetscMax(coarse, fabs(change[i]) / (fabs(y[i]) + 1e-3 * largest));
+        coarse = PetscMax(coarse, fabs(change[i]) / (fabs(y[i]) + 1e-3 * largest + NOTHING));
       }
       differs = PETSC_TRUE;
       rate    = k ? size / last : 1.0;
