@@ -313,6 +313,31 @@ def test_jumps_that_delays_pass_are_told(make, tau, breakpoints, message):
     adjoint(run, Terminal(lambda t, u, p: u[0]))
 
 
+@pytest.mark.parametrize("make", [DDE, ds.trace])
+def test_kinks_in_time_that_delays_pass_are_told(make):
+    """U' = u(t - tau) + a max(t - 1.6, 0) from 1, a sum of powers."""
+
+    def bent(t, u, z, p):
+        return z[0] + p[0] * np.maximum(t - 1.6, 0.0)
+
+    a, tau, end, last = 0.7, 0.75, 2.5, Terminal(lambda t, u, p: u[0])
+    slope = -sum(
+        k * (power(end - k * tau, k) + a * power(end - 1.6 - k * tau, k + 1)) for k in range(5)
+    )
+    stepping, options = Stepping((0.0, end), "rk5ts", rtol=1e-6), {"history": [1.0]}
+    problem = make(bent, 1, ["a", "tau"], delays=["tau"], **options)
+    run = solve(problem, [1.0], [a, tau], stepping)
+    with pytest.warns(KinkWarning, match=r"a kink near t = 1.6,(.|\n)*breakpoints=\[1.6, "):
+        lacking = adjoint(run, last).p[1]
+    assert abs(lacking - slope) > 1e-3
+    # the remedy, and a delay that is not differentiated
+    problem = make(bent, 1, ["a", "tau"], delays=["tau"], **options, breakpoints=[1.6])
+    run = solve(problem, [1.0], [a, tau], stepping)
+    assert adjoint(run, last).p[1] == pytest.approx(slope, rel=1e-8)
+    problem = make(bent, 1, ["a"], delays=[tau], **options)
+    adjoint(solve(problem, [1.0], [a], stepping), last)
+
+
 def test_places_in_tables_and_histories_that_jump_at_parameters_are_told():
     last = Terminal(lambda t, u, p: u[0])
     table = np.array([1.0, 0.0, 1.0])

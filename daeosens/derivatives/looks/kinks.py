@@ -14,6 +14,8 @@ from daeosens.derivatives.looks.branch_changes import (
     LASTS,
     NEARER,
     ON_THE_KINK,
+    SIDE,
+    BranchChange,
     branch_changes,
     density_of,
     equations_of,
@@ -26,12 +28,15 @@ from daeosens.errors import DaeosensError, KinkWarning, warn
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.delays import Delays
 from daeosens.problem.problem import Problem
-from daeosens.timestepping.delayed_run import DelayedSteps
+from daeosens.timestepping.delayed_run import DelayedSteps, delayed_states
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 SHORT, LONGEST = 100.0, 2e-3
 """Part of the longest step, in units of rtol, and at most, that steps across a kink are shorter
 than where others end at it."""
+
+PASSED = 1e-3
+"""Part of a gradient in delays that kinks inside of steps may cost without a word."""
 
 LOST = 0.02
 """Part of a gradient that the quadrature of kinks may lose without a word."""
@@ -213,15 +218,15 @@ def _warn_of_jumps_passed_by_delays(trajectory: Trajectory, delays: Delays, seen
     moved: Any = (steps.time_slopes @ tau_p).any(axis=1)
     still = set(np.flatnonzero(~(moved[:-1] | moved[1:])).tolist())
     function = equations_of(trajectory, in_time=True)
-    changes = branch_changes(trajectory, function, seen, still)
+    assert function is not None
+    changes = list(branch_changes(trajectory, function, seen, still))
     end = float(trajectory.times[-1] - 1e-6 * (trajectory.times[-1] - trajectory.times[0]))
     # of a jump at the last time nothing is on the other side
     jumps = (change.time for change in changes if change.jump and change.time < end)
     known = set(trajectory.times[moved].tolist())
-    if function is not None:  # a breaking point may be at the same time by chance
-        at_ends = (time for time in jumps_at_states(trajectory, function) if time in known)
-        jumps = itertools.chain(jumps, at_ends)
-    for time in jumps:
+    # a breaking point may be at the same time by chance
+    at_ends = (time for time in jumps_at_states(trajectory, function) if time in known)
+    for time in itertools.chain(jumps, at_ends):
         seen.equations_jump = True
         _warn(
             f"the equations jump near t = {time:.6g}, where steps move with the delays: gradients "
@@ -229,6 +234,7 @@ def _warn_of_jumps_passed_by_delays(trajectory: Trajectory, delays: Delays, seen
             f"  try: breakpoints=[{time:.6g}, ...], the times at which the equations jump"
         )
         return
+    _warn_of_kinks_passed_by_delays(trajectory, delays, changes)
     for number in range(delays.count):
         # a jump at a known time moves past the delayed times that move, one by p past all
         past = history_of(trajectory, delays, number, in_time=bool(tau_p[number].any()))
@@ -246,6 +252,46 @@ def _warn_of_jumps_passed_by_delays(trajectory: Trajectory, delays: Delays, seen
                 f"  try: breakpoints=[{at:.6g}, ...], the times at which the history jumps"
             )
             return
+
+
+def _warn_of_kinks_passed_by_delays(
+    trajectory: Trajectory, delays: Delays, changes: Sequence[BranchChange]
+) -> None:
+    """Warn where f has kinks in t inside of steps that move with delays.
+
+    A step that moves by dt changes by the rates at its ends, times dt.  Its derivative adds up f_t
+    at its stages, which are on both sides of the kink by their weights and not by the times spent
+    there: half of what f_t jumps by in a step is missing at worst.
+    """
+    p, sizes, kinks = (
+        np.asarray(trajectory.p),
+        trajectory.step_sizes,
+        [change for change in changes if change.kink],
+    )
+    if not kinks:
+        return
+
+    def rate(t: float, u: Array, z: Array) -> Array:
+        return delays.rate(np.concatenate([[t], u, z]), p)
+
+    missing, largest = 0.0, 0.0
+    for n in np.flatnonzero(sizes > 0.0).tolist():
+        _, t, u = point_on_chord(trajectory, n, 0.0)
+        largest = max(largest, float(np.abs(rate(t, u, delayed_states(trajectory, n, t))).max()))
+    for change in kinks:
+        n = max(int(np.searchsorted(trajectory.times, change.time)) - 1, 0)
+        h = float(sizes[n])
+        _, t, u = point_on_chord(trajectory, n, (change.time - float(trajectory.times[n])) / h)
+        z = delayed_states(trajectory, n, t)
+        at = [rate(t + k * SIDE * h, u, z) for k in (-2, -1, 1, 2)]
+        missing += 0.5 * float(np.abs(at[3] - at[2] - at[1] + at[0]).max()) / SIDE
+    if missing > PASSED * largest:
+        times = ", ".join(f"{change.time:.6g}" for change in kinks[:4])
+        _warn(
+            f"the equations have a kink near t = {kinks[0].time:.6g}, inside a step that moves "
+            "with the delays: gradients in the delays lack what passes from one side of that kink "
+            f"to the other\n  try: breakpoints=[{times}, ...], the times of the kinks"
+        )
 
 
 def _densities(trajectory: Trajectory, costs: Sequence[Cost]) -> list[Any]:
