@@ -338,6 +338,23 @@ def test_kinks_in_time_that_delays_pass_are_told(make):
     adjoint(solve(problem, [1.0], [a], stepping), last)
 
 
+@pytest.mark.parametrize("make", [DDE, ds.trace])
+def test_kinks_of_histories_that_delays_pass_are_told(make):
+    """U' = -u(t - tau) from 1 + 2 |t + 0.4|, up to tau."""
+    tau, end, last = 1.1, 1.0, Terminal(lambda t, u, p: u[0])
+    history = {"history": lambda t, p: np.array([1.0 + 2.0 * np.abs(t + 0.4)])}
+    stepping = Stepping((0.0, end), "rk5ts", rtol=1e-6)
+    # the integral of the history from -tau to end - tau, by tau
+    slope = 2.0 * (abs(end - tau + 0.4) - abs(0.4 - tau))
+    problem = make(lambda t, u, z, p: -z[0], 1, ["tau"], delays=["tau"], **history)
+    with pytest.warns(KinkWarning, match='history has a kink near t = -0.4, as delay "tau"'):
+        adjoint(solve(problem, [1.8], [tau], stepping), last)
+    options = {**history, "breakpoints": [-0.4]}
+    problem = make(lambda t, u, z, p: -z[0], 1, ["tau"], delays=["tau"], **options)
+    run = solve(problem, [1.8], [tau], stepping)
+    assert adjoint(run, last).p[0] == pytest.approx(slope, rel=1e-9)
+
+
 def test_places_in_tables_and_histories_that_jump_at_parameters_are_told():
     last = Terminal(lambda t, u, p: u[0])
     table = np.array([1.0, 0.0, 1.0])

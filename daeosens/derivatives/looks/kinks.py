@@ -234,64 +234,80 @@ def _warn_of_jumps_passed_by_delays(trajectory: Trajectory, delays: Delays, seen
             f"  try: breakpoints=[{time:.6g}, ...], the times at which the equations jump"
         )
         return
-    _warn_of_kinks_passed_by_delays(trajectory, delays, changes)
+    kinks = _kinks_passed_by_delays(trajectory, delays, changes, of_history=False)
+    if kinks:
+        times = ", ".join(f"{time:.6g}" for time in kinks[:4])
+        _warn(
+            f"the equations have a kink near t = {kinks[0]:.6g}, inside a step that moves with the "
+            "delays: gradients in the delays lack what passes from one side of that kink to the "
+            f"other\n  try: breakpoints=[{times}, ...], the times of the kinks"
+        )
     for number in range(delays.count):
         # a jump at a known time moves past the delayed times that move, one by p past all
         past = history_of(trajectory, delays, number, in_time=bool(tau_p[number].any()))
         if past is None:
             continue
-        inside = (change.time for change in branch_changes(trajectory, past, seen) if change.jump)
+        changes = list(branch_changes(trajectory, past, seen))
+        inside = (change.time for change in changes if change.jump)
+        tau = float(steps.tau[number])
         for time in itertools.chain(inside, jumps_at_states(trajectory, past)):
-            at = time - float(steps.tau[number])
-            known = trajectory.problem.breakpoints
-            if any(abs(at - jump) <= 1e-9 * abs(time) for jump in known):
+            if _is_breakpoint(trajectory, time, tau):
                 continue
+            at = time - tau
             _warn(
                 f"the history jumps near t = {at:.6g}, as delay {delays.names[number]} sees it: "
                 "gradients lack what passes from one side to the other where they move\n"
                 f"  try: breakpoints=[{at:.6g}, ...], the times at which the history jumps"
             )
             return
+        changes = [change for change in changes if not _is_breakpoint(trajectory, change.time, tau)]
+        for time in _kinks_passed_by_delays(trajectory, delays, changes, of_history=True):
+            at = time - tau
+            _warn(
+                f"the history has a kink near t = {at:.6g}, as delay {delays.names[number]} sees "
+                "it: gradients in the delays lack what passes from one side to the other\n"
+                f"  try: breakpoints=[{at:.6g}, ...], the times of the kinks"
+            )
+            return
 
 
-def _warn_of_kinks_passed_by_delays(
-    trajectory: Trajectory, delays: Delays, changes: Sequence[BranchChange]
-) -> None:
-    """Warn where f has kinks in t inside of steps that move with delays.
+def _is_breakpoint(trajectory: Trajectory, time: float, tau: float) -> bool:
+    """Return whether what a delay sees at a time is the history at a breakpoint."""
+    known = trajectory.problem.breakpoints
+    return any(abs(time - tau - jump) <= 1e-9 * abs(time) for jump in known)
 
-    A step that moves by dt changes by the rates at its ends, times dt.  Its derivative adds up f_t
-    at its stages, which are on both sides of the kink by their weights and not by the times spent
-    there: half of what f_t jumps by in a step is missing at worst.
+
+def _kinks_passed_by_delays(
+    trajectory: Trajectory, delays: Delays, changes: Sequence[BranchChange], *, of_history: bool
+) -> list[float]:
+    """Return the times of kinks of f in t, or of a history, inside of steps that move with delays.
+
+    None where they are negligible.  A step that moves by dt changes by the rates at its ends, times
+    dt.  Its derivative adds up f_t at its stages, which are on both sides of the kink by their
+    weights and not by the times spent there: half of what f_t jumps by in a step is missing at
+    worst.
     """
-    p, sizes, kinks = (
-        np.asarray(trajectory.p),
-        trajectory.step_sizes,
-        [change for change in changes if change.kink],
-    )
+    p, sizes = np.asarray(trajectory.p), trajectory.step_sizes
+    kinks = [change.time for change in changes if change.kink > 0.0]
     if not kinks:
-        return
+        return []
 
-    def rate(t: float, u: Array, z: Array) -> Array:
-        return delays.rate(np.concatenate([[t], u, z]), p)
+    def rate(n: int, place: float, x: float = 0.0) -> Array:
+        """Return f beside a place in a step, by x steps in t or in what is delayed alone."""
+        _, t, u = point_on_chord(trajectory, n, place)
+        beside = t + x * float(sizes[n])
+        z = delayed_states(trajectory, n, beside if of_history else t)
+        return delays.rate(np.concatenate([[t if of_history else beside], u, z]), p)
 
-    missing, largest = 0.0, 0.0
-    for n in np.flatnonzero(sizes > 0.0).tolist():
-        _, t, u = point_on_chord(trajectory, n, 0.0)
-        largest = max(largest, float(np.abs(rate(t, u, delayed_states(trajectory, n, t))).max()))
-    for change in kinks:
-        n = max(int(np.searchsorted(trajectory.times, change.time)) - 1, 0)
-        h = float(sizes[n])
-        _, t, u = point_on_chord(trajectory, n, (change.time - float(trajectory.times[n])) / h)
-        z = delayed_states(trajectory, n, t)
-        at = [rate(t + k * SIDE * h, u, z) for k in (-2, -1, 1, 2)]
+    steps = np.flatnonzero(sizes > 0.0).tolist()
+    largest = max(float(np.abs(rate(n, 0.0)).max()) for n in steps)
+    missing = 0.0
+    for time in kinks:
+        n = max(int(np.searchsorted(trajectory.times, time)) - 1, 0)
+        place = (time - float(trajectory.times[n])) / float(sizes[n])
+        at = [rate(n, place, k * SIDE) for k in (-2, -1, 1, 2)]
         missing += 0.5 * float(np.abs(at[3] - at[2] - at[1] + at[0]).max()) / SIDE
-    if missing > PASSED * largest:
-        times = ", ".join(f"{change.time:.6g}" for change in kinks[:4])
-        _warn(
-            f"the equations have a kink near t = {kinks[0].time:.6g}, inside a step that moves "
-            "with the delays: gradients in the delays lack what passes from one side of that kink "
-            f"to the other\n  try: breakpoints=[{times}, ...], the times of the kinks"
-        )
+    return kinks if missing > PASSED * largest else []
 
 
 def _densities(trajectory: Trajectory, costs: Sequence[Cost]) -> list[Any]:
