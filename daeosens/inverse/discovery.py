@@ -47,8 +47,9 @@ from daeosens.tracing import separate_rates, trace
 ROUNDING = 1e-24
 """Sums of squares are not taken for smaller than this part of what they are without a model."""
 
-FINE, ROUGH = 1e-8, 1e-4
-"""Of gradients: where terms are what is asked for, and where only the weakest of them are."""
+FINE, ROUGH = 1e-8, 1e-2
+"""Of gradients: where terms are what is asked for; where only the weakest of them are, as a part of
+what may stay unexplained."""
 
 FEW = 50
 """Iterations for the latter: weak terms leave what is inside of them undetermined."""
@@ -456,7 +457,10 @@ class Discovery:
     def _within_tolerance(self, groups: Sequence[RateGroup]) -> tuple[list[Solved], list[Step]]:
         """Drop the weakest terms while the rest explains the courses of all rates."""
         assert self.tolerance is not None
-        solved = [group.solved(group.names, None, ROUGH, FEW) for group in groups]
+        # many terms explain much with what is inside of them anywhere: which of them are weak shows
+        # where it has moved to what the data say
+        rough = ROUGH * self.tolerance**2
+        solved = [group.solved(group.names, None, rough, FEW) for group in groups]
         worst = max(of_group.unexplained for of_group in solved)
         if worst > self.tolerance:
             raise InputError(
@@ -481,7 +485,7 @@ class Discovery:
                 going = True
                 at_once = weakest[: max(min(most[g], len(weakest) // 5), 1)]
                 left = [name for name in now.active if name not in at_once]
-                trial = group.solved(left, now, ROUGH, FEW)
+                trial = group.solved(left, now, rough, FEW)
                 if trial.unexplained <= self.tolerance:
                     solved[g] = trial
                     dropped += at_once

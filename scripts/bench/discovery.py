@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import shlex
 import time
 import warnings
 from collections.abc import Sequence
@@ -48,7 +49,7 @@ class Row:
     constants, energies : float or None
         The largest relative errors after discovery.
     fitted_constants, fitted_energies : float or None
-        After a fit.
+        After a fit.  None where a true term was not found.
     seconds, fit_seconds : float
         Of processor time.
     megabytes : float
@@ -116,16 +117,17 @@ def measured(name: str, noise: float, seed: int, command: str) -> Row:
     case = CASES[name]
     experiments = case.experiments(noise, seed)
     before, begin = peak(), time.process_time()
-    result = case.discovery(experiments).fit(case.seen(experiments))
+    result = case.discovery(experiments, noise).fit(case.seen(experiments))
     seconds, megabytes = time.process_time() - begin, peak() - before
     terms = {name for step in result.path[-1:] for name in step.terms}
     true = {flow.name for flow in case.flows}
     complete = terms >= true
     constants, energies = case.errors(result.estimate) if complete else (None, None)
     begin = time.process_time()
-    fit = fitted(case, experiments, result, noise)
+    after = (None, None)
+    if complete:
+        after = case.errors(fitted(case, experiments, result, noise).estimate)
     fit_seconds = time.process_time() - begin
-    after = case.errors(fit.estimate) if complete else (None, None)
     machine = describe()
     return Row(
         name,
@@ -196,7 +198,7 @@ def main() -> None:
     listed: list[str] = [] if arguments.page else arguments.cases or list(CASES)
     for name in listed:
         chosen = f"--noise {' '.join(map(str, arguments.noise))} --seeds {arguments.seeds}"
-        command = f"python scripts/bench/discovery.py {name} {chosen}"
+        command = f"python scripts/bench/discovery.py {shlex.quote(name)} {chosen}"
         for noise in arguments.noise:
             for seed in range(arguments.seeds):
                 row = measured(name, noise, seed, command)

@@ -138,7 +138,7 @@ def functional_of(
     called = () if delays is None else delays.names
     for name, entry in division.others.items():
         if f'"{name}"' in called:  # a parameter that is a delay itself
-            others[name] = _told_by(rows, entry)
+            others[name] = _told_by(name, rows, entry)
     # what has logarithms is not negative: the inner problem knows linear bounds only
     lower = [max(e.lower, 0.0) if e.scale == "log" else e.lower for e in linear.values()]
     constraints = linear_constraints(
@@ -260,12 +260,23 @@ def _refuse_too_few(rows: Sequence[ExperimentRows], unknown: int, equalities: in
         )
 
 
-def _told_by(rows: Sequence[ExperimentRows], delay: Parameter) -> Parameter:
+def _told_by(name: str, rows: Sequence[ExperimentRows], delay: Parameter) -> Parameter:
     """Return a delay within what data can tell of it, where it has no bounds.
 
     One that is as long as the run sees nothing but history; one that is a small part of the time
     between measurements sees the present.  Minima out there are at infinity.
+
+    Raises
+    ------
+    InputError
+        A start that is not positive.
     """
+    if not delay.value > 0.0:
+        raise InputError(
+            f'delay "{name}" begins at {delay.value:g}',
+            expected="a positive delay",
+            remedy=f'{{"{name}": Parameter(1.0, scale="log")}}',
+        )
     samples = [experiment.samples for experiment in rows]
     longest = max(float(series.breaks[-1]) - series.first for series in samples)
     shortest = min(float(np.median(np.diff(series.breaks))) for series in samples)

@@ -237,7 +237,7 @@ def samples_of(
     if sorted(unknowns.tolist()) != list(range(n)) or len(data.names) != n:
         missing = sorted({*range(n)} - {*unknowns.tolist()})
         raise InputError(
-            f"{label}{len(data.names)} columns of data for {n} unknowns"
+            f"{label}{len(data.names)} column{'s' * (len(data.names) > 1)} of data for {n} unknowns"
             + (f"; nothing was measured of unknown {missing[0]}" if missing else ""),
             expected="one column for each unknown: the right-hand side is evaluated at the data",
             remedy="fit(...), or fit(..., windows=...), which integrate what was not measured",
