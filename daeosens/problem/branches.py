@@ -163,12 +163,14 @@ class Branches:
     def denominators(self, t: Array, u: Array, p: Array) -> Array | None:
         """Return what f divides by [K, D] at times t [K] and states u [K, n].
 
-        Of what varies; None where points are evaluated one after the other.
+        Of what varies, with time as well; None where points are evaluated one after the other.
         """
         parts: list[Array] = []
         for first in range(0, len(t), TOGETHER):
             part = slice(first, first + TOGETHER)
-            arguments, count = self._arguments(t[part], u[part], p), len(t[part])
+            (_, *others), count = self._arguments(t[part], u[part], p), len(t[part])
+            time = DerivativeArray(PointArray(t[part].copy()), PointArray(np.ones((1, count))))
+            arguments = (time, *others)
             try:
                 parts.append(denominators(self.function, arguments, self._home, count))
             except Exception:  # noqa: BLE001 (the equations tell it themselves)

@@ -49,6 +49,10 @@ def power(t, u, p):
     return np.array([1.0, (u[0] - 0.95) ** -1])
 
 
+def in_time(t, u, p):
+    return p[0] * u - 1.0 / (t - 0.95)
+
+
 @pytest.mark.parametrize(
     ("rhs", "start", "method"),
     [
@@ -57,6 +61,7 @@ def power(t, u, p):
         (sorption, [0.0], "rk4"),
         (rising, [0.0, 0.0], "rk4"),
         (power, [0.0, 0.0], "esdirk4"),
+        (in_time, [1.0], "rk4"),
     ],
 )
 def test_fixed_steps_over_poles(rhs, start, method):
@@ -82,6 +87,11 @@ def cancelled(t, u, p):
     return np.array([1.0, x * (1.0 + x) / x])
 
 
+def bounded_in_time(t, u, p):
+    x = t - 0.53
+    return np.array([1.0 - np.exp(-x), x]) / x * p[0]
+
+
 def stays_away(t, u, p):
     return -p[0] * u / (0.1 + u)
 
@@ -93,6 +103,7 @@ def stays_away(t, u, p):
         (unused, [0.0, 0.0], 1.0),
         (cancelled, [0.0, 0.0], 1.0),
         (stays_away, [1.0], 10.0),
+        (bounded_in_time, [0.0, 0.0], 1.0),
     ],
 )
 @pytest.mark.parametrize("method", ["rk5dp", "esdirk4"])
