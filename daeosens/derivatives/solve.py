@@ -10,6 +10,7 @@ from petsc4py import PETSc
 
 from daeosens.derivatives.kink_cuts import cut_at_kinks
 from daeosens.derivatives.poles import warn_of_poles
+from daeosens.derivatives.pulses import see_pulses
 from daeosens.derivatives.step_control import resolved
 from daeosens.errors import InputError, UnsupportedError, is_one_of, require
 from daeosens.petsc._kernels import no_options
@@ -154,7 +155,7 @@ def solve(
         def take(start: PETSc.Vec, times: Array) -> Trajectory:
             return _taken(problem, start, parameters, steps, record, times, few)
 
-        return cut_at_kinks(run, pinned, take)
+        return cut_at_kinks(*see_pulses(run, pinned, take), take)
 
     if stepping.control == "states" and stepping.method == AUTO:
         # the equations decide which method "auto" is, so the run is taken by whoever asks them

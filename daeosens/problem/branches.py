@@ -109,6 +109,7 @@ class Branches:
         self._home = str(getattr(function, "__module__", "") or "").partition(".")[0]
         self._at_points = True
         self._divides: bool | None = None
+        self._compares_times: bool | None = None
         self._uses = 0
 
     def __call__(
@@ -118,6 +119,10 @@ class Branches:
         if self._along is not None and rate is None and not in_time:
             values, whole, moves = self._along(np.array([t]), u[None, :], p)
             return Decisions(values[0], whole, moves)
+        return self._noted(t, u, p, rate, in_time)
+
+    def _noted(self, t: float, u: Array, p: Array, rate: Array | None, in_time: bool) -> Decisions:
+        """Return what one call of the function decides."""
         states = [
             DerivativeArray(vector.copy(), np.ones((len(vector), 1)))
             for vector in (u, rate)
@@ -152,6 +157,15 @@ class Branches:
             if decisions is not None:
                 return decisions
         return [self(*point, p) for point in zip(t.tolist(), u, strict=True)]
+
+    def compares_times(self, point: Callable[[], tuple[float, Array, Array]]) -> bool:
+        """Whether f compares t with what does not vary; found at the ``point`` of the first use."""
+        known = self._compares_times
+        if known is None:
+            noted = [self._noted(*point(), None, timed) for timed in (False, True)]
+            counts = [np.count_nonzero(~decisions.whole) for decisions in noted]
+            known = self._compares_times = bool(counts[0] < counts[1])
+        return known
 
     def divides(self, t: float, u: Array, p: Array) -> bool:
         """Whether f divides by what varies; found where it is asked for first."""
