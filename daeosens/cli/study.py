@@ -20,6 +20,7 @@ A driver is a file like this::
 from __future__ import annotations
 
 import math
+import select
 import signal
 import sys
 import threading
@@ -215,6 +216,9 @@ def _run(
     except (KeyboardInterrupt, Terminated) as stop:
         return _interrupted(results, stop)
     except BaseException as failure:
+        if isinstance(failure, OSError) and _terminal_is_gone():
+            # closed, or that of mpiexec, which somebody has killed: no fault of the disk
+            return _interrupted(results, Terminated(128 + signal.SIGHUP))
         if isinstance(failure, OSError) and is_of_the_disk(failure):
             error = DaeosensError(str(failure), remedy="free disk space, or another folder")
         else:
@@ -251,8 +255,16 @@ def _interrupted(results: Results, stop: BaseException) -> int:
         stop.code = TRY_AGAIN
     if results.comm.size > 1:
         abort(stop.with_traceback(None))
-    results.say(f"interrupted; results so far in {results.folder}")
+    with suppress(OSError):  # the terminal may be gone
+        results.say(f"interrupted; results so far in {results.folder}")
     return exit_code(stop)
+
+
+def _terminal_is_gone() -> bool:
+    """Whether standard output went to a terminal that has been closed."""
+    output = select.poll()
+    output.register(1, 0)
+    return any(event & select.POLLHUP for _, event in output.poll(0))
 
 
 def _tell_facts(results: Results) -> None:

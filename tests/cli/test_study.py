@@ -1,6 +1,7 @@
 """Drivers run by ``drive``: exit codes, messages, what they leave, on one rank and on several."""
 
 import json
+import os
 import signal
 import sys
 import textwrap
@@ -332,3 +333,23 @@ def test_closed_pipe_ends_a_driver_in_silence(tmp_path):
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == -signal.SIGPIPE
+
+
+@pytest.mark.slow
+def test_run_whose_terminal_is_closed_is_interrupted(tmp_path):
+    words = [
+        "bouncing_ball.py",
+        "../configs/bouncing_ball.small.toml",
+        "--output",
+        tmp_path / "run",
+    ]
+    command = [sys.executable, *map(str, words)]
+    ours, its = os.openpty()
+    with Popen(command, cwd=ROOT / "drivers", stdout=its, stderr=PIPE) as process:
+        os.close(its)
+        assert os.read(ours, 100).startswith(b"bouncing_ball: 1 rank")
+        os.close(ours)
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == 128 + signal.SIGHUP
+    assert summary(tmp_path)["status"] == "interrupted"
