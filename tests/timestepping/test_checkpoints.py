@@ -107,6 +107,31 @@ def test_peak_of_memory(style):
     assert steps == repeated_steps(500, 10)
 
 
+@pytest.mark.parametrize("memory", [3, 10, 30])
+def test_tangents_are_kept_by_the_same_schedule(memory):
+    problem = ODE(lambda t, u, p: np.array([p[0] * u[1], -np.sin(u[0])]), 2, ["rate"])
+    stepping = Stepping((0.0, 5.0), "rk4", dt=5.0 / 200)
+    cost = Terminal(lambda t, u, p: u[0] ** 2)
+    run = solve(problem, [1.0, 0.0], [0.5], stepping, checkpoint=Checkpoints(memory))
+    whole = solve(problem, [1.0, 0.0], [0.5], stepping)
+    products = [
+        ds.hessian_product(trajectory, cost, np.eye(2), [[1.0], [0.5]], engine="vectors")
+        for trajectory in (run, whole)
+    ]
+    # forward, and back as a gradient; the end of a window is taken twice now and then
+    assert run.stored.steps <= run.n_steps + 1.05 * repeated_steps(run.n_steps, memory)
+    for ours, reference in zip(*products, strict=True):
+        np.testing.assert_array_equal(ours.u0, reference.u0)
+        np.testing.assert_array_equal(ours.p, reference.p)
+    along = ds.tangent(run, [1.0, 0.0], [1.0], engine="vectors")
+    reference = ds.tangent(whole, [1.0, 0.0], [1.0], engine="vectors").u
+    assert len(along.states.made) <= memory + 3
+    for number in range(run.n_steps, -1, -1):
+        np.testing.assert_array_equal(along.states[number].array, reference[number])
+        assert len(along.states.made) <= memory + 3
+        assert len(run.stored.made) <= memory + 4
+
+
 @pytest.mark.parametrize("engine", ["vectors", "arrays"])
 def test_values_of_data_cost_no_step_more(engine):
     times = np.linspace(0.05, 1.0, 20)

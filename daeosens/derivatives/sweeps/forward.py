@@ -18,21 +18,33 @@ from daeosens.derivatives.engines.delays.program import program_of
 from daeosens.derivatives.engines.request import window_of, windows
 from daeosens.derivatives.faults import named_faults
 from daeosens.methods.events.event_step import HybridStep
-from daeosens.methods.step import StepMap
+from daeosens.methods.step import Step, StepMap
 from daeosens.petsc.vectors import Array, finite_vec, read, write
 from daeosens.timestepping.trajectory.states import States
+from daeosens.timestepping.trajectory.store import OneOf, SomeStates
 from daeosens.timestepping.trajectory.trajectory import Trajectory, steps_of
 
 
 class ForwardDirection:
     """One direction on its way forward.
 
+    Parameters
+    ----------
+    trajectory : Trajectory
+        The run.
+    du, dp : Vec [n], Vec [m] or None
+        The direction; ``du`` is overwritten.
+    kept : range, or set of int
+        Of which states tangents are kept, by number: a range is of all up to the last one.
+
     Attributes
     ----------
     du : Vec [n]
         The tangent of the state that the sweep has reached.
+    noted : dict of int to Vec [n]
+        Tangents that are kept, by number of the state; those of a range on one rank are not here.
     times, parameters : list of float, list of Vec [m]
-        Derivatives of the times of these states, and of the parameters there.
+        Derivatives of the times of the states so far, and of the parameters there.
     """
 
     def __init__(
@@ -40,39 +52,44 @@ class ForwardDirection:
         trajectory: Trajectory,
         du: PETSc.Vec,
         dp: PETSc.Vec | None,
-        last: int,
-        *,
-        keep: bool,
+        kept: range | frozenset[int],
     ) -> None:
         self._trajectory = trajectory
-        self._keep = keep
+        self._kept = kept
         self.du, self._dp = du, dp
         self._start = trajectory.problem.create_parameters() if dp is None else dp
-        self._vectors = [du.copy()] if keep else []
+        self.noted = {0: du.copy()} if 0 in kept else {}
         # on one rank rows of numbers, since making a vector takes longer than a small step
         self._rows: Array | None = None
-        if keep and trajectory.problem.comm.size == 1:
-            self._rows = np.empty((last + 1, du.size))
+        if isinstance(kept, range) and kept and trajectory.problem.comm.size == 1:
+            self._rows = np.empty((len(kept), du.size))
             self._rows[0] = read(du)
+        self._states: Sequence[PETSc.Vec] | None = None
         self.times, self.parameters = [0.0], [self._start]
 
     @property
     def states(self) -> Sequence[PETSc.Vec]:
-        """Tangents [n] of all states so far, if they are kept."""
+        """Tangents [n] of all states so far, or of those that are kept."""
+        if self._states is not None:
+            return self._states
         if self._rows is None:
-            return self._vectors
-        return States(self._rows[: len(self.times)], self._vectors[0])
+            return list(self.noted.values())
+        return States(self._rows[: len(self.times)], self.noted[0])
+
+    @states.setter
+    def states(self, states: Sequence[PETSc.Vec]) -> None:
+        self._states = states
+        self.noted.clear()
 
     @cached_property
     def steps(self) -> StepMap:
         """The step map of what is between windows."""
         return steps_of(self._trajectory)
 
-    def step(self, number: int) -> None:
+    def step(self, step: Step) -> None:
         """Carry the direction over one step, or jump."""
-        self.steps.tangent(self._trajectory.step(number), self.du, self._dp)
-        if self._keep:
-            self._note(read(self.du)[np.newaxis])
+        self.steps.tangent(step, self.du, self._dp)
+        self._note(read(self.du)[np.newaxis])
 
     def enter(self, number: int) -> PETSc.Vec | None:
         """Return the direction [m] in the parameters, from a step on that others carry it over."""
@@ -82,10 +99,20 @@ class ForwardDirection:
         return self.steps.pass_forward(number, self._dp)
 
     def follow(self, rows: Array) -> None:
-        """Take the tangents [S, n] of the states of a window; of the last one, if none are kept."""
+        """Take the tangents [S, n] of the states of a window."""
         write(self.du, rows[-1])
-        if self._keep:
-            self._note(rows)
+        self._note(rows)
+
+    def again(self, number: int, du: PETSc.Vec, kept: frozenset[int]) -> ForwardDirection:
+        """Return this direction at a state that it has passed, where its tangent is ``du`` [n]."""
+        direction = ForwardDirection(self._trajectory, du.copy(), self._dp, kept)
+        direction._start = self._start
+        direction.times = self.times[: number + 1]
+        direction.parameters = self.parameters[: number + 1]
+        if self._trajectory.crossings:
+            assert isinstance(direction.steps, HybridStep)
+            direction.steps.go_on(self.times[number], self.parameters[number])
+        return direction
 
     def _note(self, rows: Array) -> None:
         dt, here = 0.0, self._start
@@ -95,11 +122,13 @@ class ForwardDirection:
             # without events, and before the first one that changes parameters, dp is that of the
             # start
             here = self._start if changed is None or changed is self._dp else changed
-        count = len(self.times)
-        if self._rows is None:
-            self._vectors += [_filled(self._trajectory, row) for row in rows]
+        first = len(self.times)
+        if self._rows is not None:
+            self._rows[first : first + len(rows)] = rows
         else:
-            self._rows[count : count + len(rows)] = rows
+            for number, row in enumerate(rows, first):
+                if number in self._kept:
+                    self.noted[number] = _filled(self._trajectory, row)
         self.times += [dt] * len(rows)
         self.parameters += [here] * len(rows)
 
@@ -115,7 +144,8 @@ def sweep_forward(
     """Carry directions (du [n], dp [m]) to state number ``last``, by default the final one.
 
     Collective.  Each ``du`` is overwritten; ``keep`` says whether its tangents of all states are
-    kept.  ``engine`` is that of ``choose_sweep``.
+    kept: of a run that has only some of its states, those of as many, by vectors.  ``engine`` is
+    that of ``choose_sweep``.
 
     Raises
     ------
@@ -123,45 +153,80 @@ def sweep_forward(
         A tangent, or a value on the way to it, is not finite.
     """
     last = trajectory.n_steps if last is None else last
-    if trajectory.problem.delays is not None:
-        return _along_delays(trajectory, directions, last, keep=keep)
-    along = [ForwardDirection(trajectory, *pair, last, keep=keep) for pair in directions]
-    # by steps alone: one part that is no window
-    parts = [(0, last, False)]
-    if engine != "vectors":
-        hybrid = along[0].steps if trajectory.crossings else None
-        assert hybrid is None or isinstance(hybrid, HybridStep)
-        parts = windows(trajectory, hybrid, (), last)
+    if keep and trajectory.thinned and engine == "vectors" and last == trajectory.n_steps:
+        return _along_some_states(trajectory, directions)
+    kept = range(last + 1 if keep else 0)
+    along = [ForwardDirection(trajectory, *pair, kept) for pair in directions]
     with named_faults(trajectory, back=False):
-        for first, end, smooth in parts:
-            blocks = _over_window(trajectory, first, end, along, engine) if smooth else None
-            if blocks is None:
-                for direction in along:
-                    for number in range(first, end):  # these name what is not finite
-                        direction.step(number)
-                continue
-            for rows in blocks:
-                for k, direction in enumerate(along):
-                    direction.follow(rows[:, k])
+        if trajectory.problem.delays is not None:
+            tangents = program_of(trajectory).tangents(*direction_arrays(trajectory, directions))
+            for k, direction in enumerate(along):
+                direction.follow(tangents.du[1 : last + 1, :, k])
+        else:
+            _carry(trajectory, along, engine, 0, last)
         for direction in along:
             finite_vec(direction.du, "the tangent of the final state")
     return along
 
 
-def _along_delays(
-    trajectory: Trajectory,
-    directions: Sequence[tuple[PETSc.Vec, PETSc.Vec | None]],
-    last: int,
-    *,
-    keep: bool,
+def _along_some_states(
+    trajectory: Trajectory, directions: Sequence[tuple[PETSc.Vec, PETSc.Vec | None]]
 ) -> list[ForwardDirection]:
-    """Carry directions over a run of a delay equation, as a whole."""
-    along = [ForwardDirection(trajectory, *pair, last, keep=keep) for pair in directions]
-    tangents = program_of(trajectory).tangents(*direction_arrays(trajectory, directions))
+    """Carry directions over a run that takes states again: so are their tangents, along with them.
+
+    The same schedule says which are kept.  Whoever goes back asks for the tangents of a window
+    before its states: they are on the way of the former, and are not taken again twice.
+    """
+    states = trajectory.stored
+    assert isinstance(states, SomeStates)
+    stays = frozenset(states.stays)
+    along = [ForwardDirection(trajectory, *pair, stays) for pair in directions]
+    with named_faults(trajectory, back=False):
+        _carry(trajectory, along, "vectors", 0, trajectory.n_steps)
+        for direction in along:
+            finite_vec(direction.du, "the tangent of the final state")
+
+    def replay(
+        first: int, last: int, tangents: tuple[PETSc.Vec, ...], numbers: Sequence[int]
+    ) -> list[tuple[PETSc.Vec, ...]]:
+        kept = frozenset(numbers)
+        pairs = zip(along, tangents, strict=True)
+        again = [direction.again(first, du, kept) for direction, du in pairs]
+        _carry(trajectory, again, "vectors", first, last)
+        return [tuple(direction.noted[number] for direction in again) for number in numbers]
+
+    left = {number: tuple(direction.noted[number] for direction in along) for number in stays}
+    store = states.alike(left, replay)
     for k, direction in enumerate(along):
-        direction.follow(tangents.du[1 : last + 1, :, k])
-        finite_vec(direction.du, "the tangent of the final state")
+        direction.states = OneOf(store, k)
     return along
+
+
+def _carry(
+    trajectory: Trajectory,
+    along: Sequence[ForwardDirection],
+    engine: Sweep,
+    first: int,
+    last: int,
+) -> None:
+    """Carry directions from one state to another."""
+    if engine == "vectors":
+        parts = [(first, last, False)]  # by steps alone
+    else:
+        hybrid = along[0].steps if trajectory.crossings else None
+        assert hybrid is None or isinstance(hybrid, HybridStep)
+        parts = windows(trajectory, hybrid, (), last)
+    for start, end, smooth in parts:
+        blocks = _over_window(trajectory, start, end, along, engine) if smooth else None
+        if blocks is None:
+            for number in range(start, end):
+                step = trajectory.step(number)
+                for direction in along:  # these name what is not finite
+                    direction.step(step)
+            continue
+        for rows in blocks:
+            for k, direction in enumerate(along):
+                direction.follow(rows[:, k])
 
 
 def direction_arrays(

@@ -244,6 +244,10 @@ class HybridStep:
         self._dp = self._dp if record.changed else dp
         return self._dp
 
+    def go_on(self, dt: float, dp: PETSc.Vec | None) -> None:
+        """Begin a tangent at a state inside of the run, with its derivatives of time and p."""
+        self._dt, self._dp = dt, dp
+
     @property
     def dt(self) -> float:
         """The derivative of the time of the state that a tangent has reached."""

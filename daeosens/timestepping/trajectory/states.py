@@ -109,7 +109,8 @@ def rows_of(states: Sequence[PETSc.Vec]) -> Array:
 
 def vectors_of(states: Sequence[PETSc.Vec]) -> Sequence[PETSc.Vec]:
     """Return those states that are vectors already, to be freed."""
-    return states.made if isinstance(states, States) else states
+    vectors: Sequence[PETSc.Vec] = getattr(states, "made", states)
+    return vectors
 
 
 class State(PETSc.Vec):

@@ -1,28 +1,35 @@
-"""Some states of a run in memory, and the steps between them taken again where asked for."""
+"""Some states of a run in memory, and the steps between them taken again where asked for.
+
+What a sweep forward carries along them, the tangents of several directions, is kept by the same
+schedule.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import TypeAlias, overload
+from typing import Generic, TypeAlias, TypeVar, cast, overload
 
 from petsc4py import PETSc
 
 from daeosens.timestepping.trajectory.schedule import Schedule, Whole
 from daeosens.timestepping.trajectory.scratch import Filed, Scratch
 
-Replay: TypeAlias = "Callable[[int, int, PETSc.Vec, Sequence[int]], Sequence[PETSc.Vec | Filed]]"
+S = TypeVar("S")
+T = TypeVar("T")
+
+Replay: TypeAlias = "Callable[[int, int, S, Sequence[int]], Sequence[S | Filed]]"
 """``replay(first, last, u, numbers)``: the states of a log with these numbers, increasing and after
 ``first``, whose state is ``u``; ``last`` is the largest of them."""
 
 
-def in_memory(state: PETSc.Vec | Filed) -> PETSc.Vec:
+def in_memory(state: S | Filed) -> S:
     """Return a state [n] that may be in a file; collective there."""
-    return state if isinstance(state, PETSc.Vec) else state.load()
+    return cast("S", state.load()) if isinstance(state, Filed) else state
 
 
-class SomeStates(Sequence[PETSc.Vec]):
+class SomeStates(Sequence[S], Generic[S]):
     """The states of a run, of which some are kept, and a window of the others at a time.
 
     Between two states that are kept always, a schedule says where the next one is kept, and so on
@@ -63,11 +70,11 @@ class SomeStates(Sequence[PETSc.Vec]):
 
     def __init__(
         self,
-        kept: Mapping[int, PETSc.Vec],
+        kept: Mapping[int, S],
         count: int,
-        replay: Replay,
+        replay: Replay[S],
         schedule: Schedule | None = None,
-        left: Mapping[int, PETSc.Vec | Filed] | None = None,
+        left: Mapping[int, S | Filed] | None = None,
         scratch: Scratch | None = None,
         filed: int = 0,
     ) -> None:
@@ -77,11 +84,12 @@ class SomeStates(Sequence[PETSc.Vec]):
         self._replay = replay
         self._schedule = Whole() if schedule is None else schedule
         # those between two that are kept always: on the way to the window, by number
-        self._held: dict[int, PETSc.Vec | Filed] = {}
+        self._held: dict[int, S | Filed] = {}
         self._scratch, self._filed = scratch, filed if scratch is not None else 0
         self._first = self._last = -1
-        self._window: list[PETSc.Vec] = []
-        self._end: tuple[int, PETSc.Vec] | None = None
+        self._window: list[S] = []
+        self._end: tuple[int, S] | None = None
+        self._passed: tuple[int, S] | None = None  # the first of the last window, on a way back
         self.replays = self.steps = 0
         if left:
             first, last, path = self._place(count - 2)
@@ -97,10 +105,10 @@ class SomeStates(Sequence[PETSc.Vec]):
         return self._count
 
     @overload
-    def __getitem__(self, number: int) -> PETSc.Vec: ...
+    def __getitem__(self, number: int) -> S: ...
     @overload
-    def __getitem__(self, number: slice) -> Sequence[PETSc.Vec]: ...
-    def __getitem__(self, number: int | slice) -> PETSc.Vec | Sequence[PETSc.Vec]:
+    def __getitem__(self, number: slice) -> Sequence[S]: ...
+    def __getitem__(self, number: int | slice) -> S | Sequence[S]:
         """Return a state [n], or several; a window is taken again where they are not kept."""
         place = range(self._count)[number]
         if isinstance(place, range):
@@ -108,8 +116,9 @@ class SomeStates(Sequence[PETSc.Vec]):
         kept = self._kept.get(place)
         if kept is not None:
             return kept
-        if self._end is not None and self._end[0] == place:
-            return self._end[1]
+        for beside in (self._end, self._passed):
+            if beside is not None and beside[0] == place:
+                return beside[1]
         if place == self._last and self._window:  # a sweep over the window needs its end as well
             u = in_memory(self._taken(place - 1, self._window[-1], [place])[0])
             self._end = (place, u)
@@ -135,20 +144,25 @@ class SomeStates(Sequence[PETSc.Vec]):
                 first = middle
                 path.append(middle)
 
-    def _hold(self, number: int, depth: int, state: PETSc.Vec | Filed) -> None:
+    def _hold(self, number: int, depth: int, state: S | Filed) -> None:
         """Keep a state on the way to a window, in the file or in memory."""
-        if depth < self._filed and self._scratch is not None and isinstance(state, PETSc.Vec):
-            state = self._scratch.store(state)
-        elif depth >= self._filed:
+        if depth >= self._filed:
             state = in_memory(state)
+        elif self._scratch is not None and isinstance(state, PETSc.Vec):
+            self._held[number] = cast("S | Filed", self._scratch.store(state))
+            return
         self._held[number] = state
 
     def _enter(self, number: int) -> None:
         """Make the window of a state the one in memory."""
         first, last, path = self._place(number)
-        known: dict[int, PETSc.Vec | Filed] = dict(self._held)
-        if self._end is not None:
-            known[self._end[0]] = self._end[1]
+        known: dict[int, S | Filed] = dict(self._held)
+        if self._window and first < self._first:
+            # tangents that go back with the states are taken again up to here before them
+            self._passed = (self._first, self._window[0])
+        for state in (self._end, self._passed):
+            if state is not None:
+                known[state[0]] = state[1]
         known |= dict(enumerate(self._window, self._first))
         self._end = (last, in_memory(known[last])) if last in known else None
         # the nearest known state before the window: steps are taken again from there
@@ -181,7 +195,7 @@ class SomeStates(Sequence[PETSc.Vec]):
         self._first, self._last = first, last
         self.replays += 1
 
-    def _taken(self, first: int, u: PETSc.Vec, wanted: list[int]) -> Sequence[PETSc.Vec | Filed]:
+    def _taken(self, first: int, u: S, wanted: list[int]) -> Sequence[S | Filed]:
         """Return states with the numbers wanted, all after ``first``, whose state is ``u`` [n]."""
         self.steps += wanted[-1] - first
         return self._replay(first, wanted[-1], u, wanted)
@@ -194,10 +208,55 @@ class SomeStates(Sequence[PETSc.Vec]):
         return list(pairwise(ends))
 
     @property
-    def made(self) -> list[PETSc.Vec]:
+    def stays(self) -> list[int]:
+        """The numbers of what is to stay at first, for a sweep back from the last state."""
+        first, last, path = self._place(self._count - 2)
+        return sorted({*self._numbers, *path, *range(first, last)})
+
+    def alike(self, left: Mapping[int, T], replay: Replay[T]) -> SomeStates[T]:
+        """Return a store of something else at each state, by the same schedule; in memory."""
+        kept = {number: left[number] for number in self._numbers}
+        return SomeStates(kept, self._count, replay, self._schedule, left)
+
+    @property
+    def made(self) -> list[S]:
         """The vectors that are there, each once."""
-        held = [state for state in self._held.values() if isinstance(state, PETSc.Vec)]
+        held = [state for state in self._held.values() if not isinstance(state, Filed)]
         there = [*self._kept.values(), *held, *self._window]
-        if self._end is not None:
-            there.append(self._end[1])
+        there += [beside[1] for beside in (self._end, self._passed) if beside is not None]
         return list({id(vec): vec for vec in there}.values())
+
+
+class OneOf(Sequence[PETSc.Vec]):
+    """The vectors with one number of the tuples of a store.
+
+    Parameters
+    ----------
+    store : SomeStates of tuples of Vec [n]
+        Tangents along several directions, at each state.
+    number : int
+        Which of them.
+    """
+
+    def __init__(self, store: SomeStates[tuple[PETSc.Vec, ...]], number: int) -> None:
+        self._store, self._number = store, number
+
+    def __len__(self) -> int:
+        """Return N+1."""
+        return len(self._store)
+
+    @overload
+    def __getitem__(self, number: int) -> PETSc.Vec: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[PETSc.Vec]: ...
+    def __getitem__(self, number: int | slice) -> PETSc.Vec | Sequence[PETSc.Vec]:
+        """Return a vector [n], or several; collective where steps are taken again."""
+        places = range(len(self))[number]
+        if isinstance(places, range):
+            return [self[place] for place in places]
+        return self._store[places][self._number]
+
+    @property
+    def made(self) -> list[PETSc.Vec]:
+        """The vectors that are there."""
+        return [vectors[self._number] for vectors in self._store.made]

@@ -41,6 +41,7 @@ from daeosens.timestepping.trajectory.states import (
     read_only,
     refuse_freed,
     rows_of,
+    vectors_of,
     view_of,
 )
 from daeosens.timestepping.trajectory.store import SomeStates
@@ -535,13 +536,9 @@ class Trajectory:
         made: Stages = vars(self).get("stages", {})
         views: MutableMapping[int, State] = vars(self).get("_views", {})
         stages = made if isinstance(self.kept, np.ndarray) else self.kept
-        states = self.stored
-        if isinstance(states, (States, SomeStates)):
-            # a state that no one has asked for has no vector to be freed
-            states = states.made
         for vec in (
             *views.values(),
-            *states,
+            *vectors_of(self.stored),  # a state that no one has asked for has no vector
             *(vec for kept in stages.values() for vec in kept),
         ):
             vec.destroy()
