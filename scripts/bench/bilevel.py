@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import time
 import warnings
 from collections.abc import Sequence
@@ -250,7 +251,9 @@ def main() -> None:
     warnings.simplefilter("ignore")  # trials of an optimiser go anywhere
     for name in [] if arguments.page else arguments.studies or STUDIES:
         ways = ways_of(STUDIES[name], arguments.ways)
-        chosen = f"--noise {' '.join(map(str, arguments.noise))} --ways {' '.join(arguments.ways)}"
+        chosen = (
+            f"--noise {' '.join(map(str, arguments.noise))} --ways {shlex.join(arguments.ways)}"
+        )
         of_starts = f"--starts {arguments.starts} --first {arguments.first}"
         command = f"python scripts/bench/bilevel.py {name} {of_starts} {chosen}"
         seeds = range(arguments.first, arguments.first + arguments.starts)
