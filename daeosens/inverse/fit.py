@@ -28,7 +28,7 @@ from daeosens.inverse.likelihood.likelihood import (
     listed_priors,
     negative_log_likelihood,
 )
-from daeosens.inverse.likelihood.measurements import spread
+from daeosens.inverse.likelihood.measurements import Measurements, spread
 from daeosens.inverse.likelihood.noise import Noise, Normal, Observation, in_order
 from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
 from daeosens.inverse.search.final_newton_step import finished
@@ -52,6 +52,9 @@ FEW = 100
 
 The counts behind it are in the documentation of uncertainty, "Which method".
 """
+
+MOST_WINDOWS = 100
+"""Windows of an experiment by default; more only take time, as each begins beside its curve."""
 
 
 def fit(
@@ -131,8 +134,9 @@ def fit(
         measured, from ``inverse.bilevel``, which hardly needs any, and then by windows.
     windows : int, optional
         First fit the equations on windows of so many samples, each of which begins at a state of
-        its own, then with ever smaller jumps between them (multiple shooting); 5 by default with
-        ``start="bilevel"``, but for delay equations.
+        its own, then with ever smaller jumps between them (multiple shooting); by default with
+        ``start="bilevel"`` 5, or as many as make a hundred windows of an experiment, but for delay
+        equations.
     starts : int
         More than one: multistart over bounds and priors; with ``start="bilevel"`` starts of the
         nonlinear parameters, at least eight.
@@ -243,9 +247,6 @@ def fit(
     }
     attempts, x0, preparation = None, None, None
     if start != "given" or windows is not None:
-        # each window of a delay equation depends on all before it: only where it is asked for
-        usual = 5 if problem.delays is None else 0
-        length = usual if windows is None else windows
         preparation = prepared(
             problem,
             experiments,
@@ -254,7 +255,7 @@ def fit(
             observation,
             model,
             start=start,
-            windows=length or None,
+            windows=_samples(problem, measured) if windows is None else windows,
             starts=starts,
             seed=seed,
             columns=columns,
@@ -325,6 +326,14 @@ def fit(
         fit_discretization(functional, result.x, uncertainty, share),
         preparation,
     )
+
+
+def _samples(problem: Problem, measured: Sequence[Measurements]) -> int | None:
+    """Return how many samples a window has by default."""
+    # each window of a delay equation depends on all before it: only where it is asked for
+    if problem.delays is not None:
+        return None
+    return max(5, *(-(-len(own.times) // MOST_WINDOWS) for own in measured))
 
 
 def _check_arguments(method: object, start: object, folder: object) -> None:
