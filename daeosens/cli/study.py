@@ -20,6 +20,7 @@ A driver is a file like this::
 from __future__ import annotations
 
 import math
+import os
 import select
 import signal
 import sys
@@ -217,7 +218,10 @@ def _run(
         return _interrupted(results, stop)
     except BaseException as failure:
         if isinstance(failure, OSError) and _terminal_is_gone():
-            # closed, or that of mpiexec, which somebody has killed: no fault of the disk
+            # closed, or that of mpiexec, which somebody has killed: no fault of the disk; what is
+            # still to be printed goes nowhere
+            with Path(os.devnull).open("wb") as nowhere:
+                os.dup2(nowhere.fileno(), 1)
             return _interrupted(results, Terminated(128 + signal.SIGHUP))
         if isinstance(failure, OSError) and is_of_the_disk(failure):
             error = DaeosensError(str(failure), remedy="free disk space, or another folder")
@@ -255,8 +259,7 @@ def _interrupted(results: Results, stop: BaseException) -> int:
         stop.code = TRY_AGAIN
     if results.comm.size > 1:
         abort(stop.with_traceback(None))
-    with suppress(OSError):  # the terminal may be gone
-        results.say(f"interrupted; results so far in {results.folder}")
+    results.say(f"interrupted; results so far in {results.folder}")
     return exit_code(stop)
 
 

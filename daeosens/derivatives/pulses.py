@@ -15,8 +15,8 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.derivatives.looks.branch_changes import Piecewise, equations_of, point_on_chord
-from daeosens.petsc.vectors import Array, read
-from daeosens.problem.branches import Branches, Decisions
+from daeosens.petsc.vectors import Array
+from daeosens.problem.branches import Branches, Decisions, DecisionTable
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 Take: TypeAlias = "Callable[[PETSc.Vec, Array], Trajectory]"
@@ -58,36 +58,25 @@ def see_pulses(run: Trajectory, pinned: Array, take: Take) -> tuple[Trajectory, 
 def _compares_times(run: Trajectory) -> bool:
     """Return whether equations compare times, and their steps can be looked at."""
     problem = run.problem
-
-    def start() -> tuple[float, Array, Array]:
-        return float(run.times[0]), read(run.stored[0]), np.asarray(run.p)
-
-    for mode in (problem, *problem.modes.values()):
-        branches = mode.branches
-        if isinstance(branches, Branches) and branches.compares_times(start):
-            break
-    else:
-        return False
     # states of a run that keeps some would be taken again; on a grid there are very many
     known = problem.branches_known and problem.stencil is None and problem.comm.size == 1
-    return bool(known and run.n_steps and not run.thinned)
+    if not known or not run.n_steps or run.thinned:
+        return False
+
+    def start() -> tuple[float, Array, Array]:
+        _, t, u = point_on_chord(run, 0, 0.0)
+        return t, u, np.asarray(run.p)
+
+    modes = (problem, *problem.modes.values())
+    found_by = [mode.branches for mode in modes if isinstance(mode.branches, Branches)]
+    return any(branches.compares_times(start) for branches in found_by)
 
 
 def _pulses_passed(run: Trajectory) -> Iterator[float]:
     """Yield a time inside of each pulse that is inside of a step and that the step has missed."""
     function = equations_of(run, in_time=True)
     assert function is not None
-    known: dict[tuple[float, int], _Sides] = {}
-
-    def end(n: int, place: float) -> _Sides:
-        point = point_on_chord(run, n, place)
-        key = point[1], n if run.records else 0  # without events a state is one to both its steps
-        if key not in known:
-            known[key] = _sides(function.decide(*point))
-        return known[key]
-
-    steps = np.flatnonzero(run.step_sizes > 0.0).tolist()
-    changed = [n for n in steps if _several(end(n, 0.0), end(n, 1.0))]
+    changed = _changed(run, function)
     if len(changed) > MOST:
         return
     rtol, atol = run.stepping.tolerances
@@ -104,6 +93,28 @@ def _pulses_passed(run: Trajectory) -> Iterator[float]:
             extra = np.abs(function.value(n, t, u) - 0.5 * (beside[0] + beside[1]))
             if np.any((last - first) * h * extra > atol + rtol * np.abs(u)):
                 yield t
+
+
+def _changed(run: Trajectory, function: Piecewise) -> list[int]:
+    """Return the steps at whose ends several comparisons have other outcomes."""
+    steps = np.flatnonzero(run.step_sizes > 0.0)
+    # at a breakpoint what is compared depends on the side
+    if function.along is not None and not run.problem.breakpoints:
+        table = function.along(run.times, run.u)
+        if isinstance(table, DecisionTable):
+            sides = np.where(table.whole, table.values, np.sign(table.values))
+            several = np.count_nonzero(sides[steps] != sides[steps + 1], axis=1) > 1
+            return steps[several].tolist()
+    known: dict[tuple[float, int], _Sides] = {}
+
+    def end(n: int, place: float) -> _Sides:
+        point = point_on_chord(run, n, place)
+        key = point[1], n if run.records else 0  # without events a state is one to both its steps
+        if key not in known:
+            known[key] = _sides(function.decide(*point))
+        return known[key]
+
+    return [n for n in steps.tolist() if _several(end(n, 0.0), end(n, 1.0))]
 
 
 def _several(before: _Sides, after: _Sides) -> bool:

@@ -144,19 +144,19 @@ class Branches:
         """
         return self._along is None and _forks(self.function)
 
-    def along(self, t: Array, u: Array, p: Array) -> Sequence[Decisions]:
+    def along(self, t: Array, u: Array, p: Array, *, in_time: bool = False) -> Sequence[Decisions]:
         """Return what decides at times t [K] and states u [K, n].
 
         As a ``DecisionTable`` where it is found for all of them at once.
         """
-        if self._along is not None:
+        if self._along is not None and not in_time:
             return DecisionTable(*self._along(t, u, p))
         if len(t) >= FEW_POINTS and self._at_points:
-            decisions = self._of_points(t, u, p)
+            decisions = self._of_points(t, u, p, in_time)
             self._at_points = decisions is not None
             if decisions is not None:
                 return decisions
-        return [self(*point, p) for point in zip(t.tolist(), u, strict=True)]
+        return [self(*point, p, in_time=in_time) for point in zip(t.tolist(), u, strict=True)]
 
     def compares_times(self, point: Callable[[], tuple[float, Array, Array]]) -> bool:
         """Whether f compares t with what does not vary; found at the ``point`` of the first use."""
@@ -182,9 +182,7 @@ class Branches:
         parts: list[Array] = []
         for first in range(0, len(t), TOGETHER):
             part = slice(first, first + TOGETHER)
-            (_, *others), count = self._arguments(t[part], u[part], p), len(t[part])
-            time = DerivativeArray(PointArray(t[part].copy()), PointArray(np.ones((1, count))))
-            arguments = (time, *others)
+            arguments, count = self._arguments(t[part], u[part], p, True), len(t[part])
             try:
                 parts.append(denominators(self.function, arguments, self._home, count))
             except Exception:  # noqa: BLE001 (the equations tell it themselves)
@@ -192,21 +190,24 @@ class Branches:
         alike = len({part.shape[1] for part in parts}) == 1
         return np.concatenate(parts) if alike else None
 
-    def _arguments(self, t: Array, u: Array, p: Array) -> tuple[Any, ...]:
-        """Return the arguments of f at all points at once."""
+    def _arguments(self, t: Array, u: Array, p: Array, in_time: bool) -> tuple[Any, ...]:
+        """Return the arguments of f at all points at once; time varies with them or does not."""
         (count, n), m = u.shape, p.size
+        time: Any = PointArray(t.copy())
+        if in_time:
+            time = DerivativeArray(time, PointArray(np.ones((1, count))))
         # slopes have room for numbers of all points, should the callback put some there
         of_u, of_p = PointArray(np.ones((n, 1, count))), PointArray(np.ones((m, 1, 1)))
         states = DerivativeArray(PointArray(u.T.copy()), of_u)
         parameters = DerivativeArray(PointArray(p[:, None].copy()), of_p)
-        return PointArray(t.copy()), states, self._split(parameters)
+        return time, states, self._split(parameters)
 
-    def _of_points(self, t: Array, u: Array, p: Array) -> DecisionTable | None:
+    def _of_points(self, t: Array, u: Array, p: Array, in_time: bool) -> DecisionTable | None:
         """Return what decides, from few evaluations; None where points go ways that differ."""
         parts: list[tuple[Array, npt.NDArray[np.bool_]]] = []
         for first in range(0, len(t), TOGETHER):
             part = slice(first, first + TOGETHER)
-            arguments, count = self._arguments(t[part], u[part], p), len(t[part])
+            arguments, count = self._arguments(t[part], u[part], p, in_time), len(t[part])
             try:
                 parts.append(branches(self.function, arguments, self._home, count))
             except Exception:  # noqa: BLE001 (it is asked in another way then)
@@ -220,7 +221,7 @@ class Branches:
             return decisions
         # what keeps numbers from call to call would differ from single points
         for k in (0, len(t) // 2, len(t) - 1):
-            many, single = decisions[k], self(float(t[k]), u[k], p)
+            many, single = decisions[k], self(float(t[k]), u[k], p, in_time=in_time)
             if not np.array_equal(many.whole, single.whole):
                 return None
             limit = SAME * np.abs(single.values).max(initial=0.0)

@@ -47,6 +47,19 @@ def test_several_pulses_in_one_step_are_seen():
     assert run.u[-1, 0] == pytest.approx(exact, rel=1e-5)
 
 
+def test_a_pulse_behind_many_steps_is_seen():
+    def rhs(t, u, p):
+        pulse = np.where((t >= 60.0) & (t < 60.5), p[0], 0.0)
+        return np.array([-0.2 * u[0] + pulse, u[2], -25.0 * u[1] - u[2]])
+
+    run = solve(ODE(rhs, 3, 1), [0.0, 1.0, 0.0], [40.0], Stepping((0.0, 80.0), rtol=1e-6))
+    assert run.n_steps > 40  # looked at all at once
+    gradient = adjoint(run, LAST)
+    exact = answer(60.0, 60.5, 80.0)
+    assert gradient.value == pytest.approx(40.0 * exact, rel=1e-4)
+    assert gradient.p[0] == pytest.approx(exact, rel=1e-4)
+
+
 def test_what_does_nothing_takes_no_further_steps():
     def idle(t, u, p):
         return np.array([-p[0] * u[0] + np.where((t >= 10.0) & (t < 11.0), 1e-9, 0.0)])

@@ -306,6 +306,28 @@ def ph_of(x, end=30):
     return mp.findroot(charge, (2, 13), solver="anderson")
 
 
+def ozone(t, u, p):
+    """Oxygen atoms, ozone, NO and NO2 in the stratosphere, which the sun splits by day."""
+    atoms, o3, no, no2 = u
+    split_o2, split_o3, split_no2, joins, meets, oxidised = p
+    air = 8e17
+    oxygen = 0.21 * air
+    height = np.maximum(np.cos(2.0 * np.pi * (t / 86400.0 - 0.5)), 0.0)
+    day = np.exp(-0.3 / np.maximum(height, 1e-2)) * np.where(height > 0.0, 1.0, 0.0)
+    formed = joins * 1e-34 * air * oxygen * atoms
+    lost = meets * 1e-15 * atoms * o3
+    nitric, returned = oxidised * 1e-15 * no * o3, 9.7e-12 * atoms * no2
+    light = split_no2 * day * no2
+    return np.array(
+        [
+            2.0 * split_o2 * day * oxygen + split_o3 * day * o3 + light - formed - lost - returned,
+            formed - split_o3 * day * o3 - lost - nitric,
+            returned + light - nitric,
+            nitric - returned - light,
+        ]
+    )
+
+
 CASES = [
     Case(
         "HIRES",
@@ -596,5 +618,22 @@ CASES = [
         method="auto",
         terminal=lambda t, u, p: u[2],
         truth=ph_of,
+    ),
+    Case(
+        "Ozone and nitrogen over two days",
+        "Chapman; text book (atmospheric chemistry)",
+        rhs=ozone,
+        u0=[1e6, 2e12, 5e8, 1e9],
+        p={
+            "split_o2": 1e-11,
+            "split_o3": 1e-3,
+            "split_no2": 1e-2,
+            "joins": 6.0,
+            "meets": 1.0,
+            "oxidised": 5.0,
+        },
+        span=(0.0, 172800.0),
+        method="esdirk5",
+        terminal=lambda t, u, p: u[1] / 1e12,
     ),
 ]

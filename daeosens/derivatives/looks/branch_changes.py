@@ -113,9 +113,13 @@ def equations_of(trajectory: Trajectory, in_time: bool = False) -> Piecewise | N
         and trajectory.problem.form != "residual"
     )
     branches = trajectory.problem.branches
-    if in_time or not alike or not isinstance(branches, Branches):
+    if not alike or not isinstance(branches, Branches):
         return Piecewise(decide, value)
-    return Piecewise(decide, value, lambda t, u: branches.along(t, u, np.asarray(trajectory.p)))
+
+    def along(t: Array, u: Array) -> Sequence[Decisions]:
+        return branches.along(t, u, np.asarray(trajectory.p), in_time=in_time)
+
+    return Piecewise(decide, value, along)
 
 
 def rate_in(trajectory: Trajectory, n: int, t: float) -> Array:
