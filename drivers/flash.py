@@ -30,7 +30,7 @@ import daeosens as ds
 from daeosens.cli.study import drive
 from daeosens.io import Results, positive
 from daeosens.timestepping import Trajectory
-from daeosens.tracing import DAEOModel
+from daeosens.tracing import DAEOModel, SearchEffort
 from daeosens.verify import Taylor
 
 R = 8.314462618  # J / mol K
@@ -84,6 +84,7 @@ class Config:
     volume: Annotated[float, positive(), "of the drum, UV [m^3]"] = 0.1
     noise: Annotated[float, positive(), "of measurements, relative to the largest"] = 0.01
     measurements: Annotated[int, positive(), "times of them"] = 15
+    proof: Annotated[int, positive(), "boxes looked at to prove that the split only moved"] = 30000
     guess: float = 0.2  # added to all A_ij
     seed: int = 1
 
@@ -221,6 +222,7 @@ def drum(config: Config) -> DAEOModel:
         size=(config.states, [f"y_{name}" for name in config.substances]),
         parameters=list(config.parameters),
         box=[(-FAR, FAR)] * len(config.substances),
+        effort=SearchEffort(proof=config.proof, proof_per_step=config.proof // 100),
     )
 
 
