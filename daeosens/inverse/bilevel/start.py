@@ -19,7 +19,7 @@ from daeosens.inverse.bilevel.estimate import Bilevel, bilevel
 from daeosens.inverse.bilevel.functional import BilevelFunctional, Point
 from daeosens.inverse.bilevel.interpolants import FEWEST, never_negative, noise_level
 from daeosens.inverse.bilevel.samples import curve
-from daeosens.inverse.bilevel.windows import Shot, Stage, refined_by_windows
+from daeosens.inverse.bilevel.windows import Shot, Stage, held_windows, refined_by_windows
 from daeosens.inverse.likelihood.experiments import Experiment
 from daeosens.inverse.likelihood.likelihood import Likelihood
 from daeosens.inverse.likelihood.measurements import Measurements
@@ -32,6 +32,9 @@ STARTS = 8
 
 ROUGH = 1e-4
 """Of the gradient of a bi-level estimate: windows move on by far more than the rest is."""
+
+HELD = 5
+"""Samples of windows that are held where they begin: the shorter, the less does what is wrong."""
 
 CANDIDATES = 3
 """So many different bi-level estimates are refined by windows; the best goes on."""
@@ -49,7 +52,8 @@ class Preparation:
     bilevel : Bilevel or None
         The bi-level estimate, of ``start="bilevel"``.
     stages : tuple of Stage
-        Of windows, the shortest first.
+        Of windows: held where they begin, where all unknowns were measured, then with ever smaller
+        jumps.
     x : array [k]
         Where the fit began.
     """
@@ -64,8 +68,8 @@ class Preparation:
         if self.bilevel is not None:
             lines.append(f"bi-level                          {self.bilevel.value:23.5g}")
         lines += [
-            f"{f'{stage.windows} windows':20s}{stage.level:12.4g}  {stage.value:23.5g}"
-            f"{stage.iterations:12d}"
+            f"{f'{stage.windows} windows' + ', held' * stage.held:20s}{stage.level:12.4g}"
+            f"  {stage.value:23.5g}{stage.iterations:12d}"
             for stage in self.stages
         ]
         return "\n".join(lines)
@@ -112,24 +116,29 @@ def prepared(
     if windows is None:
         return Preparation(first_estimate, (), ends[0])
     shots, guesses = _shots(runs, measured, likelihood, observation, noise)
-    tried: list[tuple[Array, list[Stage]]] = []
+    tried: list[tuple[list[Stage], Array, list[Stage]]] = []
     failure: SolveError | None = None
     known = not is_estimated(noise)
+    # windows of a delay equation look back into those before them
+    complete = problem.delays is None and all(psi is not None for part in guesses for psi in part)
     for end in ends:
         guess = [
             _completed(shot, interpolants, end)
             for shot, interpolants in zip(shots, guesses, strict=True)
         ]
         try:
-            stages = refined_by_windows(shots, end, windows, guess, single=True, known=known)
+            few = min(windows, HELD)
+            held = [held_windows(shots, end, few, guess, known=known)] if complete else []
+            begin = held[0].x if held else end
+            stages = refined_by_windows(shots, begin, windows, guess, single=True, known=known)
             # where noise levels are known, chi-square tells which candidate is worth going on with
             explained = known and stages[0].explained
             if explained or len(ends) == 1:
-                stages = refined_by_windows(shots, end, windows, [], begun=stages[0], known=known)
+                stages = refined_by_windows(shots, begin, windows, [], begun=stages[0], known=known)
         except SolveError as error:
             failure = error
             continue
-        tried.append((end, stages))
+        tried.append((held, begin, stages))
         if explained and stages[-1].explained:
             break  # the others can come to no less
     if not tried:
@@ -138,11 +147,11 @@ def prepared(
             remedy="an implicit method, looser tolerances, or bounds on the parameters",
         ) from failure
     # those that have become one run are compared as such; otherwise the best first stage goes on
-    whole_runs = [(end, stages) for end, stages in tried if len(stages) > 1 or not stages[0].jumps]
-    end, best = min(whole_runs or tried, key=lambda attempt: attempt[1][-1].value)
+    whole_runs = [attempt for attempt in tried if len(attempt[2]) > 1 or not attempt[2][0].jumps]
+    held, begin, best = min(whole_runs or tried, key=lambda attempt: attempt[2][-1].value)
     if not whole_runs:
-        best = refined_by_windows(shots, end, windows, [], begun=best[0], known=known)
-    return Preparation(first_estimate, tuple(best), best[-1].x)
+        best = refined_by_windows(shots, begin, windows, [], begun=best[0], known=known)
+    return Preparation(first_estimate, (*held, *best), best[-1].x)
 
 
 def _bilevel(

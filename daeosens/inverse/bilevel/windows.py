@@ -5,6 +5,9 @@ parameters cannot grow along the whole run, and an oscillator does not lose its 
 squares of windows have few minima where that of the run has hundreds.  Jumps between windows are
 then made smaller, until they are one run.
 
+Where all unknowns were measured, windows may be held first where measurements have them: parameters
+alone are a small problem, and states cannot make up for what is wrong with them.
+
 Windows of a delay equation look back into those before them, jumps and all.  They are one run that
 is restarted where windows begin, and each depends on the starts of all that came before it.
 """
@@ -136,6 +139,8 @@ class Stage:
     iterations : int
     degrees : int
         Residuals less unknowns.
+    held : bool
+        Whether windows were held where they began.
     """
 
     samples: int
@@ -147,6 +152,7 @@ class Stage:
     jumps: float
     iterations: int
     degrees: int
+    held: bool
 
     @property
     def explained(self) -> bool:
@@ -161,6 +167,29 @@ def cut(shot: Shot, samples: int) -> Array:
     # windows end at measurements, so that none lies in two of them
     inner = times[(times > first) & (times < times[-1])][samples - 1 :: samples]
     return np.array([first, *inner, times[-1]])
+
+
+def held_windows(
+    shots: Sequence[Shot],
+    x: Array,
+    samples: int,
+    guess: Sequence[Any],
+    *,
+    known: bool = True,
+    max_iterations: int = 100,
+) -> Stage:
+    """Minimise over the parameters, with windows that stay where they begin.
+
+    What noise does to their beginnings is not corrected, so that the minimum is not where that of
+    the run is; but it is found from far away.  Starts that are free would move the spikes of an
+    oscillator at no cost: shortly before, its states are small beside their noise levels.
+
+    Arguments and errors as for ``refined_by_windows``.
+    """
+    _check(shots, samples)
+    edges = [cut(shot, samples) for shot in shots]
+    states = _guessed(shots, edges, guess)
+    return _minimized(shots, edges, x, states, samples, 1.0, x, known, max_iterations, held=True)
 
 
 def refined_by_windows(
@@ -220,10 +249,7 @@ def refined_by_windows(
     _check(shots, samples)
     edges = [cut(shot, samples) for shot in shots]
     if begun is None:
-        states = [
-            np.array(guess[k](times[1:-1])).reshape(len(times) - 2, len(shot.scale))
-            for k, (shot, times) in enumerate(zip(shots, edges, strict=True))
-        ]
+        states = _guessed(shots, edges, guess)
         begun = _minimized(shots, edges, x, states, samples, 1.0, x, known, max_iterations)
     stages = [begun]
     while not single and stages[-1].level > SMALLEST_LEVEL:
@@ -235,6 +261,14 @@ def refined_by_windows(
             _minimized(shots, edges, last.x, last.states, samples, level, x, known, max_iterations)
         )
     return stages
+
+
+def _guessed(shots: Sequence[Shot], edges: Sequence[Array], guess: Sequence[Any]) -> list[Array]:
+    """Return the states [w, n] where the windows of each experiment begin, by its guess."""
+    return [
+        np.array(states(times[1:-1])).reshape(len(times) - 2, len(shot.scale))
+        for shot, times, states in zip(shots, edges, guess, strict=True)
+    ]
 
 
 def _check(shots: Sequence[Shot], samples: int) -> None:
@@ -260,8 +294,10 @@ def _minimized(
     centre: Array,
     known: bool,
     max_iterations: int,
+    *,
+    held: bool = False,
 ) -> Stage:
-    """Minimise by damped Gauss-Newton steps from x and the starts of windows.
+    """Minimise by damped Gauss-Newton steps from x and the starts of windows, or with these held.
 
     A normal law of logarithms about ``centre``, one decade wide, is part of what is minimised; in
     the unit of the residuals, where levels of noise are not known.
@@ -276,7 +312,7 @@ def _minimized(
     # and its logarithm does not come back from there by itself
     unit = 1.0 if known else 2.0 * runs.value / len(runs.residual)
     pull = np.where(_logarithms(functional), unit / WIDTH**2, 0.0)
-    jacobian = _jacobian(shots, runs, level)
+    jacobian = _jacobian(shots, runs, level, held=held)
     value = runs.value + 0.5 * float(pull @ (x - centre) ** 2)
     k, iteration = len(x), 0
     damping, growth = 1e-3, 2.0
@@ -297,7 +333,9 @@ def _minimized(
         slope[:k] += pull * (x - centre)
         matrix = matrix + sparse.diags_array(np.concatenate([pull, np.zeros(len(slope) - k)]))
         # longer steps lead to parameters with which no window can be integrated
-        low = np.concatenate([np.maximum(-longest, lower - x), _lowest(shots, states)])
+        low = np.concatenate([np.maximum(-longest, lower - x), _lowest(shots, states)])[
+            : len(slope)
+        ]
         high = np.concatenate([np.minimum(longest, upper - x), np.full(len(slope) - k, np.inf)])
         step, solved = _damped(matrix, slope, damping, low, high)
         expected = -float(slope @ step) - 0.5 * float(step @ (matrix @ step))
@@ -314,7 +352,7 @@ def _minimized(
         if after is not None and lowered < value:
             try:
                 # of a trial that is taken alone: derivatives take most of the time
-                jacobian = _jacobian(shots, after, level)
+                jacobian = _jacobian(shots, after, level, held=held)
             except SolveError:
                 lowered = np.inf
         # the next level, or the fit, begins here: no more digits than that are of use; where
@@ -351,6 +389,7 @@ def _minimized(
         runs.jumps,
         iteration,
         len(runs.residual) - unknowns,
+        held,
     )
 
 
@@ -394,7 +433,9 @@ def _lowest(shots: Sequence[Shot], states: Sequence[Array]) -> Array:
 
 
 def _moved(shots: Sequence[Shot], states: Sequence[Array], step: Array) -> list[Array]:
-    """Return starts of windows after a step."""
+    """Return starts of windows after a step; without one, of those that are held, as they are."""
+    if not step.size:
+        return list(states)
     moved: list[Array] = []
     first = 0
     for shot, starts in zip(shots, states, strict=True):
@@ -575,8 +616,10 @@ def _restarted(
     return Window(trajectory, terms, None, range(len(inner)), ends)
 
 
-def _jacobian(shots: Sequence[Shot], runs: Runs, level: float = 1.0) -> Any:
-    """Return the derivative of all residuals; columns are x, then the starts of windows, scaled.
+def _jacobian(shots: Sequence[Shot], runs: Runs, level: float = 1.0, *, held: bool = False) -> Any:
+    """Return the derivative of all residuals.
+
+    Columns are x, then the starts of windows, scaled, unless these are held.
 
     Raises
     ------
@@ -593,20 +636,22 @@ def _jacobian(shots: Sequence[Shot], runs: Runs, level: float = 1.0) -> Any:
         du, dp = admit_rows(problem, [control.push_forward(problem, vec, unit) for unit in units])
         for window in windows:
             # the states where windows begin are unknown, but that of the first one follows from x
-            own = n * len(window.starts)
+            own = 0 if held else n * len(window.starts)
             first = column + n * window.starts.start
             places = np.concatenate([np.arange(k), np.arange(first, first + own)])
-            along = _tangents(window, du, dp, shot.scale)
+            along = _tangents(window, du, dp, shot.scale, held=held)
             beside = np.vstack([dp, np.zeros((own, dp.shape[1]))])
             for root, scalar, number in window.terms:
                 point = window.trajectory.point_at(number)
                 blocks.append((root * along_all(scalar, point, along[number], beside).T, places))
             for number, start in window.ends:
-                jump = np.hstack([along[number].T, -np.diag(shot.scale)])
-                jump /= level * shot.level[:, None]
-                follows = column + n * start + np.arange(n)
-                blocks.append((jump, np.concatenate([places, follows])))
-        column += n * sum(len(window.ends) for window in windows)
+                jump, of_jump = along[number].T, places
+                if not held:
+                    jump = np.hstack([jump, -np.diag(shot.scale)])
+                    of_jump = np.append(places, column + n * start + np.arange(n))
+                blocks.append((jump / (level * shot.level[:, None]), of_jump))
+        if not held:
+            column += n * sum(len(window.ends) for window in windows)
     counts = [len(block) for block, _ in blocks]
     starts = np.cumsum([0, *counts])
     rows: list[Any] = [
@@ -621,10 +666,12 @@ def _jacobian(shots: Sequence[Shot], runs: Runs, level: float = 1.0) -> Any:
     return sparse.coo_array((entries, where), shape=(starts[-1], column)).tocsr()
 
 
-def _tangents(window: Window, du: Array, dp: Array, scale: Array) -> Array:
+def _tangents(window: Window, du: Array, dp: Array, scale: Array, *, held: bool = False) -> Array:
     """Return the tangents of all states [N + 1, D, n], along x and along its starts, scaled."""
     trajectory, k, n = window.trajectory, len(dp), len(scale)
-    own = len(window.starts)
+    own = 0 if held else len(window.starts)
+    if held and window.starts:
+        du = np.zeros_like(du)
     if trajectory.problem.delays is not None:
         restarts = np.zeros((own, k + own * n, n))
         for start in range(own):

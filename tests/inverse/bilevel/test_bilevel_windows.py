@@ -47,7 +47,9 @@ def test_a_fit_without_a_guess_ends_at_the_truth_with_its_covariance(model):
     values = np.array([fitted.estimate[name] for name in NAMES if name != "half"])
     assert np.abs((values - TRUTH[[0, 1, 3, 4]]) / errors).max() < 3.0
     assert fitted.estimate["x0"] == pytest.approx(1.0, abs=0.03)
-    stages = fitted.preparation.stages
+    held, *stages = fitted.preparation.stages
+    assert held.held
+    assert not any(stage.held for stage in stages)
     assert {stage.windows for stage in stages} == {10}
     assert [stage.level for stage in stages] == pytest.approx([0.1**k for k in range(len(stages))])
     # jumps were closed until they are nothing beside the noise, and no further
@@ -111,6 +113,8 @@ def test_derivatives_of_windows_are_those_of_their_runs(model):
     rng = np.random.default_rng(0)
     dx, dstates = rng.standard_normal(5), rng.standard_normal((3, 2))
     along = jacobian @ np.concatenate([dx, dstates.ravel()])
+    held = _jacobian([shot], rows, held=True)
+    assert (held != jacobian[:, :5]).nnz == 0
     gaps = []
     for eps in (1e-2, 5e-3):
         moved = _runs([shot], [edges], x + eps * dx, [states + eps * dstates * shot.scale])
@@ -421,6 +425,42 @@ def test_one_window_alone_is_single_shooting(model):
     assert stage.value < 1e-3 * run.value(run.start())
     whole = likelihood(model, data, start, short, noise=Normal(1.0))
     assert whole.value(stage.x) == pytest.approx(stage.value, rel=1e-6)
+
+
+def oregonator(t, u, p):
+    return np.array(
+        [
+            p.k1 * (u[1] + p.k4 * u[0] - u[0] * u[1] - p.k5 * u[0] ** 2),
+            (u[2] - p.k2 * u[1] - u[0] * u[1]) / p.k1,
+            p.k3 * (u[0] - u[2]),
+        ]
+    )
+
+
+def test_windows_that_are_held_find_spikes_of_five_decades():
+    truth = {"k1": 77.27, "k2": 1.0, "k3": 0.161, "k4": 1.0, "k5": 8.375e-6}
+    model = ds.trace(oregonator, ["x", "y", "z"], list(truth))
+    t, first = np.linspace(0.0, 60.0, 301), [0.3, 0.3, 0.3]
+    stepping = ds.Stepping((0.0, 60.0), "esdirk5", rtol=1e-7, atol=1e-7)
+    states = np.vstack([first, ds.solve(model, first, truth, stepping, t[1:]).at(t[1:])])
+    data = {"t": t, **dict(zip("xyz", states.T, strict=True))}
+    start = {"k1": 5.0, "k2": 0.3, "k3": 0.5, "k4": 3.0, "k5": 1e-5}
+    entries = {name: Parameter(value, scale="log") for name, value in start.items()}
+    fitted = ds.fit(
+        model,
+        data,
+        Parameters(entries, first),
+        stepping,
+        noise=Normal(1e-4 * states.std(axis=0)),
+        hessian="gauss_newton",
+        start="bilevel",
+    )
+    held = fitted.preparation.stages[0]
+    assert held.held
+    # curves miss how spikes rise; windows that are held see it, and there is no noise to hurt them
+    assert abs(fitted.preparation.bilevel.estimate["k1"] / truth["k1"] - 1.0) > 0.1
+    assert np.exp(held.x) == pytest.approx([truth[name] for name in start], rel=1e-4)
+    assert [*fitted.estimate.values()] == pytest.approx([truth[name] for name in start], rel=1e-6)
 
 
 @pytest.mark.mpi
