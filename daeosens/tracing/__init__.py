@@ -3,7 +3,8 @@
 In come functions of NumPy, out comes a ``Model``: a ``Problem`` whose functions and derivatives
 are C.  A function is called once with symbols (``symbols``, ``ufuncs``), CasADi differentiates the
 graph (``derivatives``), ``c_source`` writes C, ``compilation`` makes a library of it.  ``stencil``
-does this for grids, ``daeo`` and ``linear_daeo`` for equations with an optimisation problem inside.
+does this for grids, ``weak_form`` for finite elements, ``daeo`` and ``linear_daeo`` for equations
+with an optimisation problem inside.
 
 Read first: ``build`` (how these follow each other), ``tracer``, ``derivatives``.
 """
@@ -18,13 +19,13 @@ from typing import Any
 import numpy.typing as npt
 from mpi4py import MPI
 
-from daeosens.errors import InputError, UnsupportedError, require
+from daeosens.errors import InputError, UnsupportedError, refuse_uncallable, require
 from daeosens.petsc.ranks import agree
 from daeosens.problem.delay_equations import Delay, History
 from daeosens.problem.event import EventLike
-from daeosens.problem.grids import Grid
+from daeosens.problem.grids import FiniteElements, Grid
 from daeosens.tracing.daeo.effort import SearchEffort
-from daeosens.tracing.model import DAEOModel, LinearDAEOModel, Model, Parametrized
+from daeosens.tracing.model import DAEOModel, LinearDAEOModel, Model, Parametrized, WeakForm
 
 
 def trace(
@@ -248,6 +249,74 @@ def trace_stencil(
     agree(grid.comm, "trace_stencil", parameters=_in_order(parameters), jacobian=jacobian)
     build = _needed("stencil.problem").build_stencil
     model: Parametrized = build(rhs, grid, parameters, jacobian, slope)
+    return model
+
+
+def trace_weak_form(
+    rhs: Callable[..., Any],
+    space: FiniteElements,
+    parameters: int | Sequence[str] | Mapping[str, Any] = (),
+    *,
+    outflow: Mapping[str, Callable[..., Any]] | None = None,
+) -> WeakForm:
+    """Make u' = source - div flux on finite elements of one function of a point, compiled.
+
+    For all test functions v: integral of u' v = integral of (source v + flux . grad v), less the
+    integral of what flows out times v along the boundary.  The function is called once with
+    symbols; from it come the right-hand side, its Jacobian as a sparse matrix, derivatives in
+    parameters and time, and second derivatives, at all quadrature points in one call.  Collective
+    on the ranks of the space.
+
+    Parameters
+    ----------
+    rhs : callable
+        ``rhs(t, u, p) -> source, flux`` at a point, with ``u.value`` [F] the fields,
+        ``u.gradient()`` their derivatives [F] along x, y, z, and ``u.x`` the coordinates [d].
+        ``source`` is a number or [F], ``flux`` a number (0) or [F] along x, y, z each.
+    space : FiniteElements
+        The functions, their mesh and its ranks; where they have fixed values, there is no equation.
+    parameters : mapping of str to shape, int or sequence of str
+        As for ``trace``.
+    outflow : mapping of str to callable, optional
+        ``outflow(t, u, p)``, a number or [F], what flows out through a boundary of that name per
+        length or area; u there has ``u.normal`` [d] too.  Without it nothing does.
+
+    Returns
+    -------
+    WeakForm
+        A ``Problem`` with ``pack`` and ``unpack``, and with ``terminal(density)`` and
+        ``running(density)``, integrals over the domain as costs.
+
+    Raises
+    ------
+    InputError
+        CasADi is not installed; a function cannot be traced or returns another shape; an unknown
+        boundary.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import skfem
+    >>> import daeosens as ds
+    >>> from daeosens.problem.grids import FiniteElements
+    >>> from daeosens.tracing import trace_weak_form
+    >>> from petsc4py import PETSc
+    >>> basis = skfem.Basis(skfem.MeshTri().refined(3), skfem.ElementTriP2())
+    >>> space = FiniteElements(basis, dirichlet={"boundary": 0.0}, comm=PETSc.COMM_SELF)
+    >>> def heat(t, u, p):
+    ...     return 0.0, [-p.rate * slope for slope in u.gradient()]
+    >>> model = trace_weak_form(heat, space, ["rate"])
+    >>> start = space.interpolate(lambda x: np.sin(np.pi * x[0]) * np.sin(np.pi * x[1]))
+    >>> run = ds.solve(model, start, [0.1], ds.Stepping((0.0, 0.5), "cn", dt=0.05))
+    >>> energy = model.terminal(lambda t, u, p: u.value[0] ** 2)
+    >>> ds.adjoint(run, energy).p.round(3)
+    array([-0.686])
+    """
+    require(space, FiniteElements, "space", "FiniteElements(skfem.Basis(mesh, element))")
+    flows = dict(outflow or {})
+    refuse_uncallable(rhs=rhs, **{f"outflow[{name!r}]": call for name, call in flows.items()})
+    agree(space.comm, "trace_weak_form", parameters=_in_order(parameters), outflow=sorted(flows))
+    model: WeakForm = _needed("weak_form").build_weak_form(rhs, space, parameters, flows)
     return model
 
 
@@ -596,7 +665,9 @@ __all__ = [
     "Model",
     "Parametrized",
     "SearchEffort",
+    "WeakForm",
     "trace",
     "trace_residual",
     "trace_stencil",
+    "trace_weak_form",
 ]

@@ -14,6 +14,7 @@ from daeosens.costs.objective import Running, Terminal
 from daeosens.errors import InputError
 from daeosens.petsc.vectors import Array, finite_array
 from daeosens.problem.event import Event
+from daeosens.problem.grids import FiniteElements
 from daeosens.problem.problem import Problem
 from daeosens.tracing.named_parameters import Named, Shapes
 
@@ -129,6 +130,54 @@ class Model(Parametrized):
         """Return an event with traced functions, for ``hybrid`` and ``add_events``.  Collective."""
         assert self.trace_event is not None
         return self.trace_event(event)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WeakForm(Parametrized):
+    """A problem on finite elements, for whose integrals over the domain costs can be traced.
+
+    Attributes
+    ----------
+    space : FiniteElements
+        Its functions.
+
+    Examples
+    --------
+    >>> import daeosens as ds
+    >>> import skfem
+    >>> from petsc4py import PETSc
+    >>> from daeosens.problem.grids import FiniteElements
+    >>> from daeosens.tracing import trace_weak_form
+    >>> line = skfem.Basis(skfem.MeshLine().refined(3), skfem.ElementLineP1())
+    >>> space = FiniteElements(line, comm=PETSc.COMM_SELF)
+    >>> growth = trace_weak_form(lambda t, u, p: (p.rate * u.value, 0.0), space, ["rate"])
+    >>> mean = growth.terminal(lambda t, u, p: u.value[0])
+    >>> run = ds.solve(
+    ...     growth, space.interpolate(lambda x: x[0]), [1.0], ds.Stepping((0.0, 1.0), "cn", dt=0.01)
+    ... )
+    >>> round(ds.adjoint(run, mean).value, 3)
+    1.359
+    """
+
+    space: FiniteElements | None = None
+    trace_terminal: Callable[[Callable[..., Any]], Terminal] | None = None
+    trace_running: Callable[[Callable[..., Any]], Running] | None = None
+
+    def terminal(self, density: Callable[..., Any]) -> Terminal:
+        """Return the integral of a traced function of a point at the final time.  Collective.
+
+        Parameters
+        ----------
+        density : callable
+            ``density(t, u, p) -> number``, u as in ``trace_weak_form``.
+        """
+        assert self.trace_terminal is not None
+        return self.trace_terminal(density)
+
+    def running(self, density: Callable[..., Any]) -> Running:
+        """Return the integral of such a function over the domain and over time.  Collective."""
+        assert self.trace_running is not None
+        return self.trace_running(density)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
