@@ -1,37 +1,38 @@
 """Pulses in time that a step has passed without a stage in them: steps end inside of these.
 
 A stimulus ``np.where((t >= 10) & (t < 11), p[0], 0)`` is nothing to a step from 9 to 30 whose
-stages lie beside it.  What the callback compares has changed sides twice between both ends of the
-step all the same, and tells where to look.
+stages lie beside it.  But what the callback compares the time with is known, and so are the times
+at which that changes sides, each pulse of ``t % 24 < 0.5`` too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.derivatives.looks.branch_changes import Piecewise, equations_of, point_on_chord
+from daeosens.derivatives.looks.branch_changes import equations_of, point_on_chord, rate_in
 from daeosens.petsc.vectors import Array
-from daeosens.problem.branches import Branches, Decisions, DecisionTable
+from daeosens.problem.branches import Branches
+from daeosens.problem.clock import Switch, changes
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 Take: TypeAlias = "Callable[[PETSc.Vec, Array], Trajectory]"
 """``take(start, times)``: a run from a state, which it keeps, whose steps hit these times."""
 
-_Sides: TypeAlias = "tuple[float, ...]"
-
 ROUNDS = 4
 """Runs, at most, until no step passes a pulse: pulses change the steps after them."""
 
-MOST = 50
-"""Steps, at most, that are looked into: rates may jump to and fro at each of more."""
+MOST = 10_000
+"""Pulses, at most, that are looked into."""
+
+SAMPLES = 16
+"""States of a run at which a callback with an ``if`` is asked what it compares."""
 
 FINEST = 1e-6
-"""Part of a step that pulses are not shorter than."""
+"""Part of a pulse: so far from its ends its sides are."""
 
 
 def see_pulses(run: Trajectory, pinned: Array, take: Take) -> tuple[Trajectory, Array]:
@@ -45,7 +46,7 @@ def see_pulses(run: Trajectory, pinned: Array, take: Take) -> tuple[Trajectory, 
         See ``Take``.
     """
     for _ in range(ROUNDS):
-        inside = list(_pulses_passed(run)) if _compares_times(run) else []
+        inside = list(_pulses_passed(run))
         if not inside:
             break
         pinned = np.union1d(pinned, inside)
@@ -55,90 +56,56 @@ def see_pulses(run: Trajectory, pinned: Array, take: Take) -> tuple[Trajectory, 
     return run, pinned
 
 
-def _compares_times(run: Trajectory) -> bool:
-    """Return whether equations compare times, and their steps can be looked at."""
+def switch_times(run: Trajectory) -> Array:
+    """Return the times [S] inside the span at which what a callback compares with t changes."""
     problem = run.problem
     # states of a run that keeps some would be taken again; on a grid there are very many
     known = problem.branches_known and problem.stencil is None and problem.comm.size == 1
     if not known or not run.n_steps or run.thinned:
-        return False
-
-    def start() -> tuple[float, Array, Array]:
-        _, t, u = point_on_chord(run, 0, 0.0)
-        return t, u, np.asarray(run.p)
-
+        return np.empty(0)
     modes = (problem, *problem.modes.values())
     found_by = [mode.branches for mode in modes if isinstance(mode.branches, Branches)]
-    return any(branches.compares_times(start) for branches in found_by)
+    noted: dict[object, Switch] = {}
+    for branches in found_by:
+        if branches.compares_times is False:
+            continue
+        samples = SAMPLES if branches.forks else 1
+        for n in np.unique(np.linspace(0, run.n_steps - 1, samples).astype(int)).tolist():
+            _, t, u = point_on_chord(run, n, 0.0)
+            rate = rate_in(run, n, t) if problem.form == "residual" else None
+            noted |= branches.switches(t, u, np.asarray(run.parameters(n)), rate)
+    if not noted:
+        return np.empty(0)
+    return changes(list(noted.values()), float(run.times[0]), float(run.times[-1]))
 
 
 def _pulses_passed(run: Trajectory) -> Iterator[float]:
-    """Yield a time inside of each pulse that is inside of a step and that the step has missed."""
-    function = equations_of(run, in_time=True)
-    assert function is not None
-    changed = _changed(run, function)
-    if len(changed) > MOST:
+    """Yield a time inside of each pulse that lies between two stages of a step."""
+    times = switch_times(run)
+    missed = _without_stages(run, times[:-1], times[1:]) if times.size > 1 else []
+    if not 0 < len(missed) <= MOST:
         return
+    function = equations_of(run)
+    assert function is not None
     rtol, atol = run.stepping.tolerances
-    for n in changed:
-        switches = list(_switches(run, function, n))
-        h = float(run.step_sizes[n])
-        for first, last in pairwise(switches):
-            middle = 0.5 * (first + last)
-            _, t, u = point_on_chord(run, n, middle)
-            beside = [
-                function.value(n, point_on_chord(run, n, place)[1], u)
-                for place in (first - FINEST, last + FINEST)
-            ]
-            extra = np.abs(function.value(n, t, u) - 0.5 * (beside[0] + beside[1]))
-            if np.any((last - first) * h * extra > atol + rtol * np.abs(u)):
-                yield t
+    for k in missed:
+        first, last = float(times[k]), float(times[k + 1])
+        n = int(np.searchsorted(run.times, first, side="right")) - 1
+        start, h = float(run.times[n]), float(run.step_sizes[n])
+        middle = 0.5 * (first + last)
+        _, t, u = point_on_chord(run, n, (middle - start) / h)
+        beside = FINEST * (last - first)
+        sides = 0.5 * (function.value(n, first - beside, u) + function.value(n, last + beside, u))
+        extra = np.abs(function.value(n, t, u) - sides)
+        if np.any((last - first) * extra > atol + rtol * np.abs(u)):
+            yield t
 
 
-def _changed(run: Trajectory, function: Piecewise) -> list[int]:
-    """Return the steps at whose ends several comparisons have other outcomes."""
-    steps = np.flatnonzero(run.step_sizes > 0.0)
-    # at a breakpoint what is compared depends on the side
-    if function.along is not None and not run.problem.breakpoints:
-        table = function.along(run.times, run.u)
-        if isinstance(table, DecisionTable):
-            sides = np.where(table.whole, table.values, np.sign(table.values))
-            several = np.count_nonzero(sides[steps] != sides[steps + 1], axis=1) > 1
-            return steps[several].tolist()
-    known: dict[tuple[float, int], _Sides] = {}
-
-    def end(n: int, place: float) -> _Sides:
-        point = point_on_chord(run, n, place)
-        key = point[1], n if run.records else 0  # without events a state is one to both its steps
-        if key not in known:
-            known[key] = _sides(function.decide(*point))
-        return known[key]
-
-    return [n for n in steps.tolist() if _several(end(n, 0.0), end(n, 1.0))]
-
-
-def _several(before: _Sides, after: _Sides) -> bool:
-    """Return whether more than one comparison may have another outcome."""
-    changes = sum(side != other for side, other in zip(before, after, strict=False))
-    return changes > 1 or len(before) != len(after)
-
-
-def _switches(run: Trajectory, function: Piecewise, n: int) -> Iterator[float]:
-    """Yield the places in a step, in order, at which something decides differently."""
-
-    def sides(place: float) -> _Sides:
-        return _sides(function.decide(*point_on_chord(run, n, place)))
-
-    begin, last = 0.0, sides(1.0)
-    while sides(begin) != last and begin < 1.0:
-        before, low, high = sides(begin), begin, 1.0
-        while high - low > FINEST:
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if sides(middle) == before else (low, middle)
-        yield 0.5 * (low + high)
-        begin = high
-
-
-def _sides(decisions: Decisions) -> _Sides:
-    sides = np.where(decisions.whole, decisions.values, np.sign(decisions.values))
-    return tuple(sides.tolist())
+def _without_stages(run: Trajectory, first: Array, last: Array) -> list[int]:
+    """Return the numbers of the stretches of time [S] that have no stage in them."""
+    tableau = run.stepping.resolved_method.tableau
+    places = np.array([0.0, 1.0] if tableau is None else [0.0, *tableau.c, 1.0])
+    stages = np.unique(run.times[:-1, None] + places * run.step_sizes[:, None])
+    room = FINEST * (last - first)
+    before = np.searchsorted(stages, first + room, side="right")
+    return np.flatnonzero(before == np.searchsorted(stages, last - room)).tolist()

@@ -14,7 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from daeosens.petsc.vectors import Array
-from daeosens.problem.derivative_arrays import DerivativeArray, PointArray, branches, denominators
+from daeosens.problem.clock import Clock, Formula, Switch
+from daeosens.problem.derivative_arrays import (
+    DerivativeArray,
+    PointArray,
+    branches,
+    call_at,
+    denominators,
+)
 
 Decided: TypeAlias = "tuple[Array, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]"
 """Values [K, B] at K points, which [B] are whole numbers and which move, as of ``Decisions``."""
@@ -109,7 +116,7 @@ class Branches:
         self._home = str(getattr(function, "__module__", "") or "").partition(".")[0]
         self._at_points = True
         self._divides: bool | None = None
-        self._compares_times: bool | None = None
+        self._compares_times = True
         self._uses = 0
 
     def __call__(
@@ -158,14 +165,30 @@ class Branches:
                 return decisions
         return [self(*point, p, in_time=in_time) for point in zip(t.tolist(), u, strict=True)]
 
-    def compares_times(self, point: Callable[[], tuple[float, Array, Array]]) -> bool:
-        """Whether f compares t with what does not vary; found at the ``point`` of the first use."""
-        known = self._compares_times
-        if known is None:
-            noted = [self._noted(*point(), None, timed) for timed in (False, True)]
-            counts = [np.count_nonzero(~decisions.whole) for decisions in noted]
-            known = self._compares_times = bool(counts[0] < counts[1])
-        return known
+    @property
+    def compares_times(self) -> bool:
+        """Whether f may compare t with what does not vary, as far as is known."""
+        return self._compares_times
+
+    def switches(
+        self, t: float, u: Array, p: Array, rate: Array | None = None
+    ) -> dict[object, Switch]:
+        """Return what f compares of the time alone at (t, u, p), by what they have in common."""
+        elsewhere = u + 1e-3 * (np.abs(u) + (np.abs(u).max(initial=0.0) or 1.0))
+        noted: list[list[Switch]] = []
+        for state in (u, elsewhere):
+            noted.append([])
+            states = [vector.copy() for vector in (state, rate) if vector is not None]
+            arguments = (*states, self._split(p.copy()))
+            try:
+                call_at(self.function, Clock(t, Formula(), noted[-1]), arguments)
+            except Exception:  # noqa: BLE001 (the equations tell it themselves)
+                return {}
+        if not self.forks and not noted[0]:
+            self._compares_times = False
+        # what is compared with the state is another one elsewhere
+        here, there = ({switch.key: switch for switch in part} for part in noted)
+        return {key: switch for key, switch in here.items() if key in there}
 
     def divides(self, t: float, u: Array, p: Array) -> bool:
         """Whether f divides by what varies; found where it is asked for first."""

@@ -48,7 +48,12 @@ from daeosens.problem.derivative_arrays.callback_at_work import (
     users_frame,
     users_trace,
 )
-from daeosens.problem.derivative_arrays.evaluation import branches, denominators, evaluate
+from daeosens.problem.derivative_arrays.evaluation import (
+    branches,
+    call_at,
+    denominators,
+    evaluate,
+)
 from daeosens.problem.derivative_arrays.points import PointArray
 from daeosens.problem.derivative_arrays.recorded_slopes import Record
 
@@ -73,6 +78,7 @@ __all__ = [
     "Record",
     "as_array",
     "branches",
+    "call_at",
     "denominators",
     "evaluate",
     "held",

@@ -14,6 +14,7 @@ import numpy as np
 from scipy import sparse, special
 
 from daeosens.petsc._kernels import DerivativeNumber
+from daeosens.problem.clock import Clock
 from daeosens.problem.derivative_arrays.arrays import (
     BRANCHES,
     DENOMINATORS,
@@ -119,7 +120,7 @@ def _mathematical(name: str) -> Callable[..., Any]:
 
     def call(*arguments: Any) -> Any:
         for argument in arguments:
-            if type(argument) is DerivativeArray or type(argument) is DerivativeNumber:
+            if type(argument) in (DerivativeArray, DerivativeNumber, Clock):
                 # math.sin takes floats alone: numbers that vary go to NumPy's function of that name
                 return _MATH[name](*arguments) if name in _MATH else ufunc(*arguments)  # type: ignore[misc]
         return original(*arguments)
@@ -234,6 +235,18 @@ def evaluate(
             _SPARSE._matmul_dispatch = _MATMUL
             for kind, original, _ in interpolants():
                 kind.__call__ = original
+
+
+def call_at(function: Callable[..., Any], clock: Clock, arguments: Sequence[Any]) -> Any:
+    """Return what a callback makes of a clock and numbers; ``math`` takes clocks meanwhile."""
+    if not AT_WORK:
+        _MATHEMATICS.update(_IN_MATH)
+    try:
+        with np.errstate(all="ignore"):
+            return function(clock, *arguments)
+    finally:
+        if not AT_WORK:
+            _MATHEMATICS.update(_OF_MATH)
 
 
 def denominators(

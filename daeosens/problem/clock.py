@@ -1,0 +1,354 @@
+"""A time that notes what a callback compares it with, and the times at which that changes sides.
+
+``t % 24 < 0.5`` and ``np.sin(t) > 0.99`` say nothing at the ends of a step that is longer than the
+pulse.  But what is compared is made of the time alone, of few operations: noted at one call, it is
+evaluated at all times without the callback, and between the wraps of a remainder and the extrema of
+a sine it is monotone.
+"""
+
+# what users' callbacks do with their time is known at run time only
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
+# pyright: reportUnknownParameterType=false, reportUnknownArgumentType=false
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from daeosens.petsc.vectors import Array
+
+MOST_ENTRIES = 100
+"""Entries, at most, of an array of times whose comparisons are noted."""
+
+MOST_CHANGES = 100_000
+"""Changes of one comparison, at most, that are looked for."""
+
+PIECES = 256
+"""Pieces of the span in which what is compared is monotone, unless it is known where it turns."""
+
+BESIDE = 1e-9
+"""Part of a piece that its values are taken inside of it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Formula:
+    """What is made of the time alone: a function of operands, or the time itself without one."""
+
+    function: Callable[..., Any] | None = None
+    operands: tuple[Formula | Array, ...] = ()
+
+    def at(self, t: Array) -> Array:
+        """Return the values [B, K] at times [K]; B is 1 unless arrays are among the operands."""
+        if self.function is None:
+            return t[None, :]
+        return self.function(*(x.at(t) if isinstance(x, Formula) else x for x in self.operands))
+
+    def entry(self, number: int) -> Formula:
+        """Return the formula of one entry."""
+
+        def of(x: Formula | Array) -> Formula | Array:
+            if isinstance(x, Formula):
+                return x.entry(number)
+            return x if len(x) == 1 else x[number : number + 1]
+
+        return Formula(self.function, tuple(of(x) for x in self.operands))
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What two formulas have in common that are the same."""
+        parts = (x.key if isinstance(x, Formula) else x.tobytes() for x in self.operands)
+        return (self.function, *parts)
+
+    def turns(self) -> Iterator[Switch]:
+        """Yield where it may jump or turn, the innermost first."""
+        for x in self.operands:
+            if isinstance(x, Formula):
+                yield from x.turns()
+        rule = _TURNS.get(cast("Any", self.function))
+        if rule is not None:
+            yield rule(*self.operands)
+
+
+@dataclass(frozen=True, eq=False)
+class Switch:
+    """What changes where a formula passes one of its levels, or any whole number without them."""
+
+    formula: Formula
+    levels: Array | None = field(default_factory=lambda: np.zeros(1))
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What two of them have in common that are the same."""
+        return (*self.formula.key, None if self.levels is None else self.levels.tobytes())
+
+    def below(self, value: Array) -> Array:
+        """Return the number of levels that values are above of."""
+        if self.levels is None:
+            return np.floor(value)
+        return np.searchsorted(self.levels, value, side="right").astype(float)
+
+    def level(self, number: Array) -> Array:
+        """Return the levels of these numbers, counted as by ``below``."""
+        return number if self.levels is None else self.levels[number.astype(int) - 1]
+
+
+def _ratio(x: Any, y: Any) -> Switch:
+    return Switch(Formula(np.divide, (x, y)), None)
+
+
+def _half_waves(shift: float) -> Callable[..., Switch]:
+    scaled, moved = np.full((1, 1), 1.0 / math.pi), np.full((1, 1), shift)
+
+    def rule(x: Any) -> Switch:
+        return Switch(Formula(np.add, (Formula(np.multiply, (x, scaled)), moved)), None)
+
+    return rule
+
+
+_TURNS: dict[Callable[..., Any], Callable[..., Switch]] = {
+    np.remainder: _ratio,
+    np.fmod: _ratio,
+    np.floor_divide: _ratio,
+    np.sin: _half_waves(0.5),
+    np.cos: _half_waves(0.0),
+    np.tan: _half_waves(0.5),
+    np.floor: lambda x: Switch(x, None),
+    np.ceil: lambda x: Switch(x, None),
+    np.trunc: lambda x: Switch(x, None),
+    np.rint: lambda x: Switch(Formula(np.add, (x, np.full((1, 1), 0.5))), None),
+    np.absolute: Switch,
+    np.square: Switch,
+    np.power: lambda x, y: Switch(x if isinstance(x, Formula) else y),
+    np.maximum: lambda x, y: Switch(Formula(np.subtract, (x, y))),
+    np.minimum: lambda x, y: Switch(Formula(np.subtract, (x, y))),
+    np.sign: Switch,
+    np.heaviside: lambda x, _: Switch(x),
+}
+_COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal)
+_DECIDE = (
+    np.floor,
+    np.ceil,
+    np.trunc,
+    np.rint,
+    np.floor_divide,
+    np.absolute,
+    np.sign,
+    np.heaviside,
+)
+_CHOOSE = (np.maximum, np.minimum, np.fmax, np.fmin)
+
+
+class _Noting:
+    """What a number and an array made of the time have in common."""
+
+    formula: Formula | None
+    noted: list[Switch]
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        plain = [_plain(x) for x in inputs]
+        options = {name: _plain(x) for name, x in options.items()}
+        result = getattr(ufunc, method)(*plain, **options)
+        operands = tuple(_operand(x) for x in inputs)
+        unknown = any(x is None for x in operands)
+        if method != "__call__" or options or ufunc.nout != 1 or unknown:
+            return result
+        known = cast("tuple[Formula | Array, ...]", operands)
+        self._note(ufunc, known)
+        if np.asarray(result).dtype.kind != "f":
+            return result
+        formula = Formula(ufunc, known)
+        if np.ndim(result) == 0:
+            return Clock(result, formula, self.noted)
+        return _clocks(result, formula, self.noted)
+
+    def _note(self, ufunc: np.ufunc, operands: tuple[Any, ...]) -> None:
+        if ufunc in _COMPARISONS or ufunc in _CHOOSE:
+            self.noted.append(Switch(Formula(np.subtract, operands)))
+        elif ufunc in _DECIDE:
+            self.noted.append(_TURNS[ufunc](*operands))
+
+    def __array_function__(
+        self, function: Callable[..., Any], _types: Any, arguments: Any, options: Any
+    ) -> Any:
+        if function is np.clip and len(arguments) == 3 and not options:
+            return np.minimum(np.maximum(arguments[0], arguments[1]), arguments[2])
+        places = {np.digitize: (0, 1), np.searchsorted: (1, 0)}.get(function)
+        if places is not None and len(arguments) > 1:
+            x, edges = (arguments[k] for k in places)
+            if isinstance(x, _Noting) and x.formula is not None:
+                self.noted.append(Switch(x.formula, np.sort(np.asarray(edges, dtype=float))))
+        plain = {name: _plain(x) for name, x in options.items()}
+        return function(*(_plain(x) for x in arguments), **plain)
+
+
+class Clock(_Noting, float):
+    """A time, or a number that is made of it alone.
+
+    Examples
+    --------
+    >>> noted: list[Switch] = []
+    >>> bool(np.sin(Clock(1.0, Formula(), noted)) > 0.99)
+    False
+    >>> changes(noted, 0.0, 5.0).round(4)
+    array([1.4293, 1.7123])
+    """
+
+    def __new__(cls, value: float, formula: Formula, noted: list[Switch]) -> Clock:
+        """Make one of a number."""
+        made = float.__new__(cls, value)
+        made.formula, made.noted = formula, noted
+        return made
+
+    def _whole(self, ufunc: np.ufunc) -> int:
+        self._note(ufunc, (self.formula,))
+        return int(ufunc(float(self)))
+
+    def __int__(self) -> int:
+        return self._whole(np.trunc)
+
+    def __trunc__(self) -> int:
+        return self._whole(np.trunc)
+
+    def __floor__(self) -> int:
+        return self._whole(np.floor)
+
+    def __ceil__(self) -> int:
+        return self._whole(np.ceil)
+
+    def __round__(self, ndigits: Any = None) -> Any:
+        return round(float(self), ndigits) if ndigits else self._whole(np.rint)
+
+    def __neg__(self) -> Any:
+        return np.negative(self)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return np.absolute(self)
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+
+class _Clocks(_Noting, np.ndarray):
+    """An array that is made of the time alone."""
+
+    formula = None
+
+
+def _clocks(value: Any, formula: Formula, noted: list[Switch]) -> Any:
+    made = np.asarray(value).view(_Clocks)
+    if made.ndim == 1 and made.size <= MOST_ENTRIES:
+        made.formula, made.noted = formula, noted
+        return made
+    return value
+
+
+def _plain(x: Any) -> Any:
+    if isinstance(x, Clock):
+        return float(x)
+    if isinstance(x, _Clocks):
+        return x.view(np.ndarray)
+    if isinstance(x, (list, tuple)):
+        return type(x)(_plain(entry) for entry in x)
+    return x
+
+
+def _operand(x: Any) -> Formula | Array | None:
+    """Return what an operand is, numbers as columns [B, 1]; None for what is not followed."""
+    if isinstance(x, _Noting):
+        return getattr(x, "formula", None)
+    values = np.asarray(x)
+    few = values.ndim < 2 and values.size <= MOST_ENTRIES and values.dtype.kind in "biuf"
+    return values.reshape(-1, 1).astype(float) if few else None
+
+
+def _forward(ufunc: np.ufunc, *, reflected: bool) -> Callable[..., Any]:
+    def operation(self: Any, other: Any) -> Any:
+        if isinstance(other, complex):
+            return NotImplemented
+        result = ufunc(other, self) if reflected else ufunc(self, other)
+        # as of numbers, whose ~ is another one than NumPy's
+        plain = isinstance(result, np.bool_) and isinstance(other, (int, float))
+        return bool(result) if plain else result
+
+    return operation
+
+
+_OPERATORS = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "truediv": np.divide,
+    "floordiv": np.floor_divide,
+    "mod": np.remainder,
+    "pow": np.power,
+}
+for _name, _ufunc in _OPERATORS.items():
+    setattr(Clock, f"__{_name}__", _forward(_ufunc, reflected=False))
+    setattr(Clock, f"__r{_name}__", _forward(_ufunc, reflected=True))
+for _name, _ufunc in zip(("lt", "le", "gt", "ge"), _COMPARISONS, strict=False):
+    setattr(Clock, f"__{_name}__", _forward(_ufunc, reflected=False))
+
+
+def changes(switches: Sequence[Switch], start: float, end: float) -> Array:
+    """Return the times [S] in a span at which one of the switches changes.
+
+    Nothing of those that change more often than anybody would want to know.
+    """
+    grid = np.linspace(start, end, PIECES + 1)
+    known: dict[tuple[Any, ...], Array] = {}
+
+    def of(switch: Switch) -> Array:
+        key = switch.key
+        if key not in known:
+            turns = [of(turn) for turn in switch.formula.turns()]
+            known[key] = _passages(switch, np.unique(np.concatenate([grid, *turns])))
+        return known[key]
+
+    with np.errstate(all="ignore"):
+        times = [of(entry) for switch in switches for entry in _entries(switch)]
+    inside = np.unique(np.concatenate([np.empty(0), *times]))
+    return inside[(inside > start) & (inside < end)]
+
+
+def _entries(switch: Switch) -> Iterator[Switch]:
+    count = len(switch.formula.at(np.zeros(1)))
+    for number in range(count):
+        yield Switch(switch.formula.entry(number) if count > 1 else switch.formula, switch.levels)
+
+
+def _passages(switch: Switch, cuts: Array) -> Array:
+    """Return the times at which a formula passes levels; between cuts [C] it is monotone."""
+    room = BESIDE * np.diff(cuts)
+    low, high = cuts[:-1] + room, cuts[1:] - room
+
+    def value(t: Array) -> Array:
+        return np.broadcast_to(switch.formula.at(t), (1, len(t)))[0]
+
+    first, last = value(low), value(high)
+    begin, end = switch.below(first), switch.below(last)
+    at_cuts = cuts[1:-1][end[:-1] != begin[1:]]
+    passed = np.abs(end - begin)
+    if not passed.sum() <= MOST_CHANGES:  # NaN neither
+        return np.empty(0)
+    counts = passed.astype(int)
+    of = np.repeat(np.arange(len(counts)), counts)
+    rank = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
+    number = np.minimum(begin, end)[of] + 1.0 + rank
+    level = switch.level(number)
+    x, y, rising = low[of], high[of], last[of] > first[of]
+    # most of what is compared grows evenly
+    guess = x + (level - first[of]) / (last[of] - first[of]) * (y - x)
+    straight = np.abs(value(guess) - level) <= 1e-12 * (np.abs(level) + np.abs(last - first)[of])
+    if not straight.all():
+        for _ in range(60):
+            middle = 0.5 * (x + y)
+            behind = (value(middle) > level) == rising
+            x, y = np.where(behind, x, middle), np.where(behind, middle, y)
+        guess = np.where(straight, guess, 0.5 * (x + y))
+    return np.concatenate([at_cuts, guess])
