@@ -233,7 +233,9 @@ def fit(
         functional.check_second_order()
     # Gauss-Newton takes a tangent for each parameter; beyond FEW one adjoint a step is cheaper.
     few = len(likelihood.parameters.free_names) <= FEW
-    first_order = "lmvm" if functional.bounds() is None else "bqnls"
+    # bounds of the search alone: an estimate is within, and profiles need none
+    limits = likelihood.search_bounds()
+    first_order = "lmvm" if functional.bounds() is None and limits is None else "bqnls"
     chosen = method or ("bntr" if few else first_order)
     newton: HessianKind = "gauss_newton" if method is None and few else hessian
     # other methods refuse to be told of a Hessian that they do not use
@@ -281,11 +283,11 @@ def fit(
         x0 = attempts.best.x
         if attempts.interrupted:
             settings["max_iterations"] = 0  # the best attempt as it is
-    minimized = partial(minimize, progress=progress, **settings)
+    minimized = partial(minimize, progress=progress, bounds=limits, **settings)
     with interruptible(problem.comm if comm is None else comm):
         # Also after a multistart: the best attempt is taken up where it ended, which takes one
         # iteration or none and gives the result its history.
-        result = minimized(functional, x0)
+        result = minimized(functional, x0 if limits is None or x0 is None else np.clip(x0, *limits))
         if attempts is not None and attempts.interrupted:
             result = replace(result, reason=INTERRUPTED[0], message=INTERRUPTED[1])
         goes_on = not result.interrupted

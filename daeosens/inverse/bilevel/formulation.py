@@ -21,6 +21,7 @@ from daeosens.inverse.bilevel.functional import BilevelFunctional, ExperimentRow
 from daeosens.inverse.bilevel.inner import Row, admit_rows, linear_constraints
 from daeosens.inverse.bilevel.interpolants import Kind
 from daeosens.inverse.bilevel.samples import Samples, samples_of
+from daeosens.inverse.likelihood.delays_in_reach import delays_in_reach
 from daeosens.inverse.likelihood.experiments import Experiment, controls, tables
 from daeosens.inverse.likelihood.measurements import Measurements
 from daeosens.petsc.vectors import Array, finite_array
@@ -130,15 +131,17 @@ def functional_of(
 ) -> tuple[BilevelFunctional, tuple[str, ...]]:
     """Return the functional of rates, and the free parameters that they do not depend on."""
     _, own = controls(rhs.names, parameters, experiments)
+    for part in own:
+        _refuse_missing(rhs.names, part)
+    if delays is not None:
+        lengths = [float(series.breaks[-1]) - series.first for series in samples]
+        begins = [series.first for series in samples]
+        limits = delays_in_reach(delays, rhs.names, own, begins, lengths)
+        own = [replace(part, values={**part.entries, **limits}) for part in own]
     division = _divided(rhs.names, rhs, own, formulation.linear)
     rows = [_rows(rhs, samples[k], own[k], division, k, delays) for k in range(len(experiments))]
     linear = division.linear
     _refuse_too_few(rows, len(linear) + len(division.others), len(formulation.equalities))
-    others = dict(division.others)
-    called = () if delays is None else delays.names
-    for name, entry in division.others.items():
-        if f'"{name}"' in called:  # a parameter that is a delay itself
-            others[name] = _told_by(name, rows, entry)
     # what has logarithms is not negative: the inner problem knows linear bounds only
     lower = [max(e.lower, 0.0) if e.scale == "log" else e.lower for e in linear.values()]
     constraints = linear_constraints(
@@ -148,7 +151,9 @@ def functional_of(
         formulation.equalities,
         formulation.inequalities,
     )
-    functional = BilevelFunctional(tuple(rows), linear, others, constraints, formulation.ridge)
+    functional = BilevelFunctional(
+        tuple(rows), linear, division.others, constraints, formulation.ridge
+    )
     return functional, division.unused
 
 
@@ -178,8 +183,6 @@ def _divided(
     declared: Sequence[str] | None,
 ) -> _Division:
     """Divide the free parameters; ``own`` says which entry stands for each in an experiment."""
-    for part in own:
-        _refuse_missing(names, part)
     # an experiment's own values are known to its part alone
     free_here = [[part.entries[part.entry_of(name)].free for name in names] for part in own]
     free = [
@@ -258,33 +261,6 @@ def _refuse_too_few(rows: Sequence[ExperimentRows], unknown: int, equalities: in
             expected=f"at least {needed}",
             remedy="more samples, or Parameter(..., free=False)",
         )
-
-
-def _told_by(name: str, rows: Sequence[ExperimentRows], delay: Parameter) -> Parameter:
-    """Return a delay within what data can tell of it, where it has no bounds.
-
-    One that is as long as the run sees nothing but history; one that is a small part of the time
-    between measurements sees the present.  Minima out there are at infinity.
-
-    Raises
-    ------
-    InputError
-        A start that is not positive.
-    """
-    if not delay.value > 0.0:
-        raise InputError(
-            f'delay "{name}" begins at {delay.value:g}',
-            expected="a positive delay",
-            remedy=f'{{"{name}": Parameter(1.0, scale="log")}}',
-        )
-    samples = [experiment.samples for experiment in rows]
-    longest = max(float(series.breaks[-1]) - series.first for series in samples)
-    shortest = min(float(np.median(np.diff(series.breaks))) for series in samples)
-    lower = delay.lower if delay.lower > 0.0 else 0.1 * shortest
-    upper = delay.upper if np.isfinite(delay.upper) else longest
-    if not lower <= delay.value <= upper:
-        lower, upper = delay.lower, delay.upper  # the start knows better
-    return replace(delay, lower=lower, upper=upper)
 
 
 def _refuse_missing(names: Sequence[str], own: Parameters) -> None:

@@ -14,8 +14,10 @@ from daeosens.costs.objective import Objective, Sum
 from daeosens.costs.prior import Prior
 from daeosens.errors import InputError, UnsupportedError, is_iterable, nearest, require
 from daeosens.functional.joint import Joint
+from daeosens.functional.parameter import Parameter
 from daeosens.functional.parameters import Parameters
 from daeosens.functional.reduced import Reduced
+from daeosens.inverse.likelihood.delays_in_reach import delays_in_reach
 from daeosens.inverse.likelihood.experiments import (
     Experiment,
     controls,
@@ -103,6 +105,8 @@ class Likelihood(NamedTuple):
         Priors, each with the first experiment that has the parameter.
     priors : list of Objective or None
         The same as costs.
+    limits : dict of str to Parameter
+        Delays, with the bounds that a search keeps.
     """
 
     functional: Joint | EstimatedNoise
@@ -110,6 +114,19 @@ class Likelihood(NamedTuple):
     parameters: Parameters
     laws: list[list[Law]]
     priors: list[Objective | None]
+    limits: dict[str, Parameter]
+
+    def search_bounds(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None:
+        """Return what bounds a search [k], [k]: those of the parameters, and of delays."""
+        if not self.limits:
+            return None
+        entries = self.parameters.entries | self.limits
+        free = [entries[name] for name in self.parameters.free_names]
+        lower, upper = (
+            np.array([entry.scaled(getattr(entry, side)) for entry in free])
+            for side in ("lower", "upper")
+        )
+        return lower, upper
 
 
 def negative_log_likelihood(
@@ -144,6 +161,12 @@ def negative_log_likelihood(
         refuse_no_logarithm(data.values, data.times, columns)
     treated = treatments(problem, experiments)
     whole, parts = controls(problem.parameter_names, parameters, experiments)
+    limits: dict[str, Parameter] = {}
+    if problem.delays is not None:
+        begins = [experiment.stepping.t_span[0] for experiment in experiments]
+        lasts = [float(np.max(table.times)) for table in measured]
+        lengths = [last - begin for begin, last in zip(begins, lasts, strict=True)]
+        limits = delays_in_reach(problem.delays, problem.parameter_names, parts, begins, lengths)
     laws = laws_of(problem, priors, parts)
     free = len(whole.free_names)
     rows = sum(len(law) for law in laws)
@@ -184,7 +207,7 @@ def negative_log_likelihood(
         # A given level is part of the data: no more than least squares.
         runs = zip(treated, objectives, steppings, parts, strict=True)
         functional = Joint([Reduced(*run) for run in runs])
-    return Likelihood(functional, misfits, whole, laws, own_priors)
+    return Likelihood(functional, misfits, whole, laws, own_priors, limits)
 
 
 def _split(sigma: Any, measured: Sequence[Measurements]) -> list[Any]:

@@ -350,8 +350,12 @@ def test_delay_equations_that_bilevel_cannot_take_are_refused():
     t = np.linspace(1.0, 3.0, 21)
     data = {"t": t, "u": np.exp(-t)}
     start = {"a": Parameter(1.0), "tau": Parameter(-0.5)}
-    with pytest.raises(InputError, match=r'delay "tau" begins at -0\.5'):
-        bilevel(rhs, data, start)
+    for free in (True, False):
+        negative = start | {"tau": Parameter(-0.5, free=free)}
+        with pytest.raises(InputError, match=r'at the start: delay "tau" = -0\.5'):
+            bilevel(rhs, data, negative)
+    with pytest.raises(InputError, match=r'delay "tau" begins at 2.5, but data end 2 after'):
+        bilevel(rhs, data, start | {"tau": Parameter(2.5)})
     numpy_style = ds.DDE(late, 1, ["a", "tau"], delays="tau", history=[1.0])
     with pytest.raises(InputError, match="Problem without a traced right-hand side") as caught:
         bilevel(numpy_style, data, start)
