@@ -8,6 +8,7 @@ them, ``Ensemble`` runs one problem many times.  Read first: ``functional``, ``r
 
 from daeosens.functional.distributed_controls import FieldParameter, InitialState
 from daeosens.functional.ensemble import Ensemble, solve_batch
+from daeosens.functional.field_parameters import FieldParameters
 from daeosens.functional.joint import Joint
 
-__all__ = ["Ensemble", "FieldParameter", "InitialState", "Joint", "solve_batch"]
+__all__ = ["Ensemble", "FieldParameter", "FieldParameters", "InitialState", "Joint", "solve_batch"]

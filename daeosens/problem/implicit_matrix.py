@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import numpy as np
+from mpi4py import MPI
 from petsc4py import PETSc
 
+from daeosens.petsc.vectors import read
 from daeosens.problem.matrices import Derivative, note_one_sided, shell
 
 _MAT: Any = PETSc.Mat  # the stubs of petsc4py 3.26 give enumerations the wrong type
@@ -84,7 +86,7 @@ class SystemMatrix:
         if self.constant:
             if self.stays(p, shift):
                 return self.matrix
-            self._filled = (shift, np.array(p))
+            self._filled = (shift, np.array(read(p) if isinstance(p, PETSc.Vec) else p))
         self._u.fill(t, u, udot, p, self._part_u)
         if self._udot is not None:
             assert self._part_udot is not None
@@ -129,7 +131,13 @@ class SystemMatrix:
     def stays(self, p: Any, shift: float) -> bool:
         """Whether a constant matrix has these values already."""
         filled = self._filled
-        return filled is not None and filled[0] == shift and np.array_equal(filled[1], p)
+        if filled is None or filled[0] != shift:
+            return False
+        if not isinstance(p, PETSc.Vec):
+            return np.array_equal(filled[1], p)
+        same = np.array_equal(filled[1], read(p))
+        # of a field each rank has its own part, and all fill together
+        return same if p.comm.size == 1 else p.comm.tompi4py().allreduce(same, MPI.LAND)
 
     def reshift(self, old: float, new: float) -> None:
         """Change the shift only; for F_u and F_udot that do not depend on udot.

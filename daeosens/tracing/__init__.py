@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy.typing as npt
 from mpi4py import MPI
@@ -25,7 +25,14 @@ from daeosens.problem.delay_equations import Delay, History
 from daeosens.problem.event import EventLike
 from daeosens.problem.grids import FiniteElements, Grid
 from daeosens.tracing.daeo.effort import SearchEffort
-from daeosens.tracing.model import DAEOModel, LinearDAEOModel, Model, Parametrized, WeakForm
+from daeosens.tracing.model import (
+    DAEOModel,
+    FieldModel,
+    LinearDAEOModel,
+    Model,
+    Parametrized,
+    WeakForm,
+)
 
 
 def trace(
@@ -183,6 +190,7 @@ def trace_residual(
     return model
 
 
+@overload
 def trace_stencil(
     rhs: Callable[..., Any],
     grid: Grid,
@@ -190,7 +198,26 @@ def trace_stencil(
     *,
     jacobian: str = "auto",
     slope: Callable[..., Any] | None = None,
-) -> Parametrized:
+) -> Parametrized: ...
+@overload
+def trace_stencil(
+    rhs: Callable[..., Any],
+    grid: Grid,
+    parameters: int | Sequence[str] | Mapping[str, Any] = (),
+    *,
+    fields: Sequence[str],
+    jacobian: str = "auto",
+    slope: Callable[..., Any] | None = None,
+) -> FieldModel: ...
+def trace_stencil(
+    rhs: Callable[..., Any],
+    grid: Grid,
+    parameters: int | Sequence[str] | Mapping[str, Any] = (),
+    *,
+    fields: Sequence[str] = (),
+    jacobian: str = "auto",
+    slope: Callable[..., Any] | None = None,
+) -> Parametrized | FieldModel:
     """Make u' = f on a grid of one function of a point and its neighbours, compiled.
 
     The function is called once with symbols (docs/tracing.md).  From it come f, products with f_u
@@ -210,6 +237,10 @@ def trace_stencil(
         Points, unknowns at each, boundary and ranks.
     parameters : mapping of str to shape, int or sequence of str
         As for ``trace``.
+    fields : sequence of str, optional
+        Parameters with a value at each point.  ``p.name`` is that at the point, ``p.name[dx, dy]``
+        at those around it, also ``.gradient()`` and ``.laplacian()``; beyond an edge it is that of
+        the image inside.  ``u.laplacian(p.name)`` is div(name grad u), conservative.
     jacobian : "auto", "assembled" or "products"
         f_u as a sparse matrix, which preconditioners need, for the systems of implicit steps, or
         by its products with vectors; "auto": products where nothing is solved.
@@ -220,8 +251,8 @@ def trace_stencil(
 
     Returns
     -------
-    Parametrized
-        A ``Problem``, with ``pack`` and ``unpack``.
+    Parametrized or FieldModel
+        A ``Problem``, with ``pack`` and ``unpack``; with fields all parameters are one vector.
 
     Raises
     ------
@@ -246,9 +277,15 @@ def trace_stencil(
     array([-60.4057])
     """
     require(grid, Grid, "grid", "Grid(((0.0, 1.0), (0.0, 1.0)), (64, 64))")
-    agree(grid.comm, "trace_stencil", parameters=_in_order(parameters), jacobian=jacobian)
+    agree(
+        grid.comm,
+        "trace_stencil",
+        parameters=_in_order(parameters),
+        fields=fields,
+        jacobian=jacobian,
+    )
     build = _needed("stencil.problem").build_stencil
-    model: Parametrized = build(rhs, grid, parameters, jacobian, slope)
+    model: Parametrized | FieldModel = build(rhs, grid, parameters, jacobian, slope, fields)
     return model
 
 
@@ -660,6 +697,7 @@ def _needed(module: str) -> Any:
 __all__ = [
     "DAEO",
     "DAEOModel",
+    "FieldModel",
     "LinearDAEO",
     "LinearDAEOModel",
     "Model",

@@ -16,6 +16,7 @@ from daeosens.petsc.vectors import Array, finite_array
 from daeosens.problem.event import Event
 from daeosens.problem.grids import FiniteElements
 from daeosens.problem.problem import Problem
+from daeosens.tracing.fields import FieldLayout
 from daeosens.tracing.named_parameters import Named, Shapes
 
 
@@ -72,6 +73,57 @@ class Parametrized(Problem):
         if flat.shape != (self.shapes.size,):
             raise InputError(f"p has shape {flat.shape}", expected=f"shape ({self.shapes.size},)")
         return self.shapes.split(flat)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FieldModel(Problem):
+    """A ``Problem`` on a grid whose parameters are fields, and numbers beside them.
+
+    Attributes
+    ----------
+    fields : FieldLayout
+        Where they are in the vector of all parameters; ``fields.grid.create_vec()`` is a field.
+
+    Examples
+    --------
+    >>> import daeosens as ds
+    >>> from petsc4py import PETSc
+    >>> from daeosens.problem.grids import Grid
+    >>> line = Grid(((0.0, 1.0),), (4,), comm=PETSc.COMM_SELF)
+    >>> def rhs(t, u, p):
+    ...     return u.laplacian(p.k) - p.loss * u.center
+    >>> heat = ds.trace_stencil(rhs, line, ["loss"], fields=["k"])
+    >>> p = heat.pack(loss=2.0, k=0.5)
+    >>> heat.unpack(p).k.array
+    array([0.5, 0.5, 0.5, 0.5])
+    """
+
+    fields: FieldLayout = None  # type: ignore[assignment]
+
+    def pack(self, values: Mapping[str, Any] | None = None, **more: Any) -> PETSc.Vec:
+        """Return the vector of all parameters from numbers and fields by name.  Collective.
+
+        A field is a vector of ``fields.grid``, an array of the values at the rank's own points, or
+        one number for all.
+
+        Raises
+        ------
+        InputError
+            A name that is missing or unknown, another shape, or a value that is not finite.
+        """
+        return self.fields.pack({**(values or {}), **more})
+
+    def unpack(self, p: PETSc.Vec) -> Named:
+        """Return numbers and fields by name, from a vector of all or of their gradient.
+
+        Numbers are arrays on every rank, fields new vectors of ``fields.grid``.  Collective.
+
+        Raises
+        ------
+        InputError
+            A vector that is laid out in another way.
+        """
+        return self.fields.unpack(p)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

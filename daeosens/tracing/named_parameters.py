@@ -39,10 +39,13 @@ class Named(NDArrayOperatorsMixin):
 
     __slots__ = ("__flat", "__parts", "__places")
 
-    def __init__(self, flat: Any, places: Mapping[str, Place]) -> None:
+    def __init__(
+        self, flat: Any, places: Mapping[str, Place], fields: Mapping[str, Any] | None = None
+    ) -> None:
         self.__flat = flat
         self.__places = places
-        self.__parts: dict[str, Any] = {}
+        # fields are beside the vector, under their names
+        self.__parts: dict[str, Any] = dict(fields or {})
 
     def __getattribute__(self, name: str) -> Any:
         # every other attribute is a parameter, "shape" and "T" included
@@ -59,7 +62,7 @@ class Named(NDArrayOperatorsMixin):
     def __part(self, name: str) -> Any:
         if name not in self.__parts:
             if name not in self.__places:
-                raise _unknown_error(name, self.__places)
+                raise _unknown_error(name, {**self.__places, **self.__parts})
             start, size, shape = self.__places[name]
             flat = self.__flat
             # taken out once: a second look is the same symbol, and the graph stays small
@@ -120,9 +123,12 @@ class Shapes:
         layout = zip(self.shapes.items(), starts, sizes, strict=False)
         return {name: (start, size, shape) for (name, shape), start, size in layout}
 
-    def split(self, flat: Any) -> Named:
-        """Return the parameters by name from a flat vector [m]; views where NumPy gives views."""
-        return Named(flat, self.places)
+    def split(self, flat: Any, fields: Mapping[str, Any] | None = None) -> Named:
+        """Return the parameters by name from a flat vector [m]; views where NumPy gives views.
+
+        With fields, whose values are not in the vector.
+        """
+        return Named(flat, self.places, fields)
 
     def pack(self, values: Mapping[str, npt.ArrayLike]) -> Array:
         """Return the flat vector [m].

@@ -68,7 +68,7 @@ def wants_compiled(trajectory: Trajectory, engine: str, rows: int) -> bool:
     problem, method = trajectory.problem, trajectory.stepping.resolved_method
     modes = problem.modes.values()
     natives = any(mode.native for mode in modes) if modes else problem.native
-    if problem.stencil is None and not natives:
+    if (problem.stencil is None or problem.field_parameter) and not natives:
         return False
     # many rows of many unknowns are products of matrices, which BLAS takes faster than one row
     # after the other in C

@@ -44,7 +44,8 @@ class RungeKuttaStep(FixedTimes):
         self._by_p = problem.create_parameters()
         self._rhs_u, self._rhs_p = PointMatrix(problem.rhs_u), PointMatrix(problem.rhs_p)
         self._adjoints: list[list[PETSc.Vec]] = []
-        compiled = problem.stencil is not None and not problem.breakpoints
+        python = problem.breakpoints or problem.field_parameter
+        compiled = problem.stencil is not None and not python
         self._passes: GridStepAdjoint | None = None
         if compiled and self._tableau.chained:
             self._passes = GridStepAdjoint(problem, *self._tableau.of_passes)

@@ -154,7 +154,8 @@ class ThetaMethod(Method):
         """Return the transposed steps on a grid; None where Python has a part in them."""
         # Passes in C multiply with the stencil. They linearise at the end of the step, where the
         # states of the run are; a stage inside the step is not one of these.
-        if problem.stencil is None or problem.residual_u.assembled or not self.holds_at_end:
+        python = problem.stencil is None or problem.field_parameter
+        if python or problem.residual_u.assembled or not self.holds_at_end:
             return None
         make_solver = partial(linear_solver, options=options)
         return ThetaGridStepAdjoint(problem, self.theta, self.endpoint, make_solver)

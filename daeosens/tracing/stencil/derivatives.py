@@ -19,10 +19,17 @@ from daeosens.tracing.casadi import casadi
 from daeosens.tracing.decisions import decisions
 from daeosens.tracing.stencil.point import Offset, PointGraph
 
+FIELDS, ALONG = -1, -2
+"""In the place of a vector's number: the parameter fields, and a direction in them."""
+
 
 @dataclass(frozen=True)
 class Read:
-    """One number that a function reads: of which vector, which unknown, at which offset."""
+    """One number that a function reads: of which vector, which unknown, at which offset.
+
+    Parameter fields are no vectors: their values follow the numbers in "p", those of a direction in
+    them the numbers in "dp", field by field with points around the box (``FieldLayout``).
+    """
 
     vector: int
     component: int
@@ -44,6 +51,8 @@ class PointFunction:
         How many vectors are given.
     added : bool
         Whether the values may be added to another vector's.
+    around : int
+        How many points are around the box in parameter fields.
     """
 
     name: str
@@ -51,6 +60,7 @@ class PointFunction:
     reads: tuple[Read, ...]
     vectors: int
     added: bool = False
+    around: int = 0
 
     @property
     def n_out(self) -> int:
@@ -63,7 +73,7 @@ class PointFunction:
         return int(self.function.numel_out(1))
 
     def widths(self, vector: int) -> tuple[int, ...]:
-        """Return how far a vector is read along each dimension."""
+        """Return how far a vector, or fields, are read along each dimension."""
         offsets = [read.offset for read in self.reads if read.vector == vector]
         axes = zip(*offsets, strict=True) if offsets else ()
         return tuple(max(map(abs, along)) for along in axes)
@@ -97,11 +107,12 @@ class StencilDerivatives:
         self._box = box
         self._periodic = periodic
         self._vectors: list[dict[Offset, Any]] = [dict(graph.u)]
+        self._fields: dict[int, dict[Offset, Any]] = {FIELDS: dict(graph.fields), ALONG: {}}
 
     def functions(self) -> list[PointFunction]:
         """Return f, its products and second-order products."""
         graph = self._graph
-        f, parametric = graph.value, graph.p.numel() > 0
+        f, parametric = graph.value, graph.p.numel() + len(graph.fields) > 0
         result = [self._function("rhs", f, added=True)]
         result.append(self._function("push", self._along(f, 1), vectors=2, added=True))
         # f_u^T w as terms, so that its derivatives along a direction (second order) are those of
@@ -110,14 +121,21 @@ class StencilDerivatives:
         pulled = _total(terms)
         result.append(self._function("pull", pulled, vectors=2, added=True))
         by_p = casadi.jtimes(f, graph.p, self._symbol(1, self._centre), True)
+        # f_q^T w, of fields q
+        of_fields = self._pulled(f, w=1, fields=True)
         if parametric:
-            sums = self._at_neighbours(by_p)
-            result.append(self._function("pull_all", pulled, sums, vectors=2, added=True))
-            result.append(self._function("pull_p", None, by_p, vectors=2))
-            result.append(self._function("push_p", casadi.jtimes(f, graph.p, self._dp)))
+            if not graph.fields:
+                sums = self._at_neighbours(by_p)
+                result.append(self._function("pull_all", pulled, sums, vectors=2, added=True))
+            values = _total(of_fields) if graph.fields else None
+            result.append(self._function("pull_p", values, by_p, vectors=2))
+            result.append(self._function("push_p", self._along_p(f)))
         # (f_u^T w) differentiated along (du, dp): vector 2 is du, w stays as it is
         bent = [(weight, self._change(value)) for weight, value in terms]
         result.append(self._function("hessian", _total(bent), self._change(by_p), vectors=3))
+        if graph.fields:
+            bent = [(weight, self._change(value)) for weight, value in of_fields]
+            result.append(self._function("hessian_fields", _total(bent), vectors=3))
         if not self.autonomous:
             result += self._in_time(f)
         return result
@@ -139,7 +157,7 @@ class StencilDerivatives:
     def branches(self) -> tuple[PointFunction, list[bool]] | None:
         """Return what decides at a point, and which of it as a whole number; None if nothing."""
         graph = self._graph
-        symbols = [graph.t, graph.p, graph.x, *graph.u.values()]
+        symbols = [graph.t, graph.p, graph.x, *graph.u.values(), *graph.fields.values()]
         decided = decisions(symbols, graph.value)
         if not decided:
             return None
@@ -157,9 +175,23 @@ class StencilDerivatives:
                 casadi.jacobian(value[row], self._symbol(0, neighbour)[row])
                 for neighbour in (offset, back)
             )
-            if not casadi.simplify(here - there).is_zero():
+            alike = casadi.simplify(here - there).is_zero()
+            # diffusion by a field: what one point takes from the other, that one takes from it
+            if not alike and not self._equal(here, self._shifted(there, offset)):
                 return True
         return False
+
+    def _equal(self, first: Any, second: Any) -> bool:
+        """Whether two expressions of a point have the same values, at one far from all edges."""
+        difference = casadi.vertcat(first - second, first)
+        symbols = casadi.symvar(difference)
+        graph = self._graph
+        middle = [0.5 * (start + end) for start, end in self._box]
+        at = {x.element_hash(): m for x, m in zip(casadi.vertsplit(graph.x), middle, strict=True)}
+        drawn = np.random.default_rng(0)
+        numbers = [at.get(symbol.element_hash(), drawn.uniform(0.5, 1.5)) for symbol in symbols]
+        change, size = casadi.Function("at", symbols, [difference])(*numbers).full().ravel()
+        return bool(abs(change) <= 1e-12 * abs(size))
 
     @property
     def linear(self) -> bool:
@@ -199,20 +231,40 @@ class StencilDerivatives:
         along = casadi.vertcat(*(self._symbol(vector, offset) for offset in offsets))
         return casadi.jtimes(value, inputs, along)
 
+    def _along_p(self, value: Any) -> Any:
+        """Return the derivative of what reads parameters along dp, numbers and fields."""
+        result = casadi.jtimes(value, self._graph.p, self._dp)
+        read = self._fields[FIELDS]
+        if read:
+            inputs = casadi.vertcat(*read.values())
+            along = casadi.vertcat(*(self._field(ALONG, offset) for offset in read))
+            result = result + casadi.jtimes(value, inputs, along)
+        return result
+
+    def _field(self, which: int, offset: Offset) -> Any:
+        """Return the fields, or a direction in them, at an offset."""
+        known = self._fields[which]
+        if offset not in known:
+            count = next(iter(self._graph.fields.values())).numel()
+            known[offset] = casadi.SX.sym(f"q{-which}_{len(known)}", count)
+        return known[offset]
+
     def _change(self, value: Any) -> Any:
         """Return the derivative of what reads u and p along vector 2 and dp."""
-        return self._along(value, 2) + casadi.jtimes(value, self._graph.p, self._dp)
+        return self._along(value, 2) + self._along_p(value)
 
-    def _pulled(self, f: Any, w: int) -> list[tuple[Any, Any]]:
-        """Return what adds up to f_u^T w at the centre, as ``_total`` takes it."""
+    def _pulled(self, f: Any, w: int, *, fields: bool = False) -> list[tuple[Any, Any]]:
+        """Return what adds up to f_u^T w at the centre, or f_q^T w, as ``_total`` takes it."""
         graph = self._graph
         terms: list[tuple[Any, Any]] = []
-        for offset, unknowns in graph.u.items():
+        for offset, unknowns in (graph.fields if fields else graph.u).items():
             # The point that reads u(j) at the offset o is s = j - o: f_u at s, and w at s.
             back = tuple(-step for step in offset)
             jacobian = self._shifted(casadi.jacobian(f, unknowns), back)
             weight = self._symbol(w, back)
-            known = casadi.vertcat(graph.x, *self._vectors[0].values())
+            known = casadi.vertcat(
+                graph.x, *self._vectors[0].values(), *self._fields[FIELDS].values()
+            )
             # Where s lies beyond an edge w is 0, but f_u there may be infinite, and 0 times
             # infinity no number: such terms are left out by the weight.
             beyond = any(offset) and not self._periodic and casadi.depends_on(jacobian, known)
@@ -229,7 +281,7 @@ class StencilDerivatives:
         """
         graph, centre = self._graph, self._centre
         here, weight = self._symbol(0, centre), self._symbol(1, centre)
-        points = casadi.vertcat(graph.x, *self._vectors[0].values())
+        points = casadi.vertcat(graph.x, *self._vectors[0].values(), *self._fields[FIELDS].values())
         for offset, unknowns in graph.u.items():
             slopes = casadi.jacobian(by_p, unknowns)
             # only where the slope is w times a constant of the grid may it be read at another
@@ -247,11 +299,10 @@ class StencilDerivatives:
         graph = self._graph
         if not any(offset):
             return value
-        moved = [
-            self._symbol(0, tuple(a + b for a, b in zip(place, offset, strict=True)))
-            for place in graph.u
-        ]
-        function = casadi.Function("moved", [graph.t, graph.p, graph.x, *graph.u.values()], [value])
+        moved = [self._symbol(0, _sum(place, offset)) for place in graph.u]
+        moved += [self._field(FIELDS, _sum(place, offset)) for place in graph.fields]
+        inputs = [graph.t, graph.p, graph.x, *graph.u.values(), *graph.fields.values()]
+        function = casadi.Function("moved", inputs, [value])
         return function(graph.t, graph.p, self._coordinates(offset), *moved)
 
     def _coordinates(self, offset: Offset) -> Any:
@@ -276,10 +327,14 @@ class StencilDerivatives:
             casadi.jtimes(by_t, graph.p, weight, True),
             casadi.dot(weight, casadi.jtimes(by_t, graph.t, 1.0)),
         )
-        return [
+        result = [
             self._function("rhs_t", by_t),
             self._function("hessian_t", _total(self._pulled(by_t, w=1)), sums, vectors=2),
         ]
+        if self._graph.fields:
+            of_fields = _total(self._pulled(by_t, w=1, fields=True))
+            result.append(self._function("hessian_t_fields", of_fields, vectors=2))
+        return result
 
     def _function(
         self, name: str, out: Any, sums: Any = None, *, vectors: int = 1, added: bool = False
@@ -290,7 +345,8 @@ class StencilDerivatives:
         used = {symbol.element_hash() for symbol in casadi.symvar(casadi.vertcat(*outputs))}
         reads: list[Read] = []
         symbols: list[Any] = []
-        for vector, by_offset in enumerate(self._vectors[:vectors]):
+        read = [*enumerate(self._vectors[:vectors]), *self._fields.items()]
+        for vector, by_offset in read:
             for offset, unknowns in by_offset.items():
                 for component in range(unknowns.numel()):
                     if unknowns[component].element_hash() in used:
@@ -306,6 +362,10 @@ class StencilDerivatives:
             {"cse": True},
         )
         return PointFunction(name, function, tuple(reads), vectors, added)
+
+
+def _sum(first: Offset, second: Offset) -> Offset:
+    return tuple(a + b for a, b in zip(first, second, strict=True))
 
 
 def _total(terms: Sequence[tuple[Any, Any]]) -> Any:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from daeosens.petsc.vectors import Array
 from daeosens.tracing.stencil.derivatives import PointFunction, Read
-from daeosens.tracing.stencil.rows import axes
+from daeosens.tracing.stencil.rows import FIELD_MEMORY, axes
 
 Places: TypeAlias = "tuple[npt.NDArray[np.intp], ...]"
 """Numbers of points along the slowest, the middle and the fastest dimension."""
@@ -107,6 +107,8 @@ class _Evaluation:
 
     def _values(self, b: Box, places: Places, read: Read) -> Array:
         """Return one number that is read [slow, middle, fast]; 0 beyond the edge."""
+        if read.vector in FIELD_MEMORY:
+            return self._field_values(b, places, read)
         around = [b.ghosts[read.vector] if axis in self._axes else 0 for axis in (2, 1, 0)]
         counts = tuple(b.n)[::-1]
         stored = [n + 2 * more for n, more in zip(counts, around, strict=True)]
@@ -125,6 +127,19 @@ class _Evaluation:
             for axis, (unwrapped, wrapped) in enumerate(zip(moved, inside, strict=True)):
                 neighbours.swapaxes(0, axis)[unwrapped != wrapped] = 0.0
         return neighbours
+
+    def _field_values(self, b: Box, places: Places, read: Read) -> Array:
+        """Return one number of a field [slow, middle, fast], which has points around the box."""
+        memory = FIELD_MEMORY[read.vector]
+        widths = [self._function.around if axis in self._axes else 0 for axis in (2, 1, 0)]
+        stored = [n + 2 * more for n, more in zip(tuple(b.n)[::-1], widths, strict=True)]
+        first = self._function.function.numel_in(memory) + read.component * prod(stored)
+        address = (b.p if memory == "p" else b.dp) + first * ctypes.sizeof(_DOUBLE)
+        moved = [
+            place + more + offset
+            for place, more, offset in zip(places, widths, reversed(axes(read.offset)), strict=True)
+        ]
+        return _at(address, prod(stored)).reshape(stored)[np.ix_(*moved)]
 
 
 def _store(b: Box, rows: npt.NDArray[np.intp], values: Array, sums: Array) -> None:

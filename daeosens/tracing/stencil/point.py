@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -23,44 +24,105 @@ Slope: TypeAlias = Callable[[Any, Any], Any]
 """``slope(u, x)``: outwards, of values [dof] at a place on the edge."""
 
 
-class Neighbourhood:
-    """The unknowns at one point of a grid, and at the points around it.
+class Differences:
+    """Differences of what is known around a point.
 
     Attributes
     ----------
-    center : array [dof]
-        The unknowns at the point.
-    x : array [dimensions]
-        Where the point is.
     spacing : tuple of float
         Distance of neighbouring points along each dimension.
     """
 
-    def __init__(self, grid: Grid, x: Any, slope: Slope | None = None) -> None:
+    spacing: tuple[float, ...]
+
+    def _at(self, offset: Offset) -> Any:
+        raise NotImplementedError
+
+    def laplacian(self, conductivity: Field | None = None) -> Symbol:
+        """Return the second derivatives added up: three points along each dimension.
+
+        Parameters
+        ----------
+        conductivity : field, optional
+            k of div(k grad u), conservative: between two points k is the mean of theirs.
+        """
+        if conductivity is not None and not isinstance(conductivity, Field):
+            raise InputError(
+                f"u.laplacian({type(conductivity).__name__})",
+                expected="a field of the parameters, u.laplacian(p.k)",
+                remedy="p.k * u.laplacian() for a number",
+            )
+        second = self._second if conductivity is None else partial(self._flux, conductivity)
+        total = second(0)
+        for axis in range(1, len(self.spacing)):
+            total = total + second(axis)
+        return total
+
+    def gradient(self) -> tuple[Symbol, ...]:
+        """Return the central differences along each dimension."""
+        return tuple(
+            (self._beside(axis, 1) - self._beside(axis, -1)) * (0.5 / h)
+            for axis, h in enumerate(self.spacing)
+        )
+
+    def _second(self, axis: int) -> Symbol:
+        sides: Any = self._beside(axis, -1) + self._beside(axis, 1)
+        # a division takes as long as all the rest at the point
+        return (sides - 2.0 * self._beside(axis, 0)) * self.spacing[axis] ** -2
+
+    def _flux(self, conductivity: Field, axis: int) -> Symbol:
+        """Return what flows in through both faces across an axis."""
+        here: Any = self._beside(axis, 0)
+        inflow: Any = 0.0
+        for side in (-1, 1):
+            offset = self._step(axis, side)
+            mean: Any = conductivity[self._step(axis, 0)] + conductivity[offset]
+            inflow = inflow + mean * (self._at(offset) - here)
+        return inflow * (0.5 * self.spacing[axis] ** -2)
+
+    def _beside(self, axis: int, distance: int) -> Any:
+        return self._at(self._step(axis, distance))
+
+    def _step(self, axis: int, distance: int) -> Offset:
+        return tuple(distance if k == axis else 0 for k in range(len(self.spacing)))
+
+
+class Neighbourhood(Differences):
+    """Values at one point of a grid, and at the points around it: its unknowns, or its fields.
+
+    Attributes
+    ----------
+    x : array [dimensions]
+        Where the point is.
+    graphs : dict of offset to casadi.MX [count]
+        What has been asked for.
+    """
+
+    def __init__(
+        self, grid: Grid, x: Any, count: int, *, mirrored: bool, slope: Slope | None = None
+    ) -> None:
         self.spacing = grid.spacing
         self.x = Symbol(x, (len(self.spacing),), constant=True)
-        self._grid, self._slope = grid, slope
+        self._grid, self._slope, self._count, self._mirrors = grid, slope, count, mirrored
         self.graphs: dict[Offset, Any] = {}
 
     def __getitem__(self, offset: Any) -> Symbol:
-        """Return the unknowns [dof] at a point so many points away along x, y, z."""
-        steps = cast("tuple[Any, ...]", offset if isinstance(offset, tuple) else (offset,))
-        whole = all(isinstance(step, (int, np.integer)) for step in steps)
-        if not whole or len(steps) != len(self.spacing):
-            raise InputError(
-                f"u[{', '.join(map(str, steps))}]",
-                expected=f"{len(self.spacing)} integers, the offset along each dimension",
-                remedy="u.center for the unknowns at the point itself",
-            )
-        key = tuple(int(step) for step in steps)
-        return self._mirrored(key, 0) if self._grid.boundary == "neumann" else self._read(key)
+        """Return the values [count] at a point so many points away along x, y, z."""
+        return self._at(_offset(offset, len(self.spacing), "u"))
+
+    @property
+    def center(self) -> Symbol:
+        """The values [count] at the point."""
+        return self._beside(0, 0)
+
+    def _at(self, offset: Offset) -> Any:
+        return self._mirrored(offset, 0) if self._mirrors else self._read(offset)
 
     def _read(self, key: Offset) -> Symbol:
-        dof = self._grid.dof
         # a neighbour that is read twice is one symbol; who is never asked for is never loaded
         if key not in self.graphs:
-            self.graphs[key] = casadi.MX.sym(f"u{len(self.graphs)}", dof)
-        return Symbol(self.graphs[key], (dof,), constant=True)
+            self.graphs[key] = casadi.MX.sym(f"u{len(self.graphs)}", self._count)
+        return Symbol(self.graphs[key], (self._count,), constant=True)
 
     def _mirrored(self, key: Offset, axis: int) -> Any:
         """Return what is read, points beyond the edges along this and later axes mirrored.
@@ -117,32 +179,48 @@ class Neighbourhood:
         # half a spacing on, with the slope at the point: the value on the edge to O(h^2)
         return self._slope(beside + 0.5 * h * slope, x)
 
+
+class Field(Symbol, Differences):
+    """A parameter with a value at each point: the one at the point, and those around it.
+
+    Parameters
+    ----------
+    around : Neighbourhood
+        Of all fields.
+    number : int
+        Which of them it is.
+    name : str
+    """
+
+    def __init__(self, around: Neighbourhood, number: int, name: str) -> None:
+        self.spacing = around.spacing
+        self._around, self._number, self._name = around, number, name
+        super().__init__(around.center[number].graph, (), constant=True)
+
+    def __getitem__(self, offset: Any) -> Symbol:
+        """Return the value at a point so many points away along x, y, z."""
+        return self._at(_offset(offset, len(self.spacing), f"p.{self._name}"))
+
     @property
     def center(self) -> Symbol:
-        """The unknowns [dof] at the point."""
-        return self[(0,) * len(self.spacing)]
+        """The value at the point, as the field itself."""
+        return self._beside(0, 0)
 
-    def laplacian(self) -> Symbol:
-        """Return the second derivatives added up [dof]: three points along each dimension."""
-        total = self._second(0)
-        for axis in range(1, len(self.spacing)):
-            total = total + self._second(axis)
-        return total
+    def _at(self, offset: Offset) -> Any:
+        return self._around[offset][self._number]
 
-    def gradient(self) -> tuple[Symbol, ...]:
-        """Return the central differences along each dimension, [dof] each."""
-        return tuple(
-            (self._beside(axis, 1) - self._beside(axis, -1)) * (0.5 / h)
-            for axis, h in enumerate(self.spacing)
+
+def _offset(offset: Any, dimensions: int, name: str) -> Offset:
+    """Return an offset as a key, checked."""
+    steps = cast("tuple[Any, ...]", offset if isinstance(offset, tuple) else (offset,))
+    whole = all(isinstance(step, (int, np.integer)) for step in steps)
+    if not whole or len(steps) != dimensions:
+        raise InputError(
+            f"{name}[{', '.join(map(str, steps))}]",
+            expected=f"{dimensions} integers, the offset along each dimension",
+            remedy=f"{name}.center for the values at the point itself",
         )
-
-    def _second(self, axis: int) -> Symbol:
-        sides: Any = self._beside(axis, -1) + self._beside(axis, 1)
-        # a division takes as long as all the rest at the point
-        return (sides - 2.0 * self.center) * self.spacing[axis] ** -2
-
-    def _beside(self, axis: int, distance: int) -> Any:
-        return self[tuple(distance if k == axis else 0 for k in range(len(self.spacing)))]
+    return tuple(int(step) for step in steps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,6 +232,8 @@ class PointGraph:
     t, p, x : casadi.SX
     u : mapping of offset to casadi.SX [dof]
         The unknowns that it reads.
+    fields : mapping of offset to casadi.SX [fields]
+        The parameter fields that it reads.
     value : casadi.SX [dof]
     """
 
@@ -161,6 +241,7 @@ class PointGraph:
     p: Any
     x: Any
     u: Mapping[Offset, Any]
+    fields: Mapping[Offset, Any]
     value: Any
 
 
@@ -168,9 +249,10 @@ def point_graph(
     function: Callable[..., Any],
     shapes: Shapes,
     grid: Grid,
+    fields: Sequence[str] = (),
     slope: Callable[..., Any] | None = None,
 ) -> PointGraph:
-    """Call the function (t, u, p) of a point with symbols.
+    """Call the function (t, u, p) of a point with symbols; p has the fields, too.
 
     Raises
     ------
@@ -195,16 +277,28 @@ def point_graph(
             raise InputError(f"'slope' returned shape {rate.shape}", expected=f"shape ({dof},)")
         return rate
 
-    point = Neighbourhood(grid, x, None if slope is None else across)
-    result = traced_call(lambda *of: as_symbol(function(*of)), "rhs", time, point, named)
+    point = Neighbourhood(
+        grid,
+        x,
+        dof,
+        mirrored=grid.boundary == "neumann",
+        slope=None if slope is None else across,
+    )
+    # beyond an edge, where there is no value of the user's, a field has that of its image inside
+    mirrored = grid.boundary != "periodic"
+    around = Neighbourhood(grid, x, len(fields), mirrored=mirrored)
+    of_fields = {name: Field(around, k, name) for k, name in enumerate(fields)}
+    known = shapes.split(Symbol(p, (shapes.size,), constant=True), of_fields)
+    result = traced_call(lambda *of: as_symbol(function(*of)), "rhs", time, point, known)
     if dof == 1 and result.shape == ():
         result = result.reshape((1,))
     if result.shape != (dof,):
         raise InputError(f"'rhs' returned shape {result.shape}", expected=f"shape ({dof},)")
-    inputs = [t, p, x, *point.graphs.values()]
+    inputs = [t, p, x, *point.graphs.values(), *around.graphs.values()]
     # vectors become scalars, which C compilers put into registers
     scalars = [casadi.SX.sym(f"s{k}", symbol.numel()) for k, symbol in enumerate(inputs)]
     traced = casadi.Function("f", inputs, [casadi.densify(result.graph)])
     value = casadi.cse(casadi.densify(traced(*scalars)))
-    unknowns = dict(zip(point.graphs, scalars[3:], strict=True))
-    return PointGraph(scalars[0], scalars[1], scalars[2], unknowns, value)
+    unknowns = dict(zip(point.graphs, scalars[3:], strict=False))
+    values = dict(zip(around.graphs, scalars[3 + len(unknowns) :], strict=True))
+    return PointGraph(scalars[0], scalars[1], scalars[2], unknowns, values, value)

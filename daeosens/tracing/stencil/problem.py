@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields as of_class
+from dataclasses import replace
 from functools import cached_property
 from importlib import resources
 from math import prod
@@ -24,13 +25,14 @@ from daeosens.problem.matrices import Derivative, Products, negative
 from daeosens.problem.problem import AUTONOMOUS, Problem
 from daeosens.tracing.casadi import casadi
 from daeosens.tracing.execution import compiled_library
-from daeosens.tracing.model import Parametrized
+from daeosens.tracing.fields import FieldLayout, FieldMemory, field_layout
+from daeosens.tracing.model import FieldModel, Parametrized
 from daeosens.tracing.named_parameters import admit_shapes
 from daeosens.tracing.stencil.chain import chain_function, chain_size, chained
 from daeosens.tracing.stencil.derivatives import PointFunction, StencilDerivatives
 from daeosens.tracing.stencil.interpreted import interpreted
 from daeosens.tracing.stencil.point import point_graph
-from daeosens.tracing.stencil.rows import INLINE, LINE, Rows, addends, axes
+from daeosens.tracing.stencil.rows import FIELD_MEMORY, INLINE, LINE, Rows, addends, axes
 
 LOOPS = ("turn", "weigh", "reduce", "compare", "advance")
 """Of BiCGStab, in ``_kernels/grids/bicgstab.h``."""
@@ -42,7 +44,8 @@ def build_stencil(
     parameters: int | Sequence[str] | Mapping[str, Any],
     jacobian: str,
     slope: Callable[..., Any] | None = None,
-) -> Parametrized:
+    fields: Sequence[str] = (),
+) -> Parametrized | FieldModel:
     """Return the problem of ``daeosens.trace_stencil``, whose arguments these are."""
     if not is_one_of(jacobian, "auto", "assembled", "products"):
         raise InputError(f"jacobian = {jacobian!r}", expected='"auto", "assembled" or "products"')
@@ -56,7 +59,8 @@ def build_stencil(
     periodic = grid.boundary == "periodic"
     # f at one point is a small graph of scalars, whatever the grid: derivatives and C source are
     # made of that alone
-    graph = point_graph(rhs, shapes, grid, slope)
+    layout = field_layout(grid, shapes, fields) if len(fields) else None
+    graph = point_graph(rhs, shapes, grid, () if layout is None else layout.names, slope)
     derivatives = StencilDerivatives(graph, grid.spacing, grid.box, periodic=periodic)
     functions = derivatives.functions()
     entries: list[Entry] = []
@@ -68,11 +72,27 @@ def build_stencil(
     deciding = derivatives.branches() if grid.dm.comm.size == 1 else None
     if deciding is not None:
         functions.append(deciding[0])
-    stencil = _make_stencil(functions, grid, periodic=periodic)
+    if layout is not None:
+        # how far they are read by the function that looks farthest
+        reach = max(
+            max(function.widths(which), default=0)
+            for function in functions
+            for which in FIELD_MEMORY
+        )
+        functions = [replace(function, around=reach) for function in functions]
+    library = compiled_library(
+        stencil_source(functions, grid.dof, grid.shape), grid.dm.comm.tompi4py()
+    )
+    of_state = [function for function in functions if not function.name.endswith(OF_FIELDS)]
+    stencil = _make_stencil(of_state, grid, library, periodic=periodic)
     calls = _Calls(stencil, shapes.size)
+    if layout is not None:
+        of_fields = [function for function in functions if function not in of_state]
+        also = _make_stencil(of_fields, grid, library, periodic=periodic)
+        calls = _FieldCalls(stencil, also, layout, of_state[0].around)
     # without a matrix by default: products with f_u read less memory than its entries take
     attributes: dict[str, Any] = {"jacobian": Products(calls.push, calls.pull), "rhs_t": AUTONOMOUS}
-    filled = _Assembled(stencil, grid, entries)
+    filled = _Assembled(calls, grid, entries)
     if jacobian == "assembled":
         attributes |= {"jacobian": filled.fill, "jacobian_matrix": filled.template}
     if not derivatives.autonomous:
@@ -80,8 +100,8 @@ def build_stencil(
     problem = ODE(
         calls.rhs,
         state=grid.dm,
-        parameters=shapes.names,
-        jacobian_p=Products(calls.push_p, calls.pull_p) if shapes.size else None,
+        parameters=shapes.names if layout is None else layout.create(),
+        jacobian_p=Products(calls.push_p, calls.pull_p) if shapes.size or layout else None,
         hessian_product=calls.hessian,
         **attributes,
     )
@@ -89,11 +109,11 @@ def build_stencil(
     pool_memory(state)
     problem = replace(problem, stencil=stencil)
     if deciding is not None:
-        problem = replace(problem, branches=_Branches(stencil, state, deciding[1]))
+        problem = replace(problem, branches=_Branches(calls, state, deciding[1]))
     if jacobian != "assembled":
         rhs_u = Derivative(
-            lambda *_point: create_matrix(stencil, state, shapes.size),
-            linearise_matrix,
+            lambda *_point: create_matrix(stencil, state, calls.size),
+            calls.linearise,
             assembled=False,
             shifts=True,
         )
@@ -108,16 +128,22 @@ def build_stencil(
                 one_sided=derivatives.one_sided(entries),
             )
         problem = replace(problem, rhs_u=rhs_u, residual_u=negative(solved))
-    lowered = {field.name: getattr(problem, field.name) for field in fields(Problem)}
+    lowered = {attribute.name: getattr(problem, attribute.name) for attribute in of_class(Problem)}
+    if layout is not None:
+        return FieldModel(**lowered, fields=layout)
     return Parametrized(**lowered, shapes=shapes)
 
 
-def _make_stencil(functions: Sequence[PointFunction], grid: Grid, *, periodic: bool) -> Stencil:
-    """Compile the functions if that can be, and bind them to the rank's box.  Collective."""
+OF_FIELDS = "_fields"
+"""How the names of functions end that give derivatives in fields beside those in the state."""
+
+
+def _make_stencil(
+    functions: Sequence[PointFunction], grid: Grid, library: Any, *, periodic: bool
+) -> Stencil:
+    """Bind functions, compiled or not (no library), to the rank's box.  Collective."""
     corner, points = grid.dm.getCorners()
     dimensions = len(points)
-    source = stencil_source(functions, grid.dof, grid.shape)
-    library = compiled_library(source, grid.dm.comm.tompi4py())
     # ghost points that the widest function reads
     width = max(
         max(function.widths(k), default=0)
@@ -148,7 +174,8 @@ def _make_stencil(functions: Sequence[PointFunction], grid: Grid, *, periodic: b
         reach = max(
             (axes(point_function.widths(k))[2] for k in range(point_function.vectors)), default=0
         )
-        stencil.add(point_function.name, address or 0, around, reach, call)
+        name = point_function.name.removesuffix(OF_FIELDS)
+        stencil.add(name, address or 0, around, reach, call)
     if library is not None:
         if wide is None:
             _add_chains(stencil, library, functions, grid.dof, tuple(points))
@@ -186,8 +213,8 @@ def _aligned(size: int) -> Array:
 class _Assembled:
     """f_u as a sparse matrix, whose entries a function gives at each point."""
 
-    def __init__(self, stencil: Stencil, grid: Grid, entries: Sequence[Entry]) -> None:
-        self._stencil, self._grid, self._entries = stencil, grid, entries
+    def __init__(self, calls: _Calls, grid: Grid, entries: Sequence[Entry]) -> None:
+        self._calls, self._grid, self._entries = calls, grid, entries
 
     @cached_property
     def template(self) -> PETSc.Mat:
@@ -203,75 +230,136 @@ class _Assembled:
         """Return a matrix to be filled."""
         return self.template.duplicate()
 
-    def fill(self, t: float, u: PETSc.Vec, p: Array, out: PETSc.Mat) -> None:
+    def fill(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Mat) -> None:
         """Fill a matrix [n, n] at a point."""
-        self._stencil.apply("jacobian", t, p, (u,), self._values)
+        self._calls.fill("jacobian", t, u, p, self._values)
         fill_stencil_matrix(read(self._values), out)
 
 
 class _Branches:
     """What decides at all points of a grid; a rank by itself has nobody to ask for neighbours."""
 
-    def __init__(self, stencil: Stencil, state: PETSc.Vec, whole: Sequence[bool]) -> None:
-        self._stencil, self._state = stencil, state.duplicate()
+    def __init__(self, calls: _Calls, state: PETSc.Vec, whole: Sequence[bool]) -> None:
+        self._calls, self._state = calls, state.duplicate()
         points = state.getLocalSize() // state.getBlockSize()
         self._whole = np.tile(np.array(whole), points)
         self._values = PETSc.Vec().createSeq(self._whole.size, comm=PETSc.COMM_SELF)
 
-    def __call__(self, t: float, u: Array, p: Array, *, in_time: bool = False) -> Decisions:
+    def __call__(self, t: float, u: Array, p: Any, *, in_time: bool = False) -> Decisions:
         if in_time:  # what depends on t alone is not among the values
             return Decisions.none()
         write(self._state, u)
-        self._stencil.apply("branches", t, p, (self._state,), self._values)
+        self._calls.fill("branches", t, self._state, p, self._values)
         return Decisions(read(self._values).copy(), self._whole)
 
 
 class _Calls:
-    """The functions as callbacks of PETSc style."""
+    """The functions as callbacks of PETSc style; p as callbacks see it."""
 
-    def __init__(self, stencil: Stencil, n_parameters: int) -> None:
+    def __init__(self, stencil: Stencil, size: int) -> None:
         self._stencil = stencil
-        self._m = n_parameters
+        self.size = size
+        """Of p as functions of points read it."""
 
-    def rhs(self, t: float, u: PETSc.Vec, p: Array, out: PETSc.Vec) -> None:
-        self._stencil.apply("rhs", t, p, (u,), out)
+    def fill(self, name: str, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
+        """Fill a vector with the values of a function of u alone."""
+        self._stencil.apply(name, t, self._read(p), (u,), out)
 
-    def push(self, t: float, u: PETSc.Vec, p: Array, v: PETSc.Vec, out: PETSc.Vec) -> None:
-        self._stencil.apply("push", t, p, (u, v), out)
+    def linearise(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Mat) -> None:
+        """Put a matrix of products at a point."""
+        linearise_matrix(t, u, self._read(p), out)
 
-    def pull(self, t: float, u: PETSc.Vec, p: Array, w: PETSc.Vec, out: PETSc.Vec) -> None:
-        self._stencil.apply("pull", t, p, (u, w), out)
+    def rhs(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
+        self._stencil.apply("rhs", t, self._read(p), (u,), out)
 
-    def push_p(self, t: float, u: PETSc.Vec, p: Array, dp: PETSc.Vec, out: PETSc.Vec) -> None:
+    def push(self, t: float, u: PETSc.Vec, p: Any, v: PETSc.Vec, out: PETSc.Vec) -> None:
+        self._stencil.apply("push", t, self._read(p), (u, v), out)
+
+    def pull(self, t: float, u: PETSc.Vec, p: Any, w: PETSc.Vec, out: PETSc.Vec) -> None:
+        self._stencil.apply("pull", t, self._read(p), (u, w), out)
+
+    def push_p(self, t: float, u: PETSc.Vec, p: Any, dp: PETSc.Vec, out: PETSc.Vec) -> None:
         self._stencil.apply("push_p", t, p, (u,), out, dp=gather(dp))
 
-    def pull_p(self, t: float, u: PETSc.Vec, p: Array, w: PETSc.Vec, out: PETSc.Vec) -> None:
-        sums = self._stencil.apply("pull_p", t, p, (u, w), sums=self._m)
+    def pull_p(self, t: float, u: PETSc.Vec, p: Any, w: PETSc.Vec, out: PETSc.Vec) -> None:
+        sums = self._stencil.apply("pull_p", t, p, (u, w), sums=self.size)
         # each rank has the sums over its own points
         scatter(_reduced(sums, w), out)
 
     def hessian(
-        self,
-        t: float,
-        u: PETSc.Vec,
-        p: Array,
-        w: PETSc.Vec,
-        du: PETSc.Vec,
-        dp: Array,
-        out: PETSc.Vec,
-    ) -> Array:
-        sums = self._stencil.apply("hessian", t, p, (u, w, du), out, dp=dp, sums=self._m)
+        self, t: float, u: PETSc.Vec, p: Any, w: PETSc.Vec, du: PETSc.Vec, dp: Any, *out: PETSc.Vec
+    ) -> Any:
+        """Fill the first of ``out``, [n]; return the part of the numbers."""
+        (by_u,) = out
+        sums = self._stencil.apply("hessian", t, p, (u, w, du), by_u, dp=dp, sums=self.size)
         return _reduced(sums, w)
 
-    def rhs_t(self, t: float, u: PETSc.Vec, p: Array, out: PETSc.Vec) -> None:
-        self._stencil.apply("rhs_t", t, p, (u,), out)
+    def rhs_t(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
+        self._stencil.apply("rhs_t", t, self._read(p), (u,), out)
 
-    def hessian_t(
-        self, t: float, u: PETSc.Vec, p: Array, w: PETSc.Vec, out: PETSc.Vec
-    ) -> tuple[Array, float]:
-        sums = self._stencil.apply("hessian_t", t, p, (u, w), out, sums=self._m + 1)
+    def hessian_t(self, t: float, u: PETSc.Vec, p: Any, w: PETSc.Vec, *out: PETSc.Vec) -> Any:
+        """Fill the first of ``out``, [n]; return the part of the numbers, and that of the time."""
+        (by_u,) = out
+        sums = self._stencil.apply("hessian_t", t, p, (u, w), by_u, sums=self.size + 1)
         reduced = _reduced(sums, w)
         return reduced[:-1], float(reduced[-1])
+
+    def _read(self, p: Any) -> Array:
+        return p
+
+
+class _FieldCalls(_Calls):
+    """The same where p is a vector of numbers and fields."""
+
+    def __init__(
+        self, stencil: Stencil, of_fields: Stencil, layout: FieldLayout, around: int
+    ) -> None:
+        self._p, self._dp = FieldMemory(layout, around), FieldMemory(layout, around)
+        super().__init__(stencil, self._p.size)
+        self._of_fields, self._layout = of_fields, layout
+        self._m = layout.shapes.size
+        size = layout.points * len(layout.names)
+        # derivatives in the fields at the rank's own points
+        self._values = PETSc.Vec().createSeq(size, comm=PETSc.COMM_SELF)
+
+    def push_p(self, t: float, u: PETSc.Vec, p: Any, dp: PETSc.Vec, out: PETSc.Vec) -> None:
+        self._stencil.apply("push_p", t, self._p.read(p), (u,), out, dp=self._dp.read(dp))
+
+    def pull_p(self, t: float, u: PETSc.Vec, p: Any, w: PETSc.Vec, out: PETSc.Vec) -> None:
+        p = self._p.read(p)
+        sums = self._stencil.apply("pull_p", t, p, (u, w), self._values, sums=self._m)
+        self._fill(sums, w, out)
+
+    def hessian(
+        self, t: float, u: PETSc.Vec, p: Any, w: PETSc.Vec, du: PETSc.Vec, dp: Any, *out: PETSc.Vec
+    ) -> None:
+        out_u, out_p = out
+        at, inputs, along = self._p.read(p), (u, w, du), self._dp.read(dp)
+        sums = self._stencil.apply("hessian", t, at, inputs, out_u, dp=along, sums=self._m)
+        self._of_fields.apply("hessian", t, at, inputs, self._values, dp=along)
+        self._fill(sums, w, out_p)
+
+    def hessian_t(self, t: float, u: PETSc.Vec, p: Any, w: PETSc.Vec, *out: PETSc.Vec) -> float:
+        out_u, out_p = out
+        at = self._p.read(p)
+        sums = self._stencil.apply("hessian_t", t, at, (u, w), out_u, sums=self._m + 1)
+        self._of_fields.apply("hessian_t", t, at, (u, w), self._values)
+        reduced = self._fill(sums, w, out_p)
+        return float(reduced[-1])
+
+    def _read(self, p: Any) -> Array:
+        if isinstance(p, np.ndarray):  # what looks at branches, on one rank, has arrays
+            vec = self._layout.create()
+            write(vec, p)
+            return self._p.read(vec)
+        return self._p.read(p)
+
+    def _fill(self, sums: Array, vec: PETSc.Vec, out: PETSc.Vec) -> Array:
+        """Fill derivatives in all parameters; return the sums over all ranks."""
+        reduced = _reduced(sums, vec) if sums.size else sums
+        fields = read(self._values).reshape(self._layout.points, -1)
+        self._layout.fill(reduced[: self._m], fields, out)
+        return reduced
 
 
 def _reduced(sums: Array, vec: PETSc.Vec) -> Array:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from daeosens.tracing.stencil.derivatives import PointFunction, Read
+from daeosens.tracing.stencil.derivatives import ALONG, FIELDS, PointFunction, Read
 
 Number = TypeVar("Number", int, float)
 
@@ -19,6 +19,9 @@ ADDENDS = (0, 1, 4)
 
 FEW = 64
 """Up to so many parameters are copied before the points of a row."""
+
+FIELD_MEMORY = {FIELDS: "p", ALONG: "dp"}
+"""After which numbers the values of fields are, and of a direction in them."""
 
 LINE = 8
 """Numbers of a cache line, as in ``_kernels/grids/stencil.h``."""
@@ -75,7 +78,8 @@ class Rows:
             x, middle, slow = axes(read.offset)
             # Vectors whose neighbours are read have rows of their own, with what lies beyond both
             # ends; others are read where they are, the unknowns of a point side by side.
-            if k in self.kept:
+            # Fields have points around the box already, and their values side by side.
+            if k in self.kept or k in FIELD_MEMORY:
                 self._places[read] = f"q{self._number(k, c, middle, slow)}[i + {x}]"
             else:
                 self._places[read] = f"q{self._number(k)}[{dof} * i + {c}]"
@@ -233,6 +237,8 @@ class Rows:
         if len(key) == 1:
             return f"b->in[{key[0]}] + {self.dof} * at"
         k, c, middle, slow = key
+        if k in FIELD_MEMORY:
+            return self._field_pointer(FIELD_MEMORY[k], c, middle, slow)
         x, wm, ws = self.kept[k]
         if k == chained:
             return f"near[{slow + ws}] + {c} * chain->skip + (m + {middle}) * chain->length"
@@ -240,3 +246,12 @@ class Rows:
         slab = f"(s + {slow + ws}) % {2 * ws + 1} * slab{k}"
         line = f"(m + {middle + wm}) * length{k} + {line_numbers(x)}"
         return f"kept{k} + {slab} + {c} * skip{k} + {line}"
+
+    def _field_pointer(self, memory: str, field: int, middle: int, slow: int) -> str:
+        """Return where a row of a field begins, which has points around the box on all sides."""
+        x, m, s = axes((self.point_function.around,) * self.dimensions)
+        numbers = self.point_function.function.numel_in(memory)
+        length = f"(n + {2 * x})"
+        plane = f"(slows + {2 * s}) * (middles + {2 * m}) * {length}"
+        row = f"(s + {slow + s}) * (middles + {2 * m}) + m + {middle + m}"
+        return f"b->{memory} + {numbers} + {field} * {plane} + ({row}) * {length} + {x}"

@@ -58,7 +58,9 @@ def carrier(trajectory: Trajectory, problem: Problem, p: Any, rows: int) -> Carr
         # stages of small dense systems: all rows of a step share its factors
         return partial(dense.carry_back, *trajectory.arrays)
     if problem.stencil is not None:
-        passes = problem is trajectory.problem and not problem.breakpoints
+        passes = problem is trajectory.problem and not (
+            problem.breakpoints or problem.field_parameter
+        )
         return _in_passes(trajectory, method) if passes else None
     carriers = _CARRIERS.of(problem)
     if method.name not in carriers:
