@@ -231,6 +231,9 @@ def calls(comm: Any) -> Calls:
         "Model.pack": lambda: model.pack(rate=0.5),
         "Trajectory.destroy": ds.solve(problem, u0, p, stepping).destroy,
     }
+    of_field = ds.trace_stencil(lambda t, u, p: u.laplacian(p.k), grid, fields=["k"])
+    q = of_field.pack(k=1.0)
+    fields = ds.functional.FieldParameters({"k": ds.Parameter(1.0)}, grid.create_vec())
     objects = {
         "Problem": problem,
         "Model": model,
@@ -245,6 +248,8 @@ def calls(comm: Any) -> Calls:
         "Parameters": control,
         "InitialState": place,
         "FieldParameter": field_functional.control,
+        "FieldModel": of_field,
+        "FieldParameters": fields,
         "LeastSquares": squares,
         "Result": ds.minimize(functional, max_iterations=1),
         "Taylor": ds.taylor(functional),
@@ -283,6 +288,8 @@ def calls(comm: Any) -> Calls:
     on_fields = {"problem": spread.problem, "x": m, "dx": m, "v": m, "noise": m, "seed": 1}
     special = {
         **dict.fromkeys(("FieldParameter", "GaussianPrior", "Posterior", "Regularized"), on_fields),
+        "FieldModel": {"p": q, "name": "p"},
+        "FieldParameters": {"problem": of_field, "x": q, "dx": q},
         "InitialState": {"x": u0, "dx": du},
         "Fit": {"x": own, "dx": own, "directions": [own]},
         "Model": {"p": np.array([0.5]), "name": "p"},

@@ -178,6 +178,13 @@ def grid() -> Any:
 
 
 @functools.cache
+def heat_of_field() -> Any:
+    return ds.trace_stencil(
+        lambda t, u, p: u.laplacian(p.k) - p.loss * u.center, grid(), ["loss"], fields=["k"]
+    )
+
+
+@functools.cache
 def periodic() -> Any:
     return grids.Grid(((0.0, 1.0), (0.0, 1.0)), (8, 8), comm=PETSc.COMM_SELF)
 
@@ -401,7 +408,7 @@ call(
     rhs=lambda: lambda t, u, p: p.rate * (u[1, 0] + u[-1, 0] - 2.0 * u[0, 0]),
     grid=grid,
     parameters=lambda: ["rate"],
-)(jacobian=constant("auto"), slope=constant(None))
+)(jacobian=constant("auto"), slope=constant(None), fields=constant(()))
 call(
     "DAEO",
     lambda **arguments: used(
@@ -484,6 +491,22 @@ call(
     values=lambda: {"r": [1.0, 2.0], "A": np.eye(2)},
 )
 call("Parametrized.unpack", lambda p: blocks().unpack(p).A, p=lambda: np.arange(6.0))
+call(
+    "FieldModel.pack",
+    lambda **arguments: heat_of_field().pack(**arguments).array,
+    loss=constant(0.5),
+    k=lambda: np.full((4, 4), 0.01),
+)
+call(
+    "FieldModel.pack of a mapping",
+    lambda values: heat_of_field().pack(values).array,
+    values=lambda: {"loss": 0.5, "k": 0.01},
+)
+call(
+    "FieldModel.unpack",
+    lambda p: heat_of_field().unpack(p).k.array,
+    p=lambda: heat_of_field().pack(loss=0.5, k=0.01),
+)
 call(
     "problem.Native",
     lambda **arguments: ds.problem.Native(**arguments) and None,
@@ -1004,6 +1027,12 @@ call(
     start_value=lambda: [1.0],
     p=lambda: [0.5],
 )(lower=constant(0.0), upper=constant(2.0), consistent=constant(False), stepping=constant(None))
+call(
+    "functional.FieldParameters",
+    lambda **a: ds.functional.FieldParameters(**a).start(heat_of_field()).array,
+    values=lambda: {"loss": ds.Parameter(0.5), "k": ds.Parameter(0.01, lower=0.0)},
+    initial_state=lambda: np.ones(16),
+)(meshes=lambda: {"k": grids.Grid(grid().box, (3, 3), "zero", comm=PETSc.COMM_SELF)})
 call(
     "functional.FieldParameter",
     lambda **a: ds.functional.FieldParameter(**a).start(
@@ -1632,6 +1661,7 @@ MADE_FOR_USERS = frozenset(
         "problem.Problem",
         "timestepping.Trajectory",
         "tracing.DAEOModel",
+        "tracing.FieldModel",
         "tracing.LinearDAEOModel",
         "tracing.Model",
         "tracing.Parametrized",
