@@ -189,6 +189,7 @@ class FieldParameters:
         return scaling.back(change)
 
     def _map(self, problem: Problem) -> _Map:
+        agree(problem.comm, "FieldParameters")
         known = self._maps.get(problem)
         if known is None:
             known = self._maps[problem] = _Map(_model(problem), self.entries, self.meshes)
