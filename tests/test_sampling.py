@@ -50,7 +50,7 @@ def counts(sample):
 
 def test_a_run_takes_a_sample_of_many_cases_and_all_of_few(collect):
     sample, another, everything = collect(), collect("--sample-seed=1"), collect("--all")
-    assert counts(sample) == counts(another) == [6, 2, 1]
+    assert counts(sample) == counts(another) == [4, 2, 1]
     assert counts(everything) == [50, 50, 1]
     assert sample == collect("--sample-seed=0")
     assert sample["test_many"] | another["test_many"] < everything["test_many"]
@@ -59,10 +59,10 @@ def test_a_run_takes_a_sample_of_many_cases_and_all_of_few(collect):
 
 def test_runs_on_several_ranks_take_other_cases(collect):
     alone, two, three = collect(), collect(ranks=2), collect(ranks=3)
-    assert counts(two) == [4, 1, 1]
+    assert counts(two) == [2, 1, 1]
     assert counts(three) == [2, 1, 1]
     together = {test: alone[test] | two[test] | three[test] for test in alone}
-    assert counts(together) == [6 + 4 + 2, 2 + 1 + 1, 1]
+    assert counts(together) == [4 + 2 + 2, 2 + 1 + 1, 1]
 
 
 def test_a_quick_run_takes_a_case_of_each_test_that_is_not_slow(collect):
