@@ -31,6 +31,7 @@ from daeosens.errors import SolveError
 from daeosens.petsc.vectors import Array
 from daeosens.problem.branches import Branches
 from daeosens.problem.problem import Problem
+from daeosens.timestepping.delayed_run import echoes
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 Take: TypeAlias = "Callable[[PETSc.Vec, Array], Trajectory]"
@@ -87,6 +88,9 @@ def cut_at_kinks(
             break
         cuts = _replaced(cuts, [_marks(run, kink, rtol) for kink in kinks])
         times = np.union1d(pinned, np.concatenate(cuts))
+        if run.problem.delays is not None:
+            middles = [0.5 * float(marks[-2] + marks[-1]) for marks in cuts]
+            times = np.union1d(times, echoes(run, middles))
         first, last = run.stepping.t_span
         times = times[(first < times) & (times < last)]
         try:
@@ -126,7 +130,8 @@ def _concerned(run: Trajectory) -> bool:
 
 def _forks(problem: Problem) -> bool:
     """Return whether the callback of a problem may go another way at some times only."""
-    return isinstance(problem.branches, Branches) and problem.branches.forks
+    of = problem.branches if problem.delays is None else problem.delays.branches
+    return isinstance(of, Branches) and of.forks
 
 
 def _replaced(old: Sequence[Array], new: Sequence[Array]) -> list[Array]:

@@ -77,10 +77,11 @@ class Kink:
 def equations_with_kinks(run: Trajectory) -> Piecewise:
     """Return f with what decides in it; by t alone as well, if steps follow the time of an event.
 
-    Where steps stay where they are a kink in t does too.  Those that move pass it, and a step of
-    size h misses a derivative by h [f_t].
+    As they do if they follow delays.  Where steps stay where they are a kink in t does too.  Those
+    that move pass it, and a step of size h misses a derivative by h [f_t].
     """
-    function = equations_of(run, in_time=any(record.timed for record in run.records))
+    moving = run.problem.delays is not None or any(record.timed for record in run.records)
+    function = equations_of(run, in_time=moving)
     assert function is not None
     return function
 
@@ -267,6 +268,9 @@ class _Inside:
 
     def __call__(self, n: int, t: float) -> tuple[Array, Array | None]:
         run, equations = self.run, self.run.equations(n)
+        if run.problem.delays is not None:  # whose steps are polynomials
+            assert run.inside is not None
+            return read(run.inside(run, [(n, t)])[0]).copy(), None
         if run.records:  # each piece has a runner of its own
             with repeating(*equations, run.stepping, run.stored[n]) as runner:
                 return self._taken(runner, n, t, equations[0])
@@ -394,7 +398,8 @@ def _differentiated_inside(run: Trajectory, at: Callable[[float], _Point], inwar
     below it.
     """
     problem = run.problem
-    if problem.form == "residual" or problem.batch is None or problem.modes:
+    known = problem.form != "residual" and problem.delays is None and not problem.modes
+    if not known or problem.batch is None:
         return False
     points = [at(inwards * offset) for offset in (0.0, SIDE, 2.0 * SIDE)]
     t, u = np.array([time for _, time, *_ in points]), np.array([u for *_, u, _ in points])
@@ -479,7 +484,8 @@ def _derivatives(run: Trajectory, n: int, points: Sequence[_Point], sizes: Array
     """
     problem: Problem = run.problem
     batch = problem.batch
-    if problem.form != "rhs" or batch is None or problem.modes or problem.size > MOST:
+    known = problem.form == "rhs" and problem.delays is None and not problem.modes
+    if not known or batch is None or problem.size > MOST:
         return None
     t, u = np.array([time for _, time, *_ in points]), np.array([u for *_, u, _ in points])
     p = np.asarray(run.parameters(n))

@@ -13,10 +13,9 @@ from typing import TypeAlias
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.derivatives.looks.branch_changes import equations_of, point_on_chord, rate_in
+from daeosens.derivatives.looks.branch_changes import equations_of, point_on_chord
+from daeosens.derivatives.looks.switch_times import switch_times
 from daeosens.petsc.vectors import Array
-from daeosens.problem.branches import Branches
-from daeosens.problem.clock import Switch, changes
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 Take: TypeAlias = "Callable[[PETSc.Vec, Array], Trajectory]"
@@ -27,9 +26,6 @@ ROUNDS = 4
 
 MOST = 10_000
 """Pulses, at most, that are looked into."""
-
-SAMPLES = 16
-"""States of a run at which a callback with an ``if`` is asked what it compares."""
 
 FINEST = 1e-6
 """Part of a pulse: so far from its ends its sides are."""
@@ -54,29 +50,6 @@ def see_pulses(run: Trajectory, pinned: Array, take: Take) -> tuple[Trajectory, 
         run.destroy()
         run = again
     return run, pinned
-
-
-def switch_times(run: Trajectory) -> Array:
-    """Return the times [S] inside the span at which what a callback compares with t changes."""
-    problem = run.problem
-    # states of a run that keeps some would be taken again; on a grid there are very many
-    known = problem.branches_known and problem.stencil is None and problem.comm.size == 1
-    if not known or not run.n_steps or run.thinned:
-        return np.empty(0)
-    modes = (problem, *problem.modes.values())
-    found_by = [mode.branches for mode in modes if isinstance(mode.branches, Branches)]
-    noted: dict[object, Switch] = {}
-    for branches in found_by:
-        if branches.compares_times is False:
-            continue
-        samples = SAMPLES if branches.forks else 1
-        for n in np.unique(np.linspace(0, run.n_steps - 1, samples).astype(int)).tolist():
-            _, t, u = point_on_chord(run, n, 0.0)
-            rate = rate_in(run, n, t) if problem.form == "residual" else None
-            noted |= branches.switches(t, u, np.asarray(run.parameters(n)), rate)
-    if not noted:
-        return np.empty(0)
-    return changes(list(noted.values()), float(run.times[0]), float(run.times[-1]))
 
 
 def _pulses_passed(run: Trajectory) -> Iterator[float]:

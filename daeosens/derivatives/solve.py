@@ -138,7 +138,15 @@ def solve(
         asked_for_all = "" if checkpoint == "auto" else f'checkpoint = "{checkpoint}"'
         few = fitting(problem, stepping, pinned, whole or asked_for_all)
     if problem.delays is not None:
-        return run_delayed(problem, state, parameters, by_form(problem, stepping), pinned, record)
+        delayed = by_form(problem, stepping)
+
+        def take_delayed(start: PETSc.Vec, times: Array) -> Trajectory:
+            return run_delayed(problem, start, parameters, delayed, times, record)
+
+        run = take_delayed(state, pinned)
+        if not delayed.adaptive or delayed.shares:
+            return run
+        return cut_at_kinks(*see_pulses(run, pinned, take_delayed), take_delayed)
     if not problem.smooth and petsc_trajectory is not None:
         raise UnsupportedError(
             f'petsc_trajectory = "{petsc_trajectory}" for a problem with events',

@@ -171,15 +171,19 @@ class Branches:
         return self._compares_times
 
     def switches(
-        self, t: float, u: Array, p: Array, rate: Array | None = None
+        self, t: float, u: Array, p: Array, rate: Array | None = None, *, fixed: bool = False
     ) -> dict[object, Switch]:
-        """Return what f compares of the time alone at (t, u, p), by what they have in common."""
-        elsewhere = u + 1e-3 * (np.abs(u) + (np.abs(u).max(initial=0.0) or 1.0))
+        """Return what f compares of the time alone at (t, u, p), by what they have in common.
+
+        If ``fixed``, without what parameters have a part in.
+        """
         noted: list[list[Switch]] = []
-        for state in (u, elsewhere):
+        for moves in (False, True):
             noted.append([])
+            state = _elsewhere(u) if moves else u
+            parameters = _elsewhere(p) if moves and fixed else p
             states = [vector.copy() for vector in (state, rate) if vector is not None]
-            arguments = (*states, self._split(p.copy()))
+            arguments = (*states, self._split(parameters.copy()))
             try:
                 call_at(self.function, Clock(t, Formula(), noted[-1]), arguments)
             except Exception:  # noqa: BLE001 (the equations tell it themselves)
@@ -251,6 +255,11 @@ class Branches:
             if not (np.abs(many.values - single.values) <= limit).all():
                 return None
         return decisions
+
+
+def _elsewhere(x: Array) -> Array:
+    """Return numbers that are all others, and not far."""
+    return x + 1e-3 * (np.abs(x) + (np.abs(x).max(initial=0.0) or 1.0))
 
 
 def _forks(function: object) -> bool:

@@ -55,6 +55,9 @@ INWARDS = 1e-6
 SAFETY, SHRINK, GROW = 0.9, 0.1, 5.0
 """What step sizes are multiplied by beside the root of the error, and the limits of that."""
 
+ECHOES = 3
+"""Sums of so many delays, at most, after which steps end at what kinks inside of the run make."""
+
 EQUAL = 1e-9
 """Part of a step by which a piece may be longer than its steps without one more of them."""
 
@@ -251,6 +254,21 @@ def _cuts(
         moves[k:end] = moves[inside]
         k = end
     return times, slopes
+
+
+def echoes(run: Trajectory, kinks: Sequence[float]) -> Array:
+    """Return the times at which kinks of the rates come back after delays, smoother each time.
+
+    Rates are continuous at a kink, so that nothing is lost where these times stay as delays move.
+    """
+    tau, last = run.report.tau, float(run.times[-1])
+    rounding, order = span_rounding(run.stepping.t_span), run.stepping.resolved_method.order
+    times = [
+        kink + np.dot(multiples, tau)
+        for kink in kinks
+        for multiples in _sums(len(tau), min(order, ECHOES), tau, last - kink - rounding)
+    ]
+    return np.unique(np.array(times, dtype=float))
 
 
 def _sums(count: int, order: int, tau: Array, length: float) -> Iterator[tuple[int, ...]]:

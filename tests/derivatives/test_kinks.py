@@ -467,3 +467,26 @@ def test_controls_that_jump_beside_a_time_that_moves_are_told(make):
     problem = make(treated, 1, names, events=[dose], breakpoints=control.breakpoints)
     slope = adjoint(solve(problem, [1.0], p, stepping), LEVEL).p[1]
     assert slope == pytest.approx(0.4 * np.exp(-0.4 * 4.7), rel=1e-7)
+
+
+def test_jumps_at_given_times_that_turn_a_limit_on_are_not_told():
+    """A house whose target jumps at 7: the heater's limit changes sides with the time alone."""
+
+    def house(t, u, p):
+        target = 21.0 if 7.0 <= t % 24.0 < 22.0 else 17.0
+        return np.array([min(max(p[0] * (target - u[0]), 0.0), p[1]) - 0.1 * (u[0] - 5.0)])
+
+    def later(t, u, p):
+        target = 21.0 if t >= p[2] else 17.0
+        return np.array([min(max(p[0] * (target - u[0]), 0.0), p[1]) - 0.1 * (u[0] - 5.0)])
+
+    last = Terminal(lambda t, u, p: u[0])
+    stepping = Stepping((0.0, 30.0), "rk6vr", rtol=1e-6)
+    gradients = []
+    for breakpoints in ((), (7.0, 22.0)):
+        problem = ODE(house, 1, 2, breakpoints=breakpoints)
+        gradients.append(adjoint(solve(problem, [19.0], [2.0, 4.0], stepping), last).p)
+    np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-3, atol=1e-6)
+    run = solve(ODE(later, 1, 3), [19.0], [2.0, 4.0, 7.0], stepping)
+    with pytest.warns(KinkWarning, match="jump near t = 7"):
+        adjoint(run, last)

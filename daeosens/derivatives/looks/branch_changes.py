@@ -153,11 +153,11 @@ def _delayed_equations(trajectory: Trajectory, delays: Delays, in_time: bool) ->
     p, of_f = np.asarray(trajectory.p), delays.branches
     assert of_f is not None
 
-    def decide(n: int, t: float, u: Array) -> Decisions:
+    def decide(n: int, t: float, u: Array, _rate: Array | None = None) -> Decisions:
         point = np.concatenate([u, delayed_states(trajectory, n, t)])
         return of_f(t, point, p, in_time=in_time)
 
-    def value(n: int, t: float, u: Array) -> Array:
+    def value(n: int, t: float, u: Array, _rate: Array | None = None) -> Array:
         return delays.rate(np.concatenate([[t], u, delayed_states(trajectory, n, t)]), p)
 
     return Piecewise(decide, value)

@@ -12,10 +12,12 @@ import numpy as np
 from daeosens.costs.cost import Cost, Scalar
 from daeosens.derivatives.looks.branch_changes import (
     LASTS,
+    LOCAL,
     NEARER,
     ON_THE_KINK,
     SIDE,
     BranchChange,
+    Piecewise,
     branch_changes,
     density_of,
     equations_of,
@@ -24,6 +26,7 @@ from daeosens.derivatives.looks.branch_changes import (
     point_on_chord,
 )
 from daeosens.derivatives.looks.seen import Seen
+from daeosens.derivatives.looks.switch_times import switch_times
 from daeosens.errors import DaeosensError, KinkWarning, warn
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.delays import Delays
@@ -47,7 +50,12 @@ def warn_of_jumps(trajectory: Trajectory, _costs: Sequence[Cost], seen: Seen) ->
     seen.kink_left = None
     rtol, _ = trajectory.stepping.tolerances
     short = min(SHORT * rtol, LONGEST) * float(trajectory.step_sizes.max(initial=0.0))
-    for change in branch_changes(trajectory, equations_of(trajectory), seen):
+    function, fixed = equations_of(trajectory), None
+    for change in branch_changes(trajectory, function, seen):
+        if change.jump and not (trajectory.records or trajectory.problem.delays):
+            fixed = switch_times(trajectory, fixed=True) if fixed is None else fixed
+            if function is not None and _jumps_in_time_alone(trajectory, function, change, fixed):
+                continue
         n = int(np.searchsorted(trajectory.times, change.time)) - 1
         size = trajectory.step_sizes[min(max(n, 0), trajectory.n_steps - 1)]
         if size > short:  # adaptive steps end at other kinks
@@ -64,6 +72,36 @@ def warn_of_jumps(trajectory: Trajectory, _costs: Sequence[Cost], seen: Seen) ->
             )
             return
     _warn_of_passed_jumps(trajectory, seen)
+
+
+def _jumps_in_time_alone(
+    trajectory: Trajectory, function: Piecewise, change: BranchChange, fixed: Array
+) -> bool:
+    """Return whether f jumps at one of the times [S] that are ``fixed``, by the time alone.
+
+    What decides with a part in the state, ``np.maximum(target(t) - u, 0)``, changes sides there too
+    if t does, and f has no jump where the state passes alone.  Steps stay where they are, and so
+    does such a jump.
+    """
+    time = change.time
+    if not fixed.size:
+        return False
+    time = float(fixed[np.argmin(np.abs(fixed - change.time))])
+    if abs(time - change.time) > LOCAL * max(abs(time), 1e-3 * float(np.ptp(trajectory.times))):
+        return False
+    n = min(max(int(np.searchsorted(trajectory.times, time)) - 1, 0), trajectory.n_steps - 1)
+    h = float(trajectory.step_sizes[n])
+    near = SIDE * max(h, LOCAL * abs(time))
+    (*_, u), (*_, before), (*_, after) = (
+        point_on_chord(trajectory, n, place) for place in (0.5, 0.0, 1.0)
+    )
+    moved = near / h * (after - before)
+    f = [
+        [function.value(n, time + beside * near, u + x * moved) for x in (-1, 1)]
+        for beside in (-1, 1)
+    ]
+    jump = np.abs(f[1][0] - f[0][0]).max()
+    return bool(all(np.abs(right - left).max() <= 1e-2 * jump for left, right in f))
 
 
 def _remedy_of_jump(trajectory: Trajectory, timed: bool) -> str:

@@ -1,0 +1,160 @@
+"""Steps of delay equations end at kinks in states and in t: values and gradients are right."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+from scipy.optimize import brentq
+
+import daeosens as ds
+from daeosens import DDE, Stepping, Terminal, adjoint, hessian_product, solve, tangent
+from daeosens.errors import KinkWarning
+
+LAST = Terminal(lambda t, u, p: u[0])
+NAMES, P = ["power", "gain", "dead"], np.array([0.9, 2.0, 1.3])
+
+
+def shower(t, u, z, p):
+    """Someone turns a valve by the temperature that left it some time ago."""
+    return p[0] * np.clip(p[1] * (1.0 - z[0]), 0.0, 1.0) - 0.3 * u
+
+
+def temperature(p, start=0.2, end=9.0):
+    """The last temperature by SciPy, which begins anew at kinks and their echoes."""
+    power, gain, dead = p
+    pieces, ends, u = [], [0.0], np.array([start])
+
+    def late(t):
+        if t <= dead:
+            return 0.2
+        number = min(int(np.searchsorted(ends, t - dead)) - 1, len(pieces) - 1)
+        return float(pieces[number](t - dead)[0])
+
+    echoes = np.arange(0.0, end, dead).tolist()
+    waiting = sorted({*echoes[1:], end})
+    while waiting:
+        begin, stop = ends[-1], waiting.pop(0)
+        grid = np.linspace(begin + 1e-9, min(stop, begin + 0.9 * dead) - 1e-9, 60)
+        stop = min(stop, begin + 0.9 * dead)
+        for level in (1.0, 1.0 - 1.0 / gain):
+            values = np.array([late(t) - level for t in grid])
+            for k in np.flatnonzero(values[:-1] * values[1:] < 0.0)[:1]:
+                kink = brentq(lambda t, c=level: late(t) - c, grid[k], grid[k + 1], xtol=1e-15)
+                stop = min(stop, kink)
+
+        def rate(t, x):
+            return power * np.clip(gain * (1.0 - late(t)), 0.0, 1.0) - 0.3 * x
+
+        taken = solve_ivp(
+            rate, (begin, stop), u, "DOP853", rtol=1e-12, atol=1e-13, dense_output=True
+        )
+        pieces.append(taken.sol)
+        ends.append(stop)
+        u = taken.y[:, -1]
+        if stop < end:
+            waiting = sorted({*waiting, *(t for t in (*echoes, end) if t > stop + 1e-9)})
+            waiting = [*waiting, stop + dead] if stop + dead < end else waiting
+            waiting.sort()
+    return float(u[0])
+
+
+def differences(function, x):
+    """Central differences, extrapolated."""
+    slopes = []
+    for k in range(len(x)):
+        of = []
+        for h in (2e-3, 1e-3):
+            step = h * np.eye(len(x))[k]
+            of.append((function(x + step) - function(x - step)) / (2 * h))
+        slopes.append((4 * of[1] - of[0]) / 3)
+    return np.array(slopes)
+
+
+@pytest.mark.parametrize("make", [DDE, ds.trace])
+@pytest.mark.parametrize(("method", "rtol"), [("rk5ts", 1e-6), ("rk8vr", 1e-8)])
+def test_gradients_across_a_valve_that_opens_late(make, method, rtol):
+    problem = make(shower, 1, NAMES, delays=["dead"], history=[0.2])
+    run = solve(problem, [0.2], P, Stepping((0.0, 9.0), method, rtol=rtol))
+    gradient = adjoint(run, LAST)
+    assert gradient.value == pytest.approx(temperature(P), rel=10 * rtol)
+    np.testing.assert_allclose(gradient.p, differences(temperature, P), rtol=20 * rtol)
+    along = tangent(run, du0=[0.3], dp=[0.2, -1.0, 0.5])
+    dual = 0.3 * gradient.u0[0] + gradient.p @ [0.2, -1.0, 0.5]
+    assert along.derivative(LAST) == pytest.approx(dual, rel=1e-12)
+
+
+def test_a_closed_form():
+    """U' = a max(1 - u(t - tau), 0) from 0 is a tau + 1/2 at last; there is a kink at tau + 1/a."""
+    problem = DDE(
+        lambda t, u, z, p: p[0] * np.maximum(1.0 - z[0], 0.0),
+        1,
+        ["a", "tau"],
+        delays=["tau"],
+        history=[0.0],
+    )
+    run = solve(problem, [0.0], [1.7, 0.9], Stepping((0.0, 4.0), "rk5ts", rtol=1e-6))
+    gradient = adjoint(run, LAST)
+    assert gradient.value == pytest.approx(1.7 * 0.9 + 0.5, rel=1e-7)
+    np.testing.assert_allclose(gradient.p, [0.9, 1.7], rtol=1e-5)
+
+
+@pytest.mark.parametrize("make", [DDE, ds.trace])
+def test_kinks_in_time_that_delays_pass(make):
+    """U' = z - |sin 3 t| u, where steps follow a delay: compared with declared breakpoints."""
+
+    def rhs(t, u, z, p):
+        return p[0] * z[0] - np.abs(np.sin(3.0 * t)) * u
+
+    known = (np.pi / 3 * np.arange(1, 5)).tolist()
+    gradients = []
+    for options in ({}, {"breakpoints": known}):
+        problem = make(rhs, 1, ["a", "tau"], delays=["tau"], history=[1.0], **options)
+        rtol = 1e-10 if options else 1e-7
+        run = solve(problem, [1.0], [0.8, 0.55], Stepping((0.0, 4.5), "rk5ts", rtol=rtol))
+        gradients.append(adjoint(run, LAST).p)
+    np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-4)
+
+
+def test_pulses_between_the_stages_of_delay_equations():
+    def rhs(t, u, z, p):
+        return np.array([p[0] * z[0, 0] - u[0] + np.where(t % 5.0 < 0.02, p[1], 0.0)])
+
+    stepping = Stepping((0.0, 12.0), "rk5ts", rtol=1e-6)
+    problem = DDE(rhs, 1, 2, delays=[2.7], history=[0.0])
+    edges = [0.02, 5.0, 5.02, 10.0, 10.02]
+    known = DDE(rhs, 1, 2, delays=[2.7], history=[0.0], breakpoints=edges)
+    runs = [solve(made, [0.0], [0.4, 30.0], stepping) for made in (problem, known)]
+    gradients = [adjoint(run, LAST) for run in runs]
+    assert gradients[0].value == pytest.approx(gradients[1].value, rel=1e-4)
+    np.testing.assert_allclose(gradients[0].p, gradients[1].p, rtol=1e-4)
+
+
+def test_smooth_delay_equations_keep_their_steps():
+    def guarded(t, u, z, p):
+        return np.maximum(p[0] * z[0] / (1.0 + z[0] ** 7), -5.0) - p[1] * u
+
+    def plain(t, u, z, p):
+        return p[0] * z[0] / (1.0 + z[0] ** 7) - p[1] * u
+
+    stepping = Stepping((0.0, 20.0), "rk5ts", rtol=1e-6)
+    counts = [
+        solve(
+            DDE(f, 1, ["a", "b", "tau"], delays=["tau"], history=[0.5]),
+            [0.5],
+            [2.0, 1.0, 2.0],
+            stepping,
+        ).n_steps
+        for f in (guarded, plain)
+    ]
+    assert counts[0] == counts[1]
+
+
+def test_hessian_products_lack_the_moving_time_and_tell():
+    problem = DDE(shower, 1, NAMES, delays=["dead"], history=[0.2])
+    run = solve(problem, [0.2], P, Stepping((0.0, 9.0), "rk5ts", rtol=1e-6))
+    with pytest.warns(KinkWarning, match="products with the Hessian lack"):
+        hessian_product(run, LAST, dp=[1.0, 0.0, 0.0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", KinkWarning)
+        adjoint(run, LAST)
