@@ -20,6 +20,7 @@ from daeosens.inverse.search.multistart import Multistart, multistart
 from daeosens.inverse.search.start_points import starting_points
 from daeosens.inverse.term_library import Term, feature_library, polynomials
 from daeosens.inverse.uncertainty.covariance import Covariance, covariance
+from daeosens.inverse.uncertainty.field_terms import FieldPenalty, joint_prior, total_variation
 from daeosens.inverse.uncertainty.gaussian_prior import GaussianPrior, matern
 from daeosens.inverse.uncertainty.laplace import Posterior, laplace
 from daeosens.inverse.uncertainty.prediction import Prediction, predict
@@ -32,6 +33,7 @@ __all__ = [
     "Discovered",
     "Discovery",
     "Discretization",
+    "FieldPenalty",
     "Fit",
     "GaussianPrior",
     "LogNormal",
@@ -48,6 +50,7 @@ __all__ = [
     "feature_library",
     "fit",
     "identifiability",
+    "joint_prior",
     "laplace",
     "likelihood",
     "matern",
@@ -56,4 +59,5 @@ __all__ = [
     "predict",
     "profile",
     "starting_points",
+    "total_variation",
 ]

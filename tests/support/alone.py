@@ -167,6 +167,9 @@ def calls(comm: Any) -> Calls:
         "profile": lambda: inverse.profile(functional, estimate),
         "predict": lambda: inverse.predict(functional, estimate, [0.1]),
         "laplace": lambda: inverse.laplace(field_functional, m, prior, rank=1),
+        "joint_prior": lambda: inverse.joint_prior(unknown_field, {"k": prior}),
+        "total_variation": lambda: inverse.total_variation(unknown_field, "k", smoothing=0.1),
+        "FieldPenalty": lambda: inverse.FieldPenalty(unknown_field, "k", lambda q: q.center[0]),
         "matern": lambda: inverse.matern(grid, plane, 1.0, 0.5),
         "trace_stencil": lambda: ds.trace_stencil(lambda t, x, u, p: -u.here, grid),
         "GaussianPrior.apply": lambda: prior.apply(m),
@@ -234,6 +237,9 @@ def calls(comm: Any) -> Calls:
     of_field = ds.trace_stencil(lambda t, u, p: u.laplacian(p.k), grid, fields=["k"])
     q = of_field.pack(k=1.0)
     fields = ds.functional.FieldParameters({"k": ds.Parameter(1.0)}, grid.create_vec())
+    measured = ds.LeastSquares([stepping.t_span[1]], [grid.create_vec()], 0.1)
+    unknown_field = ds.Reduced(of_field, measured, stepping, fields)
+    penalty = inverse.total_variation(unknown_field, "k", smoothing=0.1)
     objects = {
         "Problem": problem,
         "Model": model,
@@ -250,6 +256,7 @@ def calls(comm: Any) -> Calls:
         "FieldParameter": field_functional.control,
         "FieldModel": of_field,
         "FieldParameters": fields,
+        "FieldPenalty": penalty,
         "LeastSquares": squares,
         "Result": ds.minimize(functional, max_iterations=1),
         "Taylor": ds.taylor(functional),
@@ -290,6 +297,7 @@ def calls(comm: Any) -> Calls:
         **dict.fromkeys(("FieldParameter", "GaussianPrior", "Posterior", "Regularized"), on_fields),
         "FieldModel": {"p": q, "name": "p"},
         "FieldParameters": {"problem": of_field, "x": q, "dx": q},
+        "FieldPenalty": {"x": q, "dx": q},
         "InitialState": {"x": u0, "dx": du},
         "Fit": {"x": own, "dx": own, "directions": [own]},
         "Model": {"p": np.array([0.5]), "name": "p"},

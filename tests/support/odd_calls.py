@@ -185,6 +185,14 @@ def heat_of_field() -> Any:
 
 
 @functools.cache
+def of_field() -> Any:
+    unknown = {"loss": ds.Parameter(0.5), "k": ds.Parameter(0.01)}
+    control = ds.functional.FieldParameters(unknown, np.ones(16))
+    data = ds.LeastSquares([1.0], [grid().create_vec()], 0.1)
+    return ds.Reduced(heat_of_field(), data, STEPS, control)
+
+
+@functools.cache
 def periodic() -> Any:
     return grids.Grid(((0.0, 1.0), (0.0, 1.0)), (8, 8), comm=PETSc.COMM_SELF)
 
@@ -1324,6 +1332,26 @@ call(
     sampling=constant("sobol"),
     seed=constant(1),
 )
+call(
+    "inverse.joint_prior",
+    lambda **a: ds.inverse.joint_prior(**a).mean.array,
+    functional=lambda: of_field(),
+    priors=lambda: {"loss": (0.5, 0.1), "k": ds.inverse.GaussianPrior(vec([0.0] * 16))},
+)(options=lambda: {"ksp_type": "cg"})
+call(
+    "inverse.FieldPenalty",
+    lambda **a: ds.inverse.FieldPenalty(**a).value(of_field().start()),
+    functional=lambda: of_field(),
+    name=constant("k"),
+    density=lambda: lambda q: q.center[0] ** 2,
+)(weight=constant(2.0))
+call(
+    "inverse.total_variation",
+    lambda **a: ds.inverse.total_variation(**a).value(of_field().start()),
+    functional=lambda: of_field(),
+    name=constant("k"),
+    smoothing=constant(0.1),
+)(weight=constant(2.0))
 call(
     "inverse.matern",
     lambda **a: ds.inverse.matern(**a).sample(1),

@@ -21,9 +21,17 @@ from daeosens.methods.linear_solver import linear_solver
 from daeosens.optimize.start import vector_like
 from daeosens.petsc.options import validate_names
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import created, dot, keep_unshared, read, refuse_not_finite, write
+from daeosens.petsc.vectors import (
+    Array,
+    created,
+    dot,
+    keep_unshared,
+    read,
+    refuse_not_finite,
+    write,
+)
 from daeosens.problem.grids.stencil_matrix import Entry, fill_stencil_matrix, stencil_matrix
-from daeosens.problem.grids.structured import NEIGHBOURS, Grid, laplacian_weights
+from daeosens.problem.grids.structured import Grid
 from daeosens.verify.extrapolated_differences import random_numbers, unit
 
 MOST_SAMPLES = 1_000_000
@@ -213,8 +221,9 @@ class GaussianPrior:
 def matern(grid: Grid, mean: PETSc.Vec, sigma: float, length: float) -> GaussianPrior:
     """Return a prior of smooth fields on a grid: (kappa^2 - Laplacian) field = white noise.
 
-    In two dimensions the Matern covariance with smoothness 1.  ``sigma`` and ``length`` hold far
-    from the boundary; on a "zero" boundary the field is 0.  Collective.
+    The Matern covariance with smoothness 3/2, 1 and 1/2 in one, two and three dimensions.
+    ``sigma`` and ``length`` hold far from the boundary; on a "zero" boundary the field is 0, on a
+    "neumann" one it has no slope across it.  Collective.
 
     Parameters
     ----------
@@ -225,7 +234,8 @@ def matern(grid: Grid, mean: PETSc.Vec, sigma: float, length: float) -> Gaussian
     sigma : float
         Standard deviation of the values.
     length : float
-        Distance at which the correlation has fallen to about 0.14 [unit of the coordinates].
+        Distance at which the correlation has fallen to about 0.14, in two dimensions [unit of the
+        coordinates].
 
     Raises
     ------
@@ -250,33 +260,49 @@ def matern(grid: Grid, mean: PETSc.Vec, sigma: float, length: float) -> Gaussian
     sigma = real_number(sigma, "prior sigma", least=0.0, inside=True)
     length = real_number(length, "prior length", least=0.0, inside=True)
     vector_like(mean, grid.create_vec(), "mean")
-    hx, hy = grid.spacing
-    # A is a matrix of diagonal blocks, one for each unknown of a point: kappa^2 + 2 (wx + wy) in
-    # the middle, -wx and -wy beside it.
-    along_x, along_y = laplacian_weights(grid)
-    # White noise has variance 1 / (hx hy) in a cell, and (kappa^2 - Laplacian)^-1 makes of it
-    # fields of variance 1 / (4 pi kappa^2): A^-2 / weight is to have sigma^2 on its diagonal.
+    # White noise has variance 1 / (cell) in a cell, and (kappa^2 - Laplacian)^-1 makes of it fields
+    # of variance Gamma(nu) / (Gamma(2) (4 pi)^(d/2) kappa^(2 nu)): A^-2 / weight is to have sigma^2
+    # on its diagonal.
+    dimensions = len(grid.shape)
+    smoothness = 2.0 - 0.5 * dimensions
     with np.errstate(all="ignore"):
-        squared = float(8.0 / np.float64(length) ** 2)  # kappa^2
-        weight = float(hx * hy / (4.0 * np.pi * squared * np.float64(sigma) ** 2))
+        squared = float(8.0 * smoothness / np.float64(length) ** 2)  # kappa^2
+        variance = math.gamma(smoothness) / (4.0 * np.pi) ** (0.5 * dimensions)
+        cell = math.prod(grid.spacing)
+        weight = float(cell * variance / np.float64(squared) ** smoothness / sigma**2)
     if not (0.0 < weight < math.inf and 0.0 < squared < math.inf):
         raise InputError(
             f"prior sigma = {sigma:g}, length = {length:g}",
             expected="numbers whose squares are neither 0 nor infinite",
         )
+    return GaussianPrior(mean, _elliptic(grid, squared), weight)
+
+
+def _elliptic(grid: Grid, squared: float) -> PETSc.Mat:
+    """Return kappa^2 - Laplacian for each unknown of a point."""
+    points = grid.owned_shape[:-1]
+    corner, sizes = grid.dm.getCorners()
+    centre = np.full(points, squared)
     entries: list[Entry] = []
-    values: list[float] = []
-    for component in range(grid.dof):
-        entries.append((component, component, (0, 0)))
-        values.append(squared + 2.0 * (along_x + along_y))
-        for offset in NEIGHBOURS:
-            entries.append((component, component, offset))
-            values.append(-along_x if offset[0] else -along_y)
+    values: list[Array] = []
+    for axis, h in enumerate(grid.spacing):
+        number = np.arange(corner[axis], corner[axis] + sizes[axis])
+        for side in (-1, 1):
+            inside = (number + side >= 0) & (number + side < grid.shape[axis])
+            # nothing flows through a "neumann" edge; beyond a "zero" one stands a field of 0
+            flows = inside | (grid.boundary != "neumann")
+            along = [-1 if k == axis else 1 for k in reversed(range(len(points)))]
+            weights = np.broadcast_to((flows / h**2).reshape(along), points)
+            centre += weights
+            offset = tuple(side if k == axis else 0 for k in range(len(points)))
+            entries += [(component, component, offset) for component in range(grid.dof)]
+            values += [-weights] * grid.dof
+    none = (0,) * len(points)
+    entries += [(component, component, none) for component in range(grid.dof)]
+    values += [centre] * grid.dof
     operator = stencil_matrix(grid, entries)
-    ny, nx, _ = grid.owned_shape
-    planes = np.repeat(np.array(values), ny * nx).reshape(len(values), ny, nx)
-    fill_stencil_matrix(planes, operator)
-    return GaussianPrior(mean, operator, weight)
+    fill_stencil_matrix(np.stack(values), operator)
+    return operator
 
 
 def white_noise(like: PETSc.Vec, seed: int) -> PETSc.Vec:

@@ -1,4 +1,4 @@
-"""A misfit with a Gaussian prior, to be minimised before its posterior is known."""
+"""A misfit with what is known beforehand, to be minimised before its posterior is known."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from daeosens.functional.functional import (
     HasHessian,
     require_functional,
 )
+from daeosens.inverse.uncertainty.field_terms import FieldPenalty
 from daeosens.inverse.uncertainty.gaussian_prior import GaussianPrior
 
 
 class Regularized:
-    """A misfit plus a Gaussian prior, with every ability of the misfit.
+    """A misfit plus a Gaussian prior, or a penalty, with every ability of the misfit.
 
     All that it gives is collective on ``comm``.
 
     Parameters
     ----------
     misfit : Functional
-        J without the prior.
-    prior : GaussianPrior
-        Its negative logarithm is added.
+        J without the prior; another ``Regularized``, for a prior and penalties.
+    prior : GaussianPrior or FieldPenalty
+        The negative logarithm of the former, or the latter, is added.
 
     Examples
     --------
@@ -42,9 +43,10 @@ class Regularized:
     0.510
     """
 
-    def __init__(self, misfit: Functional, prior: GaussianPrior) -> None:
+    def __init__(self, misfit: Functional, prior: GaussianPrior | FieldPenalty) -> None:
         require_functional(misfit)
-        require(prior, GaussianPrior, "prior", "GaussianPrior(mean, ...), or matern(grid, ...)")
+        if not isinstance(prior, FieldPenalty):
+            require(prior, GaussianPrior, "prior", "GaussianPrior(mean, ...), or matern(grid, ...)")
         self.misfit, self.prior, self.comm = misfit, prior, misfit.comm
         # Abilities are told by the presence of methods, so the sum has only those that the misfit
         # has.
@@ -81,11 +83,16 @@ class Regularized:
     def _hessian_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
         able: Any = self.misfit
         product: PETSc.Vec = able.hessian_product(x, dx)
-        product.axpy(1.0, self.prior.apply(dx))
+        product.axpy(1.0, self._prior_product(x, dx))
         return product
 
     def _gauss_newton_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
         able: Any = self.misfit
         product: PETSc.Vec = able.gauss_newton_product(x, dx)
-        product.axpy(1.0, self.prior.apply(dx))
+        product.axpy(1.0, self._prior_product(x, dx))
         return product
+
+    def _prior_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
+        if isinstance(self.prior, FieldPenalty):
+            return self.prior.hessian_product(x, dx)
+        return self.prior.apply(dx)
