@@ -280,6 +280,15 @@ def rock_paper_scissors(t, u, p):  # shares of three kinds
     return u * (fitness - u @ fitness)
 
 
+def selected(t, u, p):
+    """A recessive allele under selection that changes with the seasons, and mutation."""
+    advantage = p[0] * (1 + p[3] * np.sin(2 * np.pi * t / 20))
+    x = u[0]
+    mean = 1 + x * x * advantage + 2 * x * (1 - x) * p[1] * advantage
+    gain = x * (1 - x) * advantage * (x + p[1] * (1 - 2 * x)) / mean
+    return np.array([gain + p[2] * (1 - 2 * x)])
+
+
 CASES = [
     Case(
         "Lotka-Volterra",
@@ -576,6 +585,16 @@ CASES = [
         u0=[0.5, 0.3, 0.2],
         p={"loss": 1.0, "gain": 1.5},
         span=(0.0, 20.0),
+        method="auto",
+        terminal=lambda t, u, p: u[0],
+    ),
+    Case(
+        "Allele under selection",
+        "text book (population genetics; Haldane)",
+        rhs=selected,
+        u0=[0.01],
+        p={"advantage": 0.1, "dominance": 0.3, "mutation": 1e-4, "season": 0.5},
+        span=(0.0, 200.0),
         method="auto",
         terminal=lambda t, u, p: u[0],
     ),

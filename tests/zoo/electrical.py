@@ -153,6 +153,14 @@ def memristor(t, u, p):  # where its doped part ends, and the charge; Joglekar's
     return np.array([mobility * current * (1 - (2 * w - 1) ** 2), current])
 
 
+def saturating(t, u, udot, p):
+    """A resonant circuit whose inductance falls with its current: F(t, u, u', p) = 0."""
+    inductance = p[0] / (1 + (u[0] / p[1]) ** 2)
+    return np.array(
+        [inductance * udot[0] + p[2] * u[0] + u[1] - 10 * np.sin(3 * t), p[3] * udot[1] - u[0]]
+    )
+
+
 CASES = [
     Case(
         "Ring modulator",
@@ -299,5 +307,18 @@ CASES = [
         span=(0.0, 3.3),
         method="auto",
         terminal=lambda t, u, p: u[0],
+    ),
+    Case(
+        "Inductor that saturates, F(t, u, u')",
+        "text book",
+        residual=saturating,
+        u0=[0.5, 0.2],
+        p={"inductance": 1.0, "saturation": 3.0, "resistance": 0.5, "capacitance": 0.4},
+        span=(0.0, 4.0),
+        method="cn",
+        rtol=None,
+        dt=0.002,
+        accuracy=(1e-4, 1e-3, 1e-2),
+        terminal=lambda t, u, p: u[0] + u[1],
     ),
 ]

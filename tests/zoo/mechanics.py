@@ -325,6 +325,29 @@ EIGHT += [0.466203685, 0.43236573, 0.466203685, 0.43236573, -0.93240737, -0.8647
 SEVEN = [3, 3, -1, -3, 2, -2, 2, 3, -3, 2, 0, 0, -4, 4.0]
 SEVEN += [0, 0, 0, 0, 0, 1.75, -1.5, 0, 0, 0, -1.25, 1, 0, 0]
 
+
+def bubble(t, u, udot, p):
+    """Rayleigh and Plesset's equation as it is written: R R'' + 3/2 R'^2 = ..., F(t, u, u') = 0."""
+    radius, speed = u[0], u[1]
+    pressure = p[0] / radius ** (3 * p[1]) - 1 + p[3] * np.sin(2 * t)
+    return np.array(
+        [udot[0] - speed, radius * udot[1] + 1.5 * speed**2 - pressure + p[2] * speed / radius]
+    )
+
+
+def halo(t, u, p):
+    x, y, z, vx, vy, vz = [u[k] for k in range(6)]
+    near = ((x + p[0]) ** 2 + y**2 + z**2) ** 1.5
+    far = ((x - 1 + p[0]) ** 2 + y**2 + z**2) ** 1.5
+    pull, other = (1 - p[0]) / near, p[0] / far
+    return np.array(
+        [
+            *(vx, vy, vz, 2 * vy + x - pull * (x + p[0]) - other * (x - 1 + p[0])),
+            *(-2 * vx + y - (pull + other) * y, -(pull + other) * z),
+        ]
+    )
+
+
 CASES = [
     Case(
         "Damped pendulum",
@@ -655,5 +678,28 @@ CASES = [
         method="esdirk5",
         fixed_start=True,
         terminal=lambda t, u, p: u[0],
+    ),
+    Case(
+        "Bubble in a sound field, F(t, u, u')",
+        "Rayleigh, Plesset; text book",
+        residual=bubble,
+        u0=[1.0, 0.1],
+        p={"gas": 1.0, "exponent": 1.4, "viscosity": 0.3, "sound": 0.3},
+        span=(0.0, 6.0),
+        method="cn",
+        rtol=None,
+        dt=0.005,
+        accuracy=(1e-4, 1e-3, 1e-2),
+        terminal=lambda t, u, p: u[0] + u[1],
+    ),
+    Case(
+        "Halo orbit of Earth and Moon",
+        "restricted problem of three bodies; Howell",
+        rhs=halo,
+        u0=[0.8234, 0.001, 0.0224, 0.001, 0.1343, 0.001],
+        p={"mu": 0.01215},
+        span=(0.0, 2.0),
+        method="rk8vr",
+        terminal=lambda t, u, p: u[0] + u[4],
     ),
 ]

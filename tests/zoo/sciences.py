@@ -342,6 +342,19 @@ def thrust(t, u, p):  # modified equinoctial elements and the mass, thrust on on
     )
 
 
+def growth_with_schooling(t, u, p):
+    capital, skill, technology = u[0], u[1], u[2]
+    output = capital ** p[0] * skill ** p[1]
+    growth = p[4] * (1 - technology)
+    return np.array(
+        [
+            p[2] * output - (0.06 + growth) * capital,
+            p[3] * output - (0.06 + growth) * skill,
+            growth * technology,
+        ]
+    )
+
+
 CASES = [
     Case(
         "Fault that creeps to an earthquake",
@@ -671,5 +684,15 @@ CASES = [
         span=(0.0, 25.0),
         method="auto",
         terminal=lambda t, u, p: u[0],
+    ),
+    Case(
+        "Growth with schooling",
+        "Solow; Mankiw, Romer, Weil 1992",
+        rhs=growth_with_schooling,
+        u0=[1.0, 0.5, 0.2],
+        p={"alpha": 0.33, "beta": 0.3, "saved": 0.2, "schooled": 0.1, "progress": 0.02},
+        span=(0.0, 100.0),
+        method="auto",
+        terminal=lambda t, u, p: u[0] + u[1],
     ),
 ]
