@@ -19,6 +19,7 @@ from daeosens.inverse.likelihood.noise import LogNormal, Normal
 from daeosens.inverse.search.multistart import Multistart, multistart
 from daeosens.inverse.search.start_points import starting_points
 from daeosens.inverse.term_library import Term, feature_library, polynomials
+from daeosens.inverse.term_selection import Selected
 from daeosens.inverse.uncertainty.covariance import Covariance, covariance
 from daeosens.inverse.uncertainty.field_terms import FieldPenalty, joint_prior, total_variation
 from daeosens.inverse.uncertainty.gaussian_prior import GaussianPrior, matern
@@ -44,6 +45,7 @@ __all__ = [
     "Profile",
     "Profiles",
     "Regularized",
+    "Selected",
     "Term",
     "bilevel",
     "covariance",

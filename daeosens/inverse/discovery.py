@@ -31,6 +31,7 @@ from daeosens.inverse.bilevel.inner import Row, admit_rows
 from daeosens.inverse.bilevel.interpolants import Kind
 from daeosens.inverse.bilevel.samples import Samples, combined
 from daeosens.inverse.likelihood.experiments import Experiment, tables
+from daeosens.inverse.likelihood.noise import Noise, is_estimated
 from daeosens.inverse.rate_groups import (
     Coefficient,
     RateGroup,
@@ -41,7 +42,9 @@ from daeosens.inverse.rate_groups import (
 )
 from daeosens.inverse.search.start_points import MOST_STARTS
 from daeosens.inverse.term_library import Term
+from daeosens.inverse.term_selection import Selected, TermSelection, with_steppings
 from daeosens.petsc.vectors import Array, as_float, finite_array
+from daeosens.timestepping.stepping import Stepping
 from daeosens.tracing import separate_rates, trace
 
 ROUNDING = 1e-24
@@ -259,15 +262,7 @@ class Discovery:
         measured, table = tables(experiments, columns)
         unknowns = list(table.names)
         n = len(unknowns)
-        # u' = S r: rates r of reactions are sums of terms, each unknown is a sum of rates
-        matrix: Any = np.eye(n) if self.stoichiometry is None else np.array(self.stoichiometry)
-        if matrix.ndim != 2 or len(matrix) != n:
-            raise InputError(
-                f"stoichiometry has shape {matrix.shape} for {n} unknowns",
-                expected=f"({n}, number of reactions)",
-            )
-        own = self.stoichiometry is None
-        rates = unknowns if own else [f"r{k}" for k in range(matrix.shape[1])]
+        matrix, rates = self._rates(unknowns)
         coefficients = self._coefficients(rates)
         formulation = Formulation(None, self.interpolant, block=self.block, sigma=self.sigma)
         samples = samples_of_all(experiments, measured, np.arange(n), n, formulation)
@@ -299,6 +294,77 @@ class Discovery:
 
         estimate = {name: values[name] for name in order}
         return Discovered(model, estimate, equations, tuple(path), rate_of)
+
+    def select(
+        self,
+        discovered: Discovered,
+        data: Any,
+        stepping: Stepping | None = None,
+        *,
+        noise: Noise,
+    ) -> Selected:
+        """Return the terms that Schwarz's criterion chooses by fits of the equations.
+
+        From the terms that were found, by one term less or more at a time, each time with
+        coefficients and initial states fitted anew.  It takes dozens of fits, and needs noise
+        levels; where measurements are noisy it tells terms apart that curves through them do not.
+
+        Parameters
+        ----------
+        discovered : Discovered
+            From ``fit`` of the same data.
+        data : table, or list of Experiment
+        stepping : Stepping, optional
+            Of experiments without their own.
+        noise : Normal or LogNormal
+            With levels.
+
+        Raises
+        ------
+        InputError
+            An estimated noise level; constraints between coefficients; no stepping.
+        SolveError
+            The equations that were found cannot be fitted.
+        """
+        require(discovered, Discovered, "discovered", "discovery.fit(data)")
+        require(noise, Noise, "noise", "Normal(0.01)")
+        if is_estimated(noise):
+            raise InputError(
+                "noise of unknown level",
+                expected="its level: chi-square decides between terms",
+                remedy="Normal(sigma)",
+            )
+        if self.equalities or self.inequalities:
+            raise InputError("constraints between coefficients", expected="terms that are free")
+        listed = isinstance(data, (list, tuple)) and bool(data) and isinstance(data[0], Experiment)
+        experiments = with_steppings(list(data) if listed else [Experiment(data)], stepping)
+        for k, experiment in enumerate(experiments):
+            require(experiment.stepping, Stepping, f"experiments[{k}].stepping", "Stepping(...)")
+        matrix, rates = self._rates(list(discovered.model.state_names))
+        selection = TermSelection(
+            list(discovered.model.state_names),
+            matrix,
+            self._coefficients(rates),
+            self.parameters,
+            self._shared(experiments),
+            experiments,
+            noise,
+        )
+        return selection.selected(discovered.path[-1].terms, discovered.estimate)
+
+    def _rates(self, unknowns: list[str]) -> tuple[Array, list[str]]:
+        """Return the rates of unknowns by those of reactions [n, r], and what these are called."""
+        n = len(unknowns)
+        if self.stoichiometry is None:
+            return np.eye(n), unknowns
+        # u' = S r: rates r of reactions are sums of terms, each unknown is a sum of rates
+        matrix = np.array(self.stoichiometry)
+        if matrix.ndim != 2 or len(matrix) != n:
+            raise InputError(
+                f"stoichiometry has shape {matrix.shape} for {n} unknowns",
+                expected=f"({n}, number of reactions)",
+            )
+        return matrix, [f"r{k}" for k in range(matrix.shape[1])]
 
     def _coefficients(self, rates: Sequence[str]) -> list[Coefficient]:
         """Return the candidates of each rate."""
