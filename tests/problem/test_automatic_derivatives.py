@@ -461,3 +461,24 @@ def test_functions_of_scipy_linalg_are_named_with_those_of_numpy(function, remed
     assert f"scipy.linalg.{name} takes plain numbers alone" in str(refusal.value)
     assert remedy in str(refusal.value)
     assert "ds.trace" not in str(refusal.value)  # which cannot either
+
+
+@pytest.mark.parametrize("name", ["concatenate", "hstack"])
+def test_lists_of_numbers_that_vary_beside_arrays(name):
+    """The first of a row of cars follows a leader, whose place is a list of one number."""
+
+    def cars(t, u, p):
+        ahead = getattr(np, name)([[5.0 + p[0] * t], u[:1]])
+        return np.tanh(p[1] * (ahead - u))
+
+    problem, stepping = ODE(cars, 2, 2), Stepping((0.0, 1.0), "rk4", dt=0.1)
+    p0 = np.array([0.3, 0.7])
+    run = solve(problem, [1.0, 0.0], p0, stepping)
+    gradient = adjoint(run, Terminal(lambda t, u, p: u[0] + u[1]))
+
+    def place(p):
+        return solve(problem, [1.0, 0.0], p, stepping).u[-1].sum()
+
+    e = 1e-6
+    slopes = [(place(p0 + x) - place(p0 - x)) / (2 * e) for x in e * np.eye(2)]
+    np.testing.assert_allclose(gradient.p, slopes, rtol=1e-7)

@@ -87,6 +87,20 @@ def _joining(original: Callable[..., Any], *, copies: bool) -> Callable[..., Any
     return make
 
 
+def _concatenating(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``np.concatenate`` or one of its like that takes lists of numbers which vary."""
+
+    def join(arrays: Any, *arguments: Any, **options: Any) -> Any:
+        if type(arrays) in (list, tuple) and _at_work():
+            # NumPy hands on what is an array itself, and does not look into lists beside it
+            parts = [joined(part) if type(part) in (list, tuple) else part for part in arrays]
+            pairs = zip(parts, arrays, strict=True)
+            arrays = [part if type(part) is DerivativeArray else kept for part, kept in pairs]
+        return original(arrays, *arguments, **options)
+
+    return join
+
+
 def _vectorized(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, *arguments: Any, **options: Any) -> Any:
         arrays = [admitted(argument) for argument in arguments]
@@ -152,6 +166,8 @@ _IN_NUMPY: dict[str, Any] = {
     "asarray": _joining(np.asarray, copies=False),
     "asanyarray": _joining(np.asanyarray, copies=False),
     "ascontiguousarray": _joining(np.ascontiguousarray, copies=False),
+    "concatenate": _concatenating(np.concatenate),
+    "hstack": _concatenating(np.hstack),
 }
 _IN_MATH: dict[str, Any] = {
     name: _mathematical(name)
