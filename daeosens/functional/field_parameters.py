@@ -20,6 +20,7 @@ from daeosens.functional.parameter import Parameter, entries_of
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, created, keep_unshared, read, unshared, write
 from daeosens.problem.callback_guard import on_every_rank
+from daeosens.problem.grids.finite_elements import FiniteElements
 from daeosens.problem.grids.interpolation import interpolation
 from daeosens.problem.grids.structured import Grid
 from daeosens.problem.problem import Problem
@@ -125,6 +126,11 @@ class FieldParameters:
             entry = self.entries.get(name)
             if name not in layout.names or entry is None or entry.free is not True:
                 complaints.append(f'meshes names "{name}"; expected: one of the free fields')
+            elif not isinstance(layout.grid, Grid):
+                complaints.append(
+                    f'meshes names "{name}", a field on finite elements; expected: '
+                    "trace_weak_form(..., field_space=...) with coarser functions"
+                )
             elif mesh.box != layout.grid.box or mesh.boundary != layout.grid.boundary:
                 complaints.append(
                     f'the mesh of "{name}" has box {mesh.box} and boundary "{mesh.boundary}"; '
@@ -153,7 +159,7 @@ class FieldParameters:
         """Return all parameters by name at x, in their own units.  Collective."""
         return _model(problem).unpack(self._map(problem).parameters(_of_map(x)))
 
-    def parts(self, problem: Problem) -> dict[str, tuple[slice, Grid | None]]:
+    def parts(self, problem: Problem) -> dict[str, tuple[slice, Grid | FiniteElements | None]]:
         """Return where each free block is in a rank's own part of x, and the grid of a field."""
         return {block.name: (block.at, block.grid) for block in self._map(problem).blocks}
 
@@ -229,7 +235,7 @@ class _Block:
     at: slice
     log: npt.NDArray[np.bool_]
     numbers: Mapping[str, Array]
-    grid: Grid | None
+    grid: Grid | FiniteElements | None
     matrix: PETSc.Mat | None
 
 
@@ -309,7 +315,7 @@ class _Map:
         to: Iterator[int] | range,
         log: Any,
         numbers: Mapping[str, Array],
-        grid: Grid | None = None,
+        grid: Grid | FiniteElements | None = None,
         matrix: PETSc.Mat | None = None,
     ) -> None:
         start = self.blocks[-1].at.stop if self.blocks else 0
@@ -362,21 +368,24 @@ class _Map:
         """Add a field, on the grid itself or on a coarser one.  Collective."""
         layout = self._model.fields
         place = layout.parts[name]
-        if mesh is None or (
-            mesh.owned_shape == layout.grid.owned_shape and mesh.shape == layout.grid.shape
+        points: Grid | FiniteElements = layout.grid
+        matrix = None
+        if (
+            mesh is not None
+            and isinstance(points, Grid)
+            and (mesh.owned_shape != points.owned_shape or mesh.shape != points.shape)
         ):
-            mesh, matrix = layout.grid, None
-        else:
-            matrix = interpolation(mesh, layout.grid)
+            matrix = interpolation(mesh, points)
+            points = mesh
         with on_every_rank(self._model.comm):
             numbers = {
-                part: _scaled(getattr(entry, part), f'{part} of "{name}"', layout, mesh, entry)
+                part: _scaled(getattr(entry, part), f'{part} of "{name}"', layout, points, entry)
                 for part in ("value", *_BOUNDS)
             }
         self._refuse_outside(name, numbers)
         if entry.free:
             self._add(
-                name, range(place.start, place.stop), entry.scale == "log", numbers, mesh, matrix
+                name, range(place.start, place.stop), entry.scale == "log", numbers, points, matrix
             )
             return
         value = numbers["value"]
@@ -395,7 +404,9 @@ class _Map:
                 )
 
 
-def _scaled(values: Any, name: str, layout: Any, mesh: Grid, entry: Parameter) -> Array:
+def _scaled(
+    values: Any, name: str, layout: Any, mesh: Grid | FiniteElements, entry: Parameter
+) -> Array:
     """Return the rank's own values of a field, as they are moved."""
     if isinstance(values, (int, float)) and math.isinf(values):
         return np.full(math.prod(mesh.owned_shape), float(values))

@@ -19,7 +19,7 @@ from typing import Any, overload
 import numpy.typing as npt
 from mpi4py import MPI
 
-from daeosens.errors import InputError, UnsupportedError, refuse_uncallable, require
+from daeosens.errors import InputError, UnsupportedError, name_list, refuse_uncallable, require
 from daeosens.petsc.ranks import agree
 from daeosens.problem.delay_equations import Delay, History
 from daeosens.problem.event import EventLike
@@ -28,6 +28,7 @@ from daeosens.tracing.daeo.effort import SearchEffort
 from daeosens.tracing.model import (
     DAEOModel,
     FieldModel,
+    FieldWeakForm,
     LinearDAEOModel,
     Model,
     Parametrized,
@@ -295,7 +296,9 @@ def trace_weak_form(
     parameters: int | Sequence[str] | Mapping[str, Any] = (),
     *,
     outflow: Mapping[str, Callable[..., Any]] | None = None,
-) -> WeakForm:
+    fields: Sequence[str] = (),
+    field_space: FiniteElements | None = None,
+) -> WeakForm | FieldWeakForm:
     """Make u' = source - div flux on finite elements of one function of a point, compiled.
 
     For all test functions v: integral of u' v = integral of (source v + flux . grad v), less the
@@ -317,12 +320,18 @@ def trace_weak_form(
     outflow : mapping of str to callable, optional
         ``outflow(t, u, p)``, a number or [F], what flows out through a boundary of that name per
         length or area; u there has ``u.normal`` [d] too.  Without it nothing does.
+    fields : sequence of str, optional
+        Parameters that vary over the domain: ``p.name`` is the value at the point.
+    field_space : FiniteElements, optional
+        Their functions: of one field, without fixed values, on the same mesh; by default those of
+        the basis of ``space``.
 
     Returns
     -------
-    WeakForm
+    WeakForm or FieldWeakForm
         A ``Problem`` with ``pack`` and ``unpack``, and with ``terminal(density)`` and
-        ``running(density)``, integrals over the domain as costs.
+        ``running(density)``, integrals over the domain as costs.  With fields the second, whose
+        control is ``functional.FieldParameters``.
 
     Raises
     ------
@@ -350,10 +359,22 @@ def trace_weak_form(
     array([-0.686])
     """
     require(space, FiniteElements, "space", "FiniteElements(skfem.Basis(mesh, element))")
+    if outflow is not None:
+        require(outflow, Mapping, "outflow", 'outflow={"boundary": lambda t, u, p: p.h * u.value}')
     flows = dict(outflow or {})
     refuse_uncallable(rhs=rhs, **{f"outflow[{name!r}]": call for name, call in flows.items()})
-    agree(space.comm, "trace_weak_form", parameters=_in_order(parameters), outflow=sorted(flows))
-    model: WeakForm = _needed("weak_form").build_weak_form(rhs, space, parameters, flows)
+    names = name_list(fields, "fields")
+    if field_space is not None:
+        require(field_space, FiniteElements, "field_space", "FiniteElements(basis)")
+    agree(
+        space.comm,
+        "trace_weak_form",
+        parameters=_in_order(parameters),
+        outflow=list(flows),
+        fields=names,
+    )
+    build = _needed("weak_form").build_weak_form
+    model: WeakForm | FieldWeakForm = build(rhs, space, parameters, flows, names, field_space)
     return model
 
 
@@ -698,6 +719,7 @@ __all__ = [
     "DAEO",
     "DAEOModel",
     "FieldModel",
+    "FieldWeakForm",
     "LinearDAEO",
     "LinearDAEOModel",
     "Model",

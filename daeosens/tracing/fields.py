@@ -19,7 +19,7 @@ from daeosens.errors import InputError, is_real, name_list, nearest, together
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, created, finite_array, read, refuse_not_finite, write
 from daeosens.problem.callback_guard import on_every_rank
-from daeosens.problem.grids import Grid
+from daeosens.problem.grids import FiniteElements, Grid
 from daeosens.problem.grids.stencil_matrix import wide_dm
 from daeosens.tracing.named_parameters import Named, Shapes
 
@@ -30,7 +30,7 @@ class FieldLayout:
 
     Attributes
     ----------
-    grid : Grid
+    grid : Grid or FiniteElements
         With one unknown at each point: ``grid.create_vec()`` is a field.
     shapes : Shapes
         Of the numbers.
@@ -45,7 +45,7 @@ class FieldLayout:
     array([2. , 0.5, 0.5, 0.5, 0.5])
     """
 
-    grid: Grid
+    grid: Grid | FiniteElements
     shapes: Shapes
     names: tuple[str, ...]
 
@@ -193,7 +193,7 @@ class FieldLayout:
             array[self.first :].reshape(len(self.names), self.points)[...] = fields.T
 
 
-def field_layout(grid: Grid, shapes: Shapes, fields: Sequence[str]) -> FieldLayout:
+def field_layout(grid: Grid | FiniteElements, shapes: Shapes, fields: Sequence[str]) -> FieldLayout:
     """Return the layout of numbers and fields on a grid.
 
     Raises
@@ -205,6 +205,8 @@ def field_layout(grid: Grid, shapes: Shapes, fields: Sequence[str]) -> FieldLayo
     twice = [name for k, name in enumerate(names) if name in names[:k] or name in shapes.shapes]
     if twice:
         raise InputError(f'fields names "{twice[0]}" twice', expected="one name for each parameter")
+    if isinstance(grid, FiniteElements):
+        return FieldLayout(grid, shapes, tuple(names))
     points = replace(grid, dof=1)
     if points.dm.getCorners() != grid.dm.getCorners():
         raise InputError(
@@ -227,6 +229,7 @@ class FieldMemory:
     def __init__(self, layout: FieldLayout, around: int) -> None:
         self._layout, self._around = layout, around
         grid = layout.grid
+        assert isinstance(grid, Grid)
         self._own = grid.owned_shape[:-1]
         self._shape = tuple(n + 2 * around for n in self._own)
         self._several = grid.comm.size > 1
@@ -285,6 +288,7 @@ class FieldMemory:
         functions are finite there too.
         """
         grid, width = self._layout.grid, self._around
+        assert isinstance(grid, Grid)
         corner, _ = grid.dm.getCorners()
         periodic = grid.boundary == "periodic"
         if periodic and self._several:

@@ -185,7 +185,38 @@ class Model(Parametrized):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WeakForm(Parametrized):
+class _Integrals:
+    """What problems on finite elements can trace: integrals over the domain.
+
+    Attributes
+    ----------
+    space : FiniteElements
+        The functions.
+    """
+
+    space: FiniteElements | None = None
+    trace_terminal: Callable[[Callable[..., Any]], Terminal] | None = None
+    trace_running: Callable[[Callable[..., Any]], Running] | None = None
+
+    def terminal(self, density: Callable[..., Any]) -> Terminal:
+        """Return the integral of a traced function of a point at the final time.  Collective.
+
+        Parameters
+        ----------
+        density : callable
+            ``density(t, u, p) -> number``, u as in ``trace_weak_form``.
+        """
+        assert self.trace_terminal is not None
+        return self.trace_terminal(density)
+
+    def running(self, density: Callable[..., Any]) -> Running:
+        """Return the integral of such a function over the domain and over time.  Collective."""
+        assert self.trace_running is not None
+        return self.trace_running(density)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WeakForm(_Integrals, Parametrized):
     """A problem on finite elements, for whose integrals over the domain costs can be traced.
 
     Attributes
@@ -211,25 +242,30 @@ class WeakForm(Parametrized):
     1.359
     """
 
-    space: FiniteElements | None = None
-    trace_terminal: Callable[[Callable[..., Any]], Terminal] | None = None
-    trace_running: Callable[[Callable[..., Any]], Running] | None = None
 
-    def terminal(self, density: Callable[..., Any]) -> Terminal:
-        """Return the integral of a traced function of a point at the final time.  Collective.
+@dataclass(frozen=True, eq=False, repr=False)
+class FieldWeakForm(_Integrals, FieldModel):
+    """A problem on finite elements whose parameters are fields, and numbers beside them.
 
-        Parameters
-        ----------
-        density : callable
-            ``density(t, u, p) -> number``, u as in ``trace_weak_form``.
-        """
-        assert self.trace_terminal is not None
-        return self.trace_terminal(density)
+    Attributes
+    ----------
+    space : FiniteElements
+        Its functions.
 
-    def running(self, density: Callable[..., Any]) -> Running:
-        """Return the integral of such a function over the domain and over time.  Collective."""
-        assert self.trace_running is not None
-        return self.trace_running(density)
+    Examples
+    --------
+    >>> import daeosens as ds
+    >>> import skfem
+    >>> from petsc4py import PETSc
+    >>> from daeosens.problem.grids import FiniteElements
+    >>> from daeosens.tracing import trace_weak_form
+    >>> line = skfem.Basis(skfem.MeshLine().refined(1), skfem.ElementLineP1())
+    >>> space = FiniteElements(line, comm=PETSc.COMM_SELF)
+    >>> growth = trace_weak_form(lambda t, u, p: (p.rate * u.value, 0.0), space, fields=["rate"])
+    >>> p = growth.pack(rate=2.0)
+    >>> growth.unpack(p).rate.array
+    array([2., 2., 2.])
+    """
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -59,7 +59,7 @@ def test_fixed_values_are_no_unknowns():
 def test_unknowns_are_shared_out_evenly_and_once():
     basis = BASES["triangles"]
     space = FiniteElements(basis)
-    sizes = space.comm.allgather(space.state.getLocalSize())
+    sizes = space.comm.tompi4py().allgather(space.state.getLocalSize())
     assert sum(sizes) == basis.N
     assert max(sizes) < 1.5 * basis.N / space.comm.size
     numbers = np.arange(basis.N, dtype=float)

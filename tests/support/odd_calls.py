@@ -26,6 +26,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+import skfem
 from mpi4py import MPI
 from odd_values import ODD, vec
 from petsc4py import PETSc
@@ -175,6 +176,12 @@ def blocks() -> Any:
 @functools.cache
 def grid() -> Any:
     return grids.Grid(((0.0, 1.0), (0.0, 1.0)), (4, 4), "zero", comm=PETSc.COMM_SELF)
+
+
+@functools.cache
+def triangles() -> Any:
+    basis = skfem.Basis(skfem.MeshTri().refined(1), skfem.ElementTriP1())
+    return grids.FiniteElements(basis, comm=PETSc.COMM_SELF)
 
 
 @functools.cache
@@ -417,6 +424,30 @@ call(
     grid=grid,
     parameters=lambda: ["rate"],
 )(jacobian=constant("auto"), slope=constant(None), fields=constant(()))
+call(
+    "tracing.trace_weak_form",
+    lambda **arguments: (
+        ds.solve(
+            ds.tracing.trace_weak_form(**arguments), triangles().create_vec(), [0.01], IMPLICIT
+        ).u
+    ),
+    rhs=lambda: lambda t, u, p: (p.rate * u.value, [-slope for slope in u.gradient()]),
+    space=triangles,
+    parameters=lambda: ["rate"],
+)(
+    outflow=lambda: {"boundary": lambda t, u, p: u.value},
+    fields=constant(()),
+    field_space=constant(None),
+)
+call(
+    "grids.FiniteElements",
+    lambda **arguments: grids.FiniteElements(**arguments).create_vec(),
+    basis=lambda: skfem.Basis(skfem.MeshTri().refined(1), skfem.ElementTriP1()),
+)(
+    fields=constant(1),
+    dirichlet=lambda: {"boundary": 0.0},
+    comm=constant(PETSc.COMM_SELF),
+)
 call(
     "DAEO",
     lambda **arguments: used(
@@ -1690,9 +1721,11 @@ MADE_FOR_USERS = frozenset(
         "timestepping.Trajectory",
         "tracing.DAEOModel",
         "tracing.FieldModel",
+        "tracing.FieldWeakForm",
         "tracing.LinearDAEOModel",
         "tracing.Model",
         "tracing.Parametrized",
+        "tracing.WeakForm",
         "verify.Taylor",
         "errors.DiscretizationWarning",
     }

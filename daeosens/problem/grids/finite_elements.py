@@ -21,11 +21,14 @@ import numpy.typing as npt
 from petsc4py import PETSc
 from scipy import sparse
 
-from daeosens.errors import InputError, is_whole, name_list, suggestion
+from daeosens.errors import InputError, is_whole, name_list, require, suggestion
 from daeosens.petsc.ranks import admit_comm
 from daeosens.petsc.vectors import Array, finite_array, gather, read, write
 
 Integers = npt.NDArray[np.intp]
+
+MOST_FIELDS = 1000
+"""A number above is a mistake."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,47 +109,62 @@ class FiniteElements:
         comm: Any = PETSc.COMM_WORLD,
     ) -> None:
         _require_values(basis)
-        self.comm = admit_comm(comm)
-        petsc_comm: Any = self.comm
+        ranks = admit_comm(comm)
+        petsc_comm: Any = ranks
         self.fields = _field_names(fields)
         self.basis = basis
         self.dimensions = int(basis.mesh.dim())
         elements = basis.mesh.nelements
-        if elements < self.comm.size:
+        if elements < ranks.size:
             raise InputError(
-                f"{elements} elements on {self.comm.size} ranks",
+                f"{elements} elements on {ranks.size} ranks",
                 expected="an element for each rank at least",
                 remedy="mesh.refined(2), or fewer ranks",
             )
+        if dirichlet is not None:
+            require(dirichlet, Mapping, "dirichlet", 'dirichlet={"boundary": 0.0}')
         self._fixed = self._fixed_values(dirichlet or {})
         free = np.isnan(self._fixed)
         middles = basis.mesh.p[:, basis.mesh.t].mean(axis=1).T
-        self._owners = bisected(middles, self.comm.size)
+        self._owners = bisected(middles, ranks.size)
         # of a function on the border of two ranks the first one has the unknowns
-        owner = np.full(basis.N, self.comm.size)
+        owner = np.full(basis.N, ranks.size)
         np.minimum.at(owner, basis.element_dofs, self._owners[None, :])
         order = np.argsort(owner, kind="stable")
         unknowns = np.full(free.shape, -1, dtype=PETSc.IntType)
         ordered = free[order].ravel()
         numbers = np.where(ordered, np.cumsum(ordered) - 1, -1)
         unknowns[order] = numbers.reshape(-1, len(self.fields))
-        own = int(free[owner == self.comm.rank].sum())
+        own = int(free[owner == ranks.rank].sum())
         self._numbers = unknowns
         self.state = PETSc.Vec().createMPI((own, int(free.sum())), comm=petsc_comm)
-        self._elements = np.flatnonzero(self._owners == self.comm.rank)
+        self.comm = self.state.comm
+        self._elements = np.flatnonzero(self._owners == ranks.rank)
         # functions that are not zero on the rank's elements: what it reads
         self._local = np.unique(basis.element_dofs[:, self._elements])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of unknowns."""
+        return (self.state.getSize(),)
+
+    @property
+    def owned_shape(self) -> tuple[int, ...]:
+        """The number of unknowns that the rank has, and 1: what a field's values are here."""
+        return (self.state.getLocalSize(), 1)
+
+    def create_vec(self) -> PETSc.Vec:
+        """Return a new vector of unknowns."""
+        return self.state.duplicate()
 
     @cached_property
     def inside(self) -> QuadraturePoints:
         """The points of the rank's elements."""
-        return self._points(self.basis.with_elements(self._elements))
+        return self._points(self.own_basis)
 
     def boundary(self, name: str) -> QuadraturePoints:
         """Return the points of a boundary that are on the rank's elements."""
-        facets = self._facets(name)
-        owners = self._owners[self.basis.mesh.f2t[0, facets]]
-        return self._points(self.basis.boundary(facets[owners == self.comm.rank]))
+        return self._points(self.facet_basis(name))
 
     @cached_property
     def mass(self) -> PETSc.Mat:
@@ -248,6 +266,36 @@ class FiniteElements:
         free = self._numbers >= 0
         values[free] = gather(u)[self._numbers[free]]
         return values
+
+    def values_at(self, other: FiniteElements, boundary: str = "") -> sparse.csr_array:
+        """Return the values at the quadrature points of another space from what the rank reads.
+
+        Raises
+        ------
+        InputError
+            Another mesh, other ranks, several fields or fixed values.
+        """
+        if self.basis.mesh is not other.basis.mesh or self.comm.size != other.comm.size:
+            raise InputError("fields on another mesh or other ranks", expected="those of the space")
+        if len(self.fields) > 1 or not np.isnan(self._fixed).all():
+            raise InputError(
+                "a space for fields with several functions or fixed values",
+                expected="FiniteElements(skfem.Basis(mesh, element))",
+            )
+        basis = other.facet_basis(boundary) if boundary else other.own_basis
+        points = self._points(basis.with_element(self.basis.elem))
+        return points.rows[: len(points.weights)]
+
+    @property
+    def own_basis(self) -> Any:
+        """The basis on the rank's elements."""
+        return self.basis.with_elements(self._elements)
+
+    def facet_basis(self, name: str) -> Any:
+        """Return the basis on those facets of a boundary that are on the rank's elements."""
+        facets = self._facets(name)
+        owners = self._owners[self.basis.mesh.f2t[0, facets]]
+        return self.basis.boundary(facets[owners == self.comm.rank])
 
     def _points(self, basis: Any) -> QuadraturePoints:
         """Tabulate a basis on some elements, or on facets."""
@@ -371,7 +419,10 @@ def _require_values(basis: Any) -> None:
 
 def _field_names(fields: int | Sequence[str]) -> tuple[str, ...]:
     if is_whole(fields):
-        if fields < 1:
-            raise InputError(f"fields = {fields}", expected="one field at least")
+        if not 1 <= fields <= MOST_FIELDS:
+            raise InputError(f"fields = {fields}", expected=f"1 to {MOST_FIELDS} fields")
         return ("u",) if fields == 1 else tuple(f"u{k}" for k in range(fields))
-    return name_list(fields, "fields")
+    names = name_list(fields, "fields")
+    if not names:
+        raise InputError("fields names none", expected="one field at least")
+    return names
