@@ -1715,6 +1715,7 @@ MADE_FOR_USERS = frozenset(
         "inverse.Prediction",
         "inverse.Profile",
         "inverse.Profiles",
+        "inverse.Selected",
         "optimize.ConstrainedResult",
         "optimize.Result",
         "problem.Problem",
