@@ -145,7 +145,8 @@ def switching_figure(
                 label = shade_label if k == 0 else ""
                 axes.axvspan(start, end, color="0.9", linewidth=0, label=label or None, zorder=0)
             for k, course in enumerate(row.courses):
-                color = colors[course.name] if course.name else COLORS[k]
+                other = COLORS[(len(colors) + k) % len(COLORS)]
+                color = colors.get(course.name, other)
                 axes.plot(course.times, course.values, color=color, label=course.name or None)
             for name, level in row.levels.items():
                 axes.axhline(level, color=colors[name], linestyle="--", linewidth=1.0, label=name)
