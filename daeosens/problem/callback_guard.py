@@ -49,7 +49,21 @@ def _is_sound(values: object, shape: tuple[int, ...]) -> TypeGuard[Array]:
     )
 
 
+def _remedy(name: str) -> str:
+    """Return what helps against values of a callback that are not finite."""
+    if "hessian" in name:
+        return _INFINITE_CURVATURE
+    derivative = "jacobian" in name or "gradient" in name or name.endswith(("_u", "_p", "_t"))
+    return _INFINITE_SLOPE if derivative else _LEFT_DOMAIN
+
+
 _LEFT_DOMAIN = "smaller steps, bounds on the parameters, or another starting point"
+
+_INFINITE_SLOPE = (
+    "a start and parameters for which no square root, logarithm or power below 1 is taken of 0 "
+    "(also where the whole has a slope there: np.sign(z) * np.abs(z)**1.5 in the place of "
+    "np.abs(z)**0.5 * z), smaller steps, or bounds on the parameters"
+)
 
 _INFINITE_CURVATURE = (
     "a start and parameters for which no square root, logarithm or power below 2 is taken of 0 "
@@ -111,7 +125,7 @@ def check_output(
         raise NotFiniteError(
             f"{kind} '{name}' returned {array[tuple(entry)]} in entry {entry}{called} {_where(t)}",
             expected="finite values",
-            remedy=_INFINITE_CURVATURE if "hessian" in name else _LEFT_DOMAIN,
+            remedy=_remedy(name),
         )
     return array
 

@@ -15,6 +15,7 @@ from daeosens import (
     Stepping,
     Terminal,
     UnsupportedError,
+    adjoint,
     hessian_product,
     hybrid,
     solve,
@@ -408,3 +409,28 @@ def test_an_infinite_second_derivative_says_what_has_none():
     run = solve(tank, [0.0], [1.0, 1.0], Stepping((0.0, 1.0), "rk4", dt=0.1))
     with pytest.raises(NotFiniteError, match=r"depth\*\*1.5 has a first derivative at 0"):
         hessian_product(run, Terminal(lambda t, u, p: u[0]), [1.0], [1.0, 0.0])
+
+
+def hysteresis(power):
+    """A Bouc-Wen oscillator, with the restoring term in a user's spelling."""
+
+    def rhs(t, u, p):
+        x, v, z = u
+        restored = power(z) * abs(v) * 0.5 + 0.5 * v * abs(z) ** 1.5
+        return np.array([v, np.sin(2 * t) - 0.1 * v - p[0] * (0.3 * x + 0.7 * z), v - restored])
+
+    return ODE(rhs, 3, ["stiffness"])
+
+
+def test_a_slope_that_a_root_hides_is_told_with_the_spelling_that_shows_it():
+    stepping, last = Stepping((0.0, 1.0), "rk4", dt=0.05), Terminal(lambda t, u, p: u[0])
+    hidden = hysteresis(lambda z: abs(z) ** 0.5 * z)
+    run = solve(hidden, [0.0, 0.0, 0.0], [4.0], stepping)
+    with pytest.raises(NotFiniteError, match=r"np\.sign\(z\) \* np\.abs\(z\)\*\*1\.5"):
+        adjoint(run, last)
+    shown = hysteresis(lambda z: np.sign(z) * np.abs(z) ** 1.5)
+    gradient = adjoint(solve(shown, [0.0, 0.0, 0.0], [4.0], stepping), last)
+    ahead, behind = (
+        solve(hidden, [0.0, 0.0, 0.0], [4.0 + step], stepping).u[-1][0] for step in (1e-5, -1e-5)
+    )
+    assert np.isclose(gradient.p[0], (ahead - behind) / 2e-5, rtol=1e-8)
