@@ -63,7 +63,7 @@ def minimize(
     functional: Functional,
     x0: PETSc.Vec | npt.ArrayLike | None = None,
     *,
-    method: str = "lmvm",
+    method: str | None = None,
     bounds: GivenBounds = None,
     constraints: None = None,
     gradient_tolerance: float = GRADIENT,
@@ -98,7 +98,7 @@ def minimize(
     functional: Functional,
     x0: PETSc.Vec | npt.ArrayLike | None = None,
     *,
-    method: str = "lmvm",
+    method: str | None = None,
     bounds: GivenBounds = None,
     constraints: Constraint | Sequence[Constraint] | None = None,
     gradient_tolerance: float = GRADIENT,
@@ -129,11 +129,11 @@ def minimize(
         J, its gradient, its start, its bounds.
     x0 : Vec or array_like [n], optional
         Where to begin; not changed.  Default ``functional.start()``.
-    method : str
-        With the gradient only: "lmvm"; with bounds "blmvm" (large n), "bqnls" or "bncg" (least
-        memory).  With products with the Hessian: "nls" (line search), "ntr" (trust region); with
-        or without bounds "bnls", "bntr", "bntl" (both).  Least squares, with or without bounds:
-        "brgn" (Gauss-Newton).
+    method : str, optional
+        With the gradient only: "lmvm", the default; with bounds "bqnls", the default there, "blmvm"
+        (large n) or "bncg" (least memory).  With products with the Hessian: "nls" (line search),
+        "ntr" (trust region); with or without bounds "bnls", "bntr", "bntl" (both).  Least squares,
+        with or without bounds: "brgn" (Gauss-Newton).
         With constraints: "almm" (first derivatives), "ipopt" (second derivatives, dense).
     bounds : (lower, upper), optional
         Each a Vec or array [n], one number, or None; or as SciPy takes them: a list of pairs (low,
@@ -258,7 +258,7 @@ def minimize(
         return _with_constraints(
             functional,
             x0,
-            method,
+            "lmvm" if method is None else method,
             bounds,
             constraints,
             tolerances,
@@ -275,6 +275,9 @@ def minimize(
         "scaled_gradient_tolerance": scaled_gradient_tolerance,
         "predicted_decrease_tolerance": predicted_decrease_tolerance,
     }
+    x = start_of(functional, x0)
+    limits = limits_of(functional.bounds() if bounds is None else bounds, x)
+    method = method or ("lmvm" if limits is None else "bqnls")
     # All complaints together, so that one call tells everything that is wrong.
     complaints = argument_complaints(method, tolerances, max_iterations, progress)
     complaints += newton_complaints(method, hessian, preconditioner, predicted_decrease_tolerance)
@@ -286,8 +289,6 @@ def minimize(
         )
     chosen: Options = {} if options is None else options
     validate_names(chosen, "minimize options")
-    x = start_of(functional, x0)
-    limits = limits_of(functional.bounds() if bounds is None else bounds, x)
     complaints += point_complaints(x, limits, "start()" if x0 is None else "x0")
     if limits is not None and is_one_of(method, *METHODS):
         complaints += bounds_complaints(method)

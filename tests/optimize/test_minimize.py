@@ -495,13 +495,23 @@ def test_errors_of_petsc_itself_come_out():
         minimize(far_rosenbrock(), options={"tao_view": "nonsense"})
 
 
+def test_bounds_choose_a_method_that_keeps_them():
+    limits = None, ([-2.0, -2.0], [0.5, 2.0])
+    free, bounded = (minimize(far_rosenbrock(), bounds=bounds) for bounds in limits)
+    assert (free.method, bounded.method) == ("lmvm", "bqnls")
+    assert np.allclose(free.x, 1.0)
+    # the valley y = x^2 meets x <= 0.5
+    assert np.allclose(bounded.x, [0.5, 0.25])
+    assert bounded.converged
+
+
 # ---- bad input -----------------------------------------------------------------------------------
 
 BAD = {
     "method": ({"method": "lbfgs"}, r"unknown method 'lbfgs'; expected: \"lmvm\", .*\"brgn\""),
     "misspelt": ({"method": "bqnsl"}, 'try: "bqnls"'),
     "ignored bounds": (
-        {"bounds": (-2, 2)},
+        {"method": "lmvm", "bounds": (-2, 2)},
         'method "lmvm" ignores bounds, .*try: "blmvm", "bqnls", "bncg"',
     ),
     "outside": (
@@ -567,9 +577,10 @@ def test_all_complaints_come_together():
 
 def test_bounds_of_the_functional_count_unless_infinite():
     with pytest.raises(InputError, match="ignores bounds"):
-        minimize(far_rosenbrock(bounds=(-2.0, np.inf)))
-    assert minimize(far_rosenbrock(bounds=(-np.inf, np.inf))).converged
-    assert minimize(far_rosenbrock(bounds=(-2.0, 2.0)), bounds=(None, None)).converged
+        minimize(far_rosenbrock(bounds=(-2.0, np.inf)), method="lmvm")
+    assert minimize(far_rosenbrock(bounds=(-np.inf, np.inf)), method="lmvm").converged
+    bounded = far_rosenbrock(bounds=(-2.0, 2.0))
+    assert minimize(bounded, method="lmvm", bounds=(None, None)).converged
 
 
 def test_arguments_are_not_changed():

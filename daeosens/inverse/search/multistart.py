@@ -108,7 +108,7 @@ def multistart(
     comm: MPI.Intracomm | None = None,
     ranks_per_start: int = 1,
     folder: str | Path | None = None,
-    method: str = "lmvm",
+    method: str | None = None,
     hessian: HessianKind = "exact",
     gradient_tolerance: float = 1e-8,
     relative_gradient_tolerance: float = 0.0,
