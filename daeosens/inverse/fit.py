@@ -39,7 +39,7 @@ from daeosens.inverse.uncertainty.hessian_at_estimate import HessianKind
 from daeosens.io.files import admit_path
 from daeosens.optimize import minimize
 from daeosens.optimize.interruption import INTERRUPTED, interruptible
-from daeosens.optimize.methods import NEWTON
+from daeosens.optimize.methods import NEWTON, first_order_method
 from daeosens.optimize.result import Progress
 from daeosens.petsc.options import Options
 from daeosens.petsc.ranks import admit_comm, agree, contents
@@ -235,8 +235,8 @@ def fit(
     few = len(likelihood.parameters.free_names) <= FEW
     # bounds of the search alone: an estimate is within, and profiles need none
     limits = likelihood.search_bounds()
-    first_order = "lmvm" if functional.bounds() is None and limits is None else "bqnls"
-    chosen = method or ("bntr" if few else first_order)
+    bounded = functional.bounds() is not None or limits is not None
+    chosen = method or ("bntr" if few else first_order_method(bounded=bounded))
     newton: HessianKind = "gauss_newton" if method is None and few else hessian
     # other methods refuse to be told of a Hessian that they do not use
     newton = newton if chosen in NEWTON else "exact"

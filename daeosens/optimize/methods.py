@@ -80,6 +80,11 @@ PRODUCTS: Mapping[str, str] = {"exact": "hessian_product", "gauss_newton": "gaus
 """The ability of the functional behind each choice of ``hessian``."""
 
 
+def first_order_method(*, bounded: bool) -> str:
+    """Return the method where none is named: with first derivatives, and one that keeps bounds."""
+    return "bqnls" if bounded else "lmvm"
+
+
 def bounds_complaints(method: str) -> list[str]:
     """Say that a method would ignore bounds."""
     if method not in UNBOUNDED:

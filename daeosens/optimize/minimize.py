@@ -36,6 +36,7 @@ from daeosens.optimize.methods import (
     UNBOUNDED,
     bounds_complaints,
     check_abilities,
+    first_order_method,
 )
 from daeosens.optimize.progress_bar import Bar, bar_on_terminal
 from daeosens.optimize.restart import RestartWriter, identity_of, load, options_for, resume
@@ -277,7 +278,7 @@ def minimize(
     }
     x = start_of(functional, x0)
     limits = limits_of(functional.bounds() if bounds is None else bounds, x)
-    method = method or ("lmvm" if limits is None else "bqnls")
+    method = first_order_method(bounded=limits is not None) if method is None else method
     # All complaints together, so that one call tells everything that is wrong.
     complaints = argument_complaints(method, tolerances, max_iterations, progress)
     complaints += newton_complaints(method, hessian, preconditioner, predicted_decrease_tolerance)

@@ -30,7 +30,7 @@ from daeosens.inverse.identifiability import Scale
 from daeosens.inverse.uncertainty.conditional_functional import ConditionalFunctional
 from daeosens.inverse.uncertainty.covariance import Covariance
 from daeosens.inverse.uncertainty.profile_trace import End, ProfileTracer
-from daeosens.optimize.methods import METHODS, listed
+from daeosens.optimize.methods import METHODS, first_order_method, listed
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import MOST, Array, as_float, gather, scatter
 
@@ -319,7 +319,7 @@ def profile(
     # J is a negative log-likelihood, so 2 (J - min J) is chi-square: half the squared quantile.
     height = 0.5 * quantile**2 if threshold is None else float(threshold)
     bounds = functional.bounds()
-    kind = method or ("lmvm" if bounds is None else "bqnls")
+    kind = method or first_order_method(bounded=bounds is not None)
     start = scatter(estimate.x, functional.start())
     base, gradient = functional.value_and_gradient(start)
     slope = gather(gradient)
