@@ -24,6 +24,7 @@ from daeosens.problem.grids.finite_elements import FiniteElements
 from daeosens.problem.grids.interpolation import interpolation
 from daeosens.problem.grids.structured import Grid
 from daeosens.problem.problem import Problem
+from daeosens.tracing.fields import FieldLayout
 from daeosens.tracing.model import FieldModel
 
 MOST_EXPONENT = 700.0
@@ -111,17 +112,7 @@ class FieldParameters:
             meshes=list(self.meshes),
         )
         layout = _model(problem).fields
-        known = (*layout.shapes.shapes, *layout.names)
-        complaints = [
-            f'parameter "{name}" has no value; expected: an entry for it'
-            for name in known
-            if name not in self.entries
-        ]
-        complaints += [
-            f'there is no parameter "{name}"; try: {nearest(name, known) or ", ".join(known)}'
-            for name in self.entries
-            if name not in known
-        ]
+        complaints = self._misnamed(layout)
         for name, mesh in self.meshes.items():
             entry = self.entries.get(name)
             if name not in layout.names or entry is None or entry.free is not True:
@@ -194,10 +185,27 @@ class FieldParameters:
             change += bends * read(product.gradient.p_vec)
         return scaling.back(change)
 
+    def _misnamed(self, layout: FieldLayout) -> list[str]:
+        """Say which parameters have no value, and which are none."""
+        known = (*layout.shapes.shapes, *layout.names)
+        complaints = [
+            f'parameter "{name}" has no value; expected: an entry for it'
+            for name in known
+            if name not in self.entries
+        ]
+        complaints += [
+            f'there is no parameter "{name}"; try: {nearest(name, known) or ", ".join(known)}'
+            for name in self.entries
+            if name not in known
+        ]
+        return complaints
+
     def _map(self, problem: Problem) -> _Map:
         agree(problem.comm, "FieldParameters")
         known = self._maps.get(problem)
         if known is None:
+            if misnamed := self._misnamed(_model(problem).fields):
+                raise together(misnamed, heading="FieldParameters")
             known = self._maps[problem] = _Map(_model(problem), self.entries, self.meshes)
         return known
 

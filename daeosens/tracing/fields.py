@@ -17,7 +17,15 @@ from petsc4py import PETSc
 
 from daeosens.errors import InputError, is_real, name_list, nearest, together
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import Array, created, finite_array, read, refuse_not_finite, write
+from daeosens.petsc.vectors import (
+    Array,
+    as_float,
+    created,
+    finite_array,
+    read,
+    refuse_not_finite,
+    write,
+)
 from daeosens.problem.callback_guard import on_every_rank
 from daeosens.problem.grids import FiniteElements, Grid
 from daeosens.problem.grids.stencil_matrix import wide_dm
@@ -129,7 +137,7 @@ class FieldLayout:
                 )
             return read(values)
         if is_real(values):
-            return np.full(self.points, float(values))
+            return np.full(self.points, as_float(values))
         shape = self.grid.owned_shape[:-1]
         array = finite_array(values, name)
         if array.shape not in (shape, (self.points,)):

@@ -20,6 +20,16 @@ from daeosens.tracing.fields import FieldLayout
 from daeosens.tracing.named_parameters import Named, Shapes
 
 
+def _require_mapping(values: object, names: tuple[str, ...]) -> None:
+    """Refuse what is no mapping in the place of parameters by name."""
+    if values is not None and not isinstance(values, Mapping):
+        raise InputError(
+            f"pack({values!r})",
+            expected=f"parameters by name: {', '.join(names)}",
+            remedy="pack(name=value, ...); an array [m] of all of them is p already",
+        )
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Parametrized(Problem):
     """A ``Problem`` whose parameters have names and shapes.
@@ -50,12 +60,7 @@ class Parametrized(Problem):
         InputError
             A name that is missing or unknown, another shape, or a value that is not finite.
         """
-        if values is not None and not isinstance(values, Mapping):  # type: ignore[redundant-expr]
-            raise InputError(
-                f"pack({values!r})",
-                expected=f"parameters by name: {', '.join(self.shapes.shapes)}",
-                remedy="pack(name=value, ...); an array [m] of all of them is p already",
-            )
+        _require_mapping(values, tuple(self.shapes.shapes))
         return self.shapes.pack({**(values or {}), **more})
 
     def unpack(self, p: Array) -> Named:
@@ -111,6 +116,7 @@ class FieldModel(Problem):
         InputError
             A name that is missing or unknown, another shape, or a value that is not finite.
         """
+        _require_mapping(values, (*self.fields.shapes.shapes, *self.fields.names))
         return self.fields.pack({**(values or {}), **more})
 
     def unpack(self, p: PETSc.Vec) -> Named:

@@ -10,7 +10,14 @@ from typing import Any, cast
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.errors import InputError, real_number, refuse_uncallable, require, together
+from daeosens.errors import (
+    InputError,
+    NotFiniteError,
+    real_number,
+    refuse_uncallable,
+    require,
+    together,
+)
 from daeosens.functional.field_parameters import FieldParameters
 from daeosens.functional.reduced import Reduced
 from daeosens.inverse.uncertainty.gaussian_prior import GaussianPrior
@@ -149,14 +156,17 @@ class FieldPenalty:
     ) -> None:
         parts = _parts(functional)
         refuse_uncallable(density=density)
+        require(name, str, "name", 'FieldPenalty(functional, "k", density)')
         agree(functional.comm, "FieldPenalty", name=name, weight=weight)
-        fields = [field for field, (_, grid) in parts.items() if grid is not None]
+        fields = [field for field, (_, grid) in parts.items() if isinstance(grid, Grid)]
         if name not in fields:
             raise InputError(
-                f"there is no free field {name!r}", expected=", ".join(fields) or "a free field"
+                f"there is no free field {name!r} on a grid",
+                expected=", ".join(fields) or "a free field of a model of trace_stencil",
             )
+        self._name = name
         self._at, grid = parts[name]
-        assert grid is not None
+        assert isinstance(grid, Grid)
         weight = real_number(weight, "weight", least=0.0, inside=True)
         self._weight = weight * math.prod(grid.spacing)
         self.comm, self._like = functional.comm, functional.start()
@@ -171,6 +181,10 @@ class FieldPenalty:
         out = self._ones.duplicate()
         self._model.rhs(0.0, self._field(x), np.empty(0), out)
         total: Any = out.sum()
+        if not math.isfinite(total):
+            raise NotFiniteError(
+                f'the penalty of "{self._name}" is {total}', expected="a density that is finite"
+            )
         return self._weight * float(total)
 
     def gradient(self, x: PETSc.Vec) -> PETSc.Vec:
@@ -254,6 +268,7 @@ def total_variation(
     >>> print(f"{jumps.value(functional.start()):.4f}")
     2.0000
     """
+    _parts(functional)
     smoothing = real_number(smoothing, "smoothing", least=0.0, inside=True)
     agree(functional.comm, "total_variation", smoothing=smoothing)
 
