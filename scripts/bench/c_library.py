@@ -14,7 +14,13 @@ from petsc4py import PETSc
 from daeosens.petsc._kernels.build import compiler, petsc_folders
 from daeosens.tracing.compilation import cache_folder, private_folder
 
-FLAGS = ("-O3", "-march=native", "-ffast-math", "-shared", "-fPIC")
+# what -ffast-math stands for: by that name GCC also links code that makes all of the process, where
+# the library is loaded, take numbers below 1e-308 for zero
+FAST_MATH = (
+    *("-fno-math-errno", "-ffinite-math-only", "-fno-signed-zeros", "-fno-trapping-math"),
+    *("-fassociative-math", "-freciprocal-math", "-fcx-limited-range"),
+)
+FLAGS = ("-O3", "-march=native", *FAST_MATH, "-shared", "-fPIC")
 
 
 def build(source: Path) -> ctypes.CDLL:

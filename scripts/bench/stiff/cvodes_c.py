@@ -17,11 +17,12 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
+from c_library import FAST_MATH
 from daeosens.tracing.compilation import cache_folder, private_folder
 from stiff import SYSTEMS
 
 NAMES = ("rhs", "jacobian", "by_factors", "pulled_state", "pulled_factors")
-FLAGS = ("-O3", "-march=native", "-ffast-math", "-shared", "-fPIC")
+FLAGS = ("-O3", "-march=native", *FAST_MATH, "-shared", "-fPIC")
 LIBRARIES = ("cvodes", "nvecserial", "sunmatrixdense", "sunlinsoldense", "sunnonlinsolfixedpoint")
 
 
