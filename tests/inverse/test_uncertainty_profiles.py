@@ -48,8 +48,10 @@ def test_profile_of_a_quadratic_is_the_normal_interval(bounds):
     assert "quadratic good" in repr(profile)
 
 
-def test_whitening_makes_a_quadratic_cheap():
-    functional = quadratic(MATRIX * np.outer([1e4, 1, 1e-3], [1e4, 1, 1e-3]), MINIMUM)
+@pytest.mark.parametrize("bounds", [None, (-1e5, 1e5)])
+def test_whitening_makes_a_quadratic_cheap(bounds):
+    scales = [1e4, 1, 1e-3]
+    functional = quadratic(MATRIX * np.outer(scales, scales), MINIMUM, bounds=bounds)
     entry = profiled(functional, "x[0]").entries[0]
     # the extrapolated path is exact: hardly more than one evaluation a point
     assert functional.calls <= 2 + 2 * len(entry.x)

@@ -22,8 +22,8 @@ class ConditionalFunctional:
     """J over all variables but one: x_others = center + T z.
 
     T T^T is the covariance of the others for a fixed one, so that the Hessian in z is about the
-    identity and first-order methods take few iterations.  With bounds T is diagonal: boxes stay
-    boxes.
+    identity and first-order methods take few iterations.  Where minima lie on bounds T is diagonal:
+    boxes stay boxes.  Elsewhere bounds only end where J is defined.
 
     Parameters
     ----------
@@ -60,9 +60,22 @@ class ConditionalFunctional:
         self.slope = across / own if own > 0 else np.zeros_like(across)
         # Covariance of the others for x_i held: C_oo - C_oi C_io / C_ii.
         inner = joint[np.ix_(self._others, self._others)] - np.outer(self.slope, across)
-        self._transform = _transform(inner, self.center, diagonal=limits is not None)
+        self._transforms = {
+            boxed: _transform(inner, self.center, diagonal=boxed) for boxed in (False, True)
+        }
+        # what has no variance is on a bound
+        self.on_bounds = limits is not None and not (np.diag(inner) > 0).all()
         self.held = self.origin
         self._start: Array = np.zeros(len(self._others))
+
+    @property
+    def _transform(self) -> Array:
+        return self._transforms[self.on_bounds]
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there are bounds."""
+        return self._limits is not None
 
     def limit_steps(self, *, limited: bool) -> None:
         """Limit the steps of later runs, or not: ``Reduced.limit_steps``."""
@@ -124,13 +137,17 @@ class ConditionalFunctional:
         return self._evaluate(self.point(gather(z)), call)
 
     def _evaluate(self, point: Array, call: Callable[[PETSc.Vec], T]) -> T:
+        if self._limits is not None and not self.on_bounds:
+            low, high = self._limits
+            if (point < low).any() or (point > high).any():
+                raise SolveError("outside the bounds")  # the line search comes back
         x = scatter(point, self._template.duplicate())
         result = call(x)
         x.destroy()
         return result
 
     def _bounds(self) -> tuple[Array, Array] | None:
-        if self._limits is None:
+        if self._limits is None or not self.on_bounds:
             return None
         sizes = np.diag(self._transform)
         low, high = ((side[self._others] - self.center) / sizes for side in self._limits)
@@ -163,26 +180,41 @@ def reoptimize(
     value: float,
     others: Array,
     *,
-    method: str,
+    method: str | None,
     gradient_tolerance: float,
     max_iterations: int,
 ) -> tuple[float, Array] | str:
     """Return min J with the variable held at ``value``, and the others there, or why not."""
-    try:
-        if not others.size:
+    if not others.size:
+        try:
             return cut.value_at(value), others
-        cut.place(value, others)
-        result = minimize(
-            cut,
-            method=method,
-            gradient_tolerance=gradient_tolerance,
-            max_iterations=max_iterations,
-        )
-    except SolveError as error:
-        return f"the solve failed: {str(error).splitlines()[0]}"
-    best = np.delete(cut.point(gather(result.x)), cut.index)
-    result.x.destroy()
-    # a line search that ends at rounding level has found what it can
-    if not result.converged and result.gradient_norm > 100.0 * gradient_tolerance:
-        return f"no minimum over the others: {result.message}"
-    return result.value, best
+        except SolveError as error:
+            return _failure(error)
+
+    def minimum() -> tuple[float, Array] | str:
+        try:
+            cut.place(value, others)
+            result = minimize(
+                cut,
+                method=method,
+                gradient_tolerance=gradient_tolerance,
+                max_iterations=max_iterations,
+            )
+        except SolveError as error:
+            return _failure(error)
+        best = np.delete(cut.point(gather(result.x)), cut.index)
+        result.x.destroy()
+        # a line search that ends at rounding level has found what it can
+        if not result.converged and result.gradient_norm > 100.0 * gradient_tolerance:
+            return f"no minimum over the others: {result.message}"
+        return result.value, best
+
+    optimum = minimum()
+    if isinstance(optimum, str) and cut.bounded and not cut.on_bounds:
+        cut.on_bounds = True  # from here on: the path does not leave bounds soon
+        optimum = minimum()
+    return optimum
+
+
+def _failure(error: SolveError) -> str:
+    return f"the solve failed: {str(error).splitlines()[0]}"

@@ -41,7 +41,7 @@ class ProfileTracer:
     points: int
     reach: float
     tolerance: float
-    method: str
+    method: str | None
     max_iterations: int
 
     def trace(self) -> Trace:

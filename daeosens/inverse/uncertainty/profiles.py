@@ -30,7 +30,7 @@ from daeosens.inverse.identifiability import Scale
 from daeosens.inverse.uncertainty.conditional_functional import ConditionalFunctional
 from daeosens.inverse.uncertainty.covariance import Covariance
 from daeosens.inverse.uncertainty.profile_trace import End, ProfileTracer
-from daeosens.optimize.methods import METHODS, first_order_method, listed
+from daeosens.optimize.methods import METHODS, listed
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import MOST, Array, as_float, gather, scatter
 
@@ -249,7 +249,7 @@ def profile(
     tolerance : float
         Of the ends, as part of the half width.
     method : str, optional
-        TAO type; "lmvm", or with bounds "bqnls".
+        TAO type; by default "lmvm", and "bqnls" where others are on bounds.
     max_iterations : int
         In each minimisation.
 
@@ -319,7 +319,6 @@ def profile(
     # J is a negative log-likelihood, so 2 (J - min J) is chi-square: half the squared quantile.
     height = 0.5 * quantile**2 if threshold is None else float(threshold)
     bounds = functional.bounds()
-    kind = method or first_order_method(bounded=bounds is not None)
     start = scatter(estimate.x, functional.start())
     base, gradient = functional.value_and_gradient(start)
     slope = gather(gradient)
@@ -337,7 +336,7 @@ def profile(
         if width == 0.0:  # on a bound, from which J rises with its slope
             width = height / max(abs(float(slope[i])), 1e-300)
         tracer = ProfileTracer(
-            cut, base, height, width, points, reach, tolerance, kind, max_iterations
+            cut, base, height, width, points, reach, tolerance, method, max_iterations
         )
         entries.append(_entry(name, estimate.scales[i], tracer))
     return Profiles(level, tuple(entries))
