@@ -148,7 +148,7 @@ def test_a_conductivity_is_found_from_the_state_that_it_makes():
     control = FieldParameters({"k": Parameter(1.0, scale="log"), "data": data}, start)
     functional = Reduced(with_data, misfit, stepping, control)
     begin = functional.value(functional.start())
-    result = minimize(functional)
+    result = minimize(functional, relative_gradient_tolerance=1e-6)
     assert result.value < 1e-6 * begin
 
 
