@@ -373,7 +373,7 @@ def trace_weak_form(
         outflow=list(flows),
         fields=names,
     )
-    build = _needed("weak_form").build_weak_form
+    build = _needed("weak_form.problem").build_weak_form
     model: WeakForm | FieldWeakForm = build(rhs, space, parameters, flows, names, field_space)
     return model
 
