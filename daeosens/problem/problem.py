@@ -40,6 +40,11 @@ INDEPENDENT = "independent"
 """Said in place of a gradient: the cost does not depend on that argument."""
 
 
+def as_they_are(p: Any) -> Any:
+    """Return the parameters."""
+    return p
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Problem:
     """A lowered problem: functions that fill PETSc vectors and matrices.  Made by ODE and DAE.
@@ -85,6 +90,9 @@ class Problem:
         traced models also "pull": (t, u, p, w) -> (f_u^T w, f_p^T w).
     stencil : Stencil or None
         The functions of a grid's points, which TS and sweeps call without Python.
+    read_by_points : callable
+        What these read of the parameters, as an array: numbers as they are, or fields with what is
+        around a rank's points.  Collective.
     monitor : callable or None
         Makes what follows a run and names events that are not known before it.
     delays : Delays or None
@@ -127,6 +135,7 @@ class Problem:
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
     native: Mapping[str, Native] = field(default_factory=dict[str, Native])
     stencil: Stencil | None = None
+    read_by_points: Callable[[Any], Array] = as_they_are
     state_names: tuple[str, ...] = ()
     breakpoints: tuple[float, ...] = ()
     branches: Callable[..., Decisions] | None = None

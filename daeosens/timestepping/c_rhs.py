@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from daeosens.methods.method import Method
 from daeosens.petsc._kernels import DenseSteps, PythonFunctions, Registered, RegisteredStencil
 from daeosens.petsc.step_rejection import with_trials
 from daeosens.problem.callback_guard import check_output
-from daeosens.problem.problem import Problem
+from daeosens.problem.problem import Problem, as_they_are
 
 _REGISTERED = "daeosens registered"
 """Name under which a TS keeps the C functions that it calls alive."""
@@ -24,6 +25,7 @@ class Held:
     def __init__(self, p: Any) -> None:
         self._p = p
         self._registered: list[Registered | RegisteredStencil | DenseSteps] = []
+        self._read: Callable[[Any], Any] = as_they_are
 
     @property
     def p(self) -> Any:
@@ -35,7 +37,7 @@ class Held:
         self._p = values
         # C functions have a copy of the numbers: events that change p have to reach it
         for functions in self._registered:
-            functions.hold(values)
+            functions.hold(self._read(values))
 
     def register(
         self, ts: PETSc.TS, problem: Problem, python: PythonFunctions | None = None
@@ -45,7 +47,8 @@ class Held:
         Those that call ``python``, if it is given.
         """
         if problem.stencil is not None and python is None:
-            registered = RegisteredStencil(problem.stencil, self._p)
+            self._read = problem.read_by_points
+            registered = RegisteredStencil(problem.stencil, self._read(self._p))
         else:
             where = problem.native["rhs"].where if python is None else python.addresses["rhs"]
             breakpoints = np.array(problem.breakpoints, dtype=float)
@@ -63,10 +66,10 @@ class Held:
 def runs_in_c(problem: Problem, method: Method) -> bool:
     """Whether TS calls the C functions of a problem itself, so that no Python runs in a step."""
     needed = {"rhs"} if method.explicit else {"rhs", "jacobian"}
-    python = problem.field_parameter or not problem.constant_mass
     if problem.stencil is not None:
         stages = method.tableau is not None and not method.explicit
-        return not (python or problem.breakpoints or stages)
+        return not (problem.breakpoints or stages)
+    python = problem.field_parameter or not problem.constant_mass
     return needed <= problem.native.keys() and not python
 
 

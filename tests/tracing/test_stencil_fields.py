@@ -1,5 +1,6 @@
 """Parameter fields of functions of a grid's points: all derivatives, any boundary, any ranks."""
 
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -76,6 +77,24 @@ class Case:
         u0.axpy(eps, self.du)
         p.axpy(eps, self.dp)
         return solve(self.model, u0, p, self.stepping, **options)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("method", ["rk4", "rk5dp", "cn"])
+def test_steps_in_c_are_those_by_callbacks(method):
+    case = Case(2, "neumann", method)
+    steppings = [case.stepping]
+    if method == "rk5dp":
+        steppings.append(Stepping((0.0, 0.3), method, rtol=1e-6))
+    for stepping in steppings:
+        for p in (case.p, case.p + case.dp, case.p):  # as runs on one TS may follow each other
+            quick = solve(case.model, case.u0, p, stepping)
+            by_callbacks = solve(replace(case.model, stencil=None), case.u0, p, stepping)
+            assert quick.n_steps == by_callbacks.n_steps
+            assert close(quick.final, by_callbacks.final) < 1e-13
+        assert (
+            close(quick.final, solve(case.model, case.u0, case.p + case.dp, stepping).final) > 1e-4
+        )
 
 
 def nothing(_t, u, _p, du, _dp, by_u, by_p):

@@ -107,7 +107,7 @@ def build_stencil(
     )
     state = problem.state
     pool_memory(state)
-    problem = replace(problem, stencil=stencil)
+    problem = replace(problem, stencil=stencil, read_by_points=calls.read)
     if deciding is not None:
         problem = replace(problem, branches=_Branches(calls, state, deciding[1]))
     if jacobian != "assembled":
@@ -263,20 +263,20 @@ class _Calls:
 
     def fill(self, name: str, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         """Fill a vector with the values of a function of u alone."""
-        self._stencil.apply(name, t, self._read(p), (u,), out)
+        self._stencil.apply(name, t, self.read(p), (u,), out)
 
     def linearise(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Mat) -> None:
         """Put a matrix of products at a point."""
-        linearise_matrix(t, u, self._read(p), out)
+        linearise_matrix(t, u, self.read(p), out)
 
     def rhs(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
-        self._stencil.apply("rhs", t, self._read(p), (u,), out)
+        self._stencil.apply("rhs", t, self.read(p), (u,), out)
 
     def push(self, t: float, u: PETSc.Vec, p: Any, v: PETSc.Vec, out: PETSc.Vec) -> None:
-        self._stencil.apply("push", t, self._read(p), (u, v), out)
+        self._stencil.apply("push", t, self.read(p), (u, v), out)
 
     def pull(self, t: float, u: PETSc.Vec, p: Any, w: PETSc.Vec, out: PETSc.Vec) -> None:
-        self._stencil.apply("pull", t, self._read(p), (u, w), out)
+        self._stencil.apply("pull", t, self.read(p), (u, w), out)
 
     def push_p(self, t: float, u: PETSc.Vec, p: Any, dp: PETSc.Vec, out: PETSc.Vec) -> None:
         self._stencil.apply("push_p", t, p, (u,), out, dp=gather(dp))
@@ -295,7 +295,7 @@ class _Calls:
         return _reduced(sums, w)
 
     def rhs_t(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
-        self._stencil.apply("rhs_t", t, self._read(p), (u,), out)
+        self._stencil.apply("rhs_t", t, self.read(p), (u,), out)
 
     def hessian_t(self, t: float, u: PETSc.Vec, p: Any, w: PETSc.Vec, *out: PETSc.Vec) -> Any:
         """Fill the first of ``out``, [n]; return the part of the numbers, and that of the time."""
@@ -304,7 +304,8 @@ class _Calls:
         reduced = _reduced(sums, w)
         return reduced[:-1], float(reduced[-1])
 
-    def _read(self, p: Any) -> Array:
+    def read(self, p: Any) -> Array:
+        """Return what the functions read of the parameters."""
         return p
 
 
@@ -347,7 +348,7 @@ class _FieldCalls(_Calls):
         reduced = self._fill(sums, w, out_p)
         return float(reduced[-1])
 
-    def _read(self, p: Any) -> Array:
+    def read(self, p: Any) -> Array:
         if isinstance(p, np.ndarray):  # what looks at branches, on one rank, has arrays
             vec = self._layout.create()
             write(vec, p)
