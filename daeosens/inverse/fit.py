@@ -275,9 +275,10 @@ def fit(
         )
         attempts = multistart(
             lambda _comm: functional,
-            points,
+            points if limits is None else np.clip(points, *limits),
             comm=problem.comm.tompi4py() if comm is None else comm,
             folder=folder,
+            bounds=limits,
             **settings,
         )
         x0 = attempts.best.x

@@ -288,3 +288,12 @@ def test_an_exception_on_one_group_is_raised_on_all(comm):
 def test_starting_points_of_no_functional_are_refused():
     with pytest.raises(InputError, match=r"functional is NoneType(.|\n)*try: Reduced\("):
         starting_points(None, 3)
+
+
+def test_bounds_of_the_search_alone_are_kept():
+    bounds = ([0.0] * SIZE, [0.5, 2.0, 2.0])
+    result = multistart(wells, np.clip(STARTS[:4], *bounds), bounds=bounds)
+    upper = max(np.roots([4.0, 0.0, -4.0, 0.2]).real)
+    for attempt in result.attempts:
+        assert ((attempt.x >= bounds[0]) & (attempt.x <= bounds[1])).all()
+    np.testing.assert_allclose(result.best.x, [0.5, upper, upper], atol=1e-6)

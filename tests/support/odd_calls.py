@@ -1344,6 +1344,7 @@ call(
     comm=constant(MPI.COMM_SELF),
     ranks_per_start=constant(1),
     folder=constant("starts"),
+    bounds=constant((0.1, 2.0)),
     hessian=constant("exact"),
     gradient_tolerance=constant(1e-6),
     relative_gradient_tolerance=constant(0.0),

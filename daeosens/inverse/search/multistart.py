@@ -20,6 +20,7 @@ from daeosens.inverse.uncertainty.hessian_at_estimate import HessianKind
 from daeosens.io.files import admit_path
 from daeosens.optimize import Result, minimize
 from daeosens.optimize.interruption import INTERRUPTED, keep_what_is_there
+from daeosens.optimize.start import GivenBounds
 from daeosens.petsc.agreement import on_every_rank, on_first_rank
 from daeosens.petsc.options import Options
 from daeosens.petsc.ranks import admit_comm, agree
@@ -109,6 +110,7 @@ def multistart(
     ranks_per_start: int = 1,
     folder: str | Path | None = None,
     method: str | None = None,
+    bounds: GivenBounds = None,
     hessian: HessianKind = "exact",
     gradient_tolerance: float = 1e-8,
     relative_gradient_tolerance: float = 0.0,
@@ -134,9 +136,9 @@ def multistart(
     folder : str or Path, optional
         Each finished start is written there at once; a rerun takes it from there, once the value
         of the best of them has been found again.
-    method, hessian, gradient_tolerance, relative_gradient_tolerance, value_tolerance
+    method, bounds, hessian, gradient_tolerance, relative_gradient_tolerance
         As for ``minimize``.
-    max_iterations, options
+    value_tolerance, max_iterations, options
         Likewise.
 
     Returns
@@ -180,6 +182,7 @@ def multistart(
         starts=starts,
         ranks_per_start=ranks_per_start,
         folder=folder is not None,
+        bounds=bounds,
         **settings,
     )
     if not callable(build):
@@ -216,7 +219,7 @@ def multistart(
         for index in todo:
             assert functional is not None
             try:
-                attempt = _attempt(index, functional, points[index], settings)
+                attempt = _attempt(index, functional, points[index], settings | {"bounds": bounds})
             except KeyboardInterrupt:  # before its first iterate
                 keep_what_is_there()
                 stopped = True
