@@ -455,7 +455,8 @@ def study(config: Config, results: Results) -> bool:
     start = reduced.start()
     evidence = ds.taylor(reduced)
     results.say(evidence)
-    before = reduced.trajectory(start)
+    # of a functional of its own: that which is minimised frees its last run where x moves
+    before = functional(config, network).trajectory(start)
     results.say(before)
     for name, array in (("times", before.times), ("states", before.u)):
         results.write(name, array)
