@@ -16,7 +16,7 @@ from petsc4py import PETSc
 from daeosens.derivatives.adjoint import Gradient
 from daeosens.derivatives.hessian import HessianProduct
 from daeosens.errors import InputError, is_one_of, nearest, require, together
-from daeosens.functional.parameter import Parameter, entries_of
+from daeosens.functional.parameter import MOST_EXPONENT, Parameter, entries_of
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, created, keep_unshared, read, unshared, write
 from daeosens.problem.callback_guard import on_every_rank
@@ -26,9 +26,6 @@ from daeosens.problem.grids.structured import Grid
 from daeosens.problem.problem import Problem
 from daeosens.tracing.fields import FieldLayout
 from daeosens.tracing.model import FieldModel
-
-MOST_EXPONENT = 700.0
-"""exp(700) is near the largest float: a wild trial step gives a huge parameter, and no overflow."""
 
 
 @dataclass(frozen=True, eq=False)

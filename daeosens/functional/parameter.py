@@ -12,6 +12,9 @@ from daeosens.errors import InputError, is_one_of, is_real
 from daeosens.petsc.vectors import as_float
 from daeosens.tracing.named_parameters import Shapes
 
+MOST_EXPONENT = 700.0
+"""exp(700) is near the largest float: a wild trial step gives a huge parameter, and no overflow."""
+
 
 @dataclass(frozen=True)
 class Parameter:

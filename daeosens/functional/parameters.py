@@ -22,7 +22,7 @@ from daeosens.derivatives.hessian import HessianProduct
 from daeosens.errors import InputError, nearest, require, together
 from daeosens.functional.consistent_initial_state import ConsistentStart
 from daeosens.functional.initial_state import StartMap
-from daeosens.functional.parameter import Parameter, entries_of
+from daeosens.functional.parameter import MOST_EXPONENT, Parameter, entries_of
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, created, gather, keep_unshared, refuse_not_finite, scatter
 from daeosens.problem.matrices import Products
@@ -295,10 +295,8 @@ class Parameters:
         values = {name: float(entry.value) for name, entry in self.entries.items()}
         numbers = gather(self._admitted(x)).tolist()
         for name, value in zip(self.free_names, numbers, strict=True):
-            # exp(700) is near the largest float: a wild trial step gives a huge parameter, whose
-            # run fails, instead of an overflow here.
             log = self.entries[name].scale == "log"
-            values[name] = math.exp(min(value, 700.0)) if log else value
+            values[name] = math.exp(min(value, MOST_EXPONENT)) if log else value
         return values
 
     def _admitted(self, x: PETSc.Vec) -> PETSc.Vec:
@@ -380,7 +378,7 @@ class Parameters:
         layout = self._layout(problem)
         values = gather(x)[layout.free]
         for k in layout.log_places:
-            values[k] = math.exp(min(values[k], 700.0))
+            values[k] = math.exp(min(values[k], MOST_EXPONENT))
         p = layout.values.copy()
         p[layout.positions] = values
         return p

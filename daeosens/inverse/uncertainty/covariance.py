@@ -18,6 +18,7 @@ from scipy.special import ndtri, stdtrit
 
 from daeosens.errors import InputError, is_one_of, is_real, nearest, real_number
 from daeosens.functional.functional import Functional, require_functional
+from daeosens.functional.parameter import MOST_EXPONENT
 from daeosens.inverse.identifiability import (
     TOLERANCE,
     Identifiability,
@@ -180,7 +181,7 @@ class Covariance:
         # Symmetric in the scale of the optimiser, so that logarithms give intervals that stay
         # positive.
         ends = [
-            np.where(self._logs, np.exp(np.minimum(end, 700.0)), end)
+            np.where(self._logs, np.exp(np.minimum(end, MOST_EXPONENT)), end)
             for end in (self.x - reach, self.x + reach)
         ]
         held = np.isin(self.names, self.on_bound)

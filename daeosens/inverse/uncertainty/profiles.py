@@ -26,6 +26,7 @@ from daeosens.errors import (
     together,
 )
 from daeosens.functional.functional import Functional, require_functional
+from daeosens.functional.parameter import MOST_EXPONENT
 from daeosens.inverse.identifiability import Scale
 from daeosens.inverse.uncertainty.conditional_functional import ConditionalFunctional
 from daeosens.inverse.uncertainty.covariance import Covariance
@@ -162,7 +163,7 @@ class Profile:
         return f"{below}, {above}"
 
     def _unit(self, x: float) -> float:
-        return math.exp(min(x, 700.0)) if self.scale == "log" and x < math.inf else x
+        return math.exp(min(x, MOST_EXPONENT)) if self.scale == "log" and x < math.inf else x
 
 
 @dataclass(frozen=True, eq=False, repr=False)
