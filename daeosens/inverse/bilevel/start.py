@@ -19,7 +19,8 @@ from daeosens.inverse.bilevel.estimate import Bilevel, bilevel
 from daeosens.inverse.bilevel.functional import BilevelFunctional, Point
 from daeosens.inverse.bilevel.interpolants import FEWEST, never_negative, noise_level
 from daeosens.inverse.bilevel.samples import curve
-from daeosens.inverse.bilevel.windows import Shot, Stage, held_windows, refined_by_windows
+from daeosens.inverse.bilevel.shooting import Shot
+from daeosens.inverse.bilevel.windows import Stage, held_windows, refined_by_windows
 from daeosens.inverse.likelihood.experiments import Experiment
 from daeosens.inverse.likelihood.likelihood import Likelihood
 from daeosens.inverse.likelihood.measurements import Measurements

@@ -7,43 +7,24 @@ then made smaller, until they are one run.
 
 Where all unknowns were measured, windows may be held first where measurements have them: parameters
 alone are a small problem, and states cannot make up for what is wrong with them.
-
-Windows of a delay equation look back into those before them, jumps and all.  They are one run that
-is restarted where windows begin, and each depends on the starts of all that came before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from petsc4py import PETSc
 from scipy import sparse
 from scipy.sparse.linalg import splu
 
-from daeosens.costs.cost import Instant, Squares, Start
-from daeosens.costs.objective import Objective
-from daeosens.derivatives.engines.compiled.tangent import admit_rows, push_directions
-from daeosens.derivatives.engines.delays.program import DelayedProgram
-from daeosens.derivatives.residual_jacobian import along_all, squares_of
-from daeosens.derivatives.solve import solve_part
-from daeosens.derivatives.tangent import tangent_sweep
 from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.functional.parameters import Parameters
 from daeosens.functional.reduced import Reduced
-from daeosens.methods.dae.consistent_state import ConsistentState
-from daeosens.methods.events.consistent_reset import consistent_map
-from daeosens.methods.step import Step
-from daeosens.petsc.vectors import Array, gather, read, scatter, write
-from daeosens.timestepping.delayed_run import run_delayed
-from daeosens.timestepping.method_choice import by_form, replaced
-from daeosens.timestepping.stepping import Stepping, pinned_times
-from daeosens.timestepping.trajectory.trajectory import Trajectory
+from daeosens.inverse.bilevel.shooting import Runs, Shot, cut, jacobian_of, shoot
+from daeosens.petsc.vectors import Array, gather
 
 SMALLER = 10.0
 """By what jumps between windows are divided from one stage to the next."""
@@ -66,55 +47,6 @@ NEAREST = 0.1
 
 WIDTH = np.log(10.0)
 """Standard deviation of logarithms about where windows began, in the normal law that holds them."""
-
-MOST_STEPS = 5000
-"""A window that takes more steps than this is a failed trial: the equations became stiff."""
-
-
-@dataclass(frozen=True, eq=False)
-class Shot:
-    """One experiment to be cut into windows.
-
-    Attributes
-    ----------
-    run : Reduced
-        Problem, steps, and what x means.
-    misfit : Objective
-        A sum of squares with its noise levels.
-    prior : Objective or None
-        Of the parameters; counted with the first window.
-    scale : array [n]
-        Sizes of the unknowns.
-    level : array [n]
-        Their noise levels: a jump between windows counts like a residual.
-    positive : array [n] of bool
-        Which of them cannot be negative.
-    """
-
-    run: Reduced
-    misfit: Objective
-    prior: Objective | None
-    scale: Array
-    level: Array
-    positive: npt.NDArray[np.bool_]
-
-    @cached_property
-    def terms(self) -> list[tuple[Any, float, Squares]]:
-        """What is measured, by times in order; a prior at the start."""
-        final = float(max(self.misfit.times))
-        terms = squares_of(self.misfit.lower(self.run.problem, final))
-        if self.prior is not None:
-            terms += squares_of(self.prior.lower(self.run.problem, final))
-        listed: list[Any] = terms
-        # without events there is one state at a time
-        return [(at.t if isinstance(at, Instant) else at, *rest) for at, *rest in listed]
-
-    @cached_property
-    def stepping(self) -> Stepping:
-        """The steps of windows."""
-        most = min(self.run.stepping.max_steps, MOST_STEPS)
-        # residuals are looked up at ends of steps
-        return replaced(self.run.stepping, max_steps=most, cut=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,15 +90,6 @@ class Stage:
     def explained(self) -> bool:
         """Whether noise of the level of the misfit is all that is left: chi-square, to 5 sigma."""
         return 2.0 * self.value < self.degrees + 5.0 * np.sqrt(2.0 * self.degrees)
-
-
-def cut(shot: Shot, samples: int) -> Array:
-    """Return the times between windows of so many samples, with the ends of the run [w + 1]."""
-    first = shot.run.stepping.t_span[0]
-    times = np.unique(np.asarray(shot.misfit.times, dtype=float))
-    # windows end at measurements, so that none lies in two of them
-    inner = times[(times > first) & (times < times[-1])][samples - 1 :: samples]
-    return np.array([first, *inner, times[-1]])
 
 
 def held_windows(
@@ -307,12 +230,12 @@ def _minimized(
     lower = np.full(len(x), -np.inf) if bounds is None else gather(bounds[0])
     upper = np.full(len(x), np.inf) if bounds is None else gather(bounds[1])
     longest = LONGEST_STEP * np.maximum(gather(functional.typical()[0]), 1e-8)
-    runs = _runs(shots, edges, x, states, level)
+    runs = shoot(shots, edges, x, states, level)
     # windows with jumps fit data with less than the run needs: a rate may go to zero on the way,
     # and its logarithm does not come back from there by itself
     unit = 1.0 if known else 2.0 * runs.value / len(runs.residual)
     pull = np.where(_logarithms(functional), unit / WIDTH**2, 0.0)
-    jacobian = _jacobian(shots, runs, level, held=held)
+    jacobian = jacobian_of(shots, runs, level, held=held)
     value = runs.value + 0.5 * float(pull @ (x - centre) ** 2)
     k, iteration = len(x), 0
     damping, growth = 1e-3, 2.0
@@ -352,7 +275,7 @@ def _minimized(
         if after is not None and lowered < value:
             try:
                 # of a trial that is taken alone: derivatives take most of the time
-                jacobian = _jacobian(shots, after, level, held=held)
+                jacobian = jacobian_of(shots, after, level, held=held)
             except SolveError:
                 lowered = np.inf
         # the next level, or the fit, begins here: no more digits than that are of use; where
@@ -462,265 +385,6 @@ def _trial(
 ) -> Runs | None:
     """Return the windows at a trial point, None if they fail."""
     try:
-        return _runs(shots, edges, x, states, level)
+        return shoot(shots, edges, x, states, level)
     except SolveError:
         return None
-
-
-@dataclass(frozen=True, eq=False)
-class Window:
-    """A run over a window, and what depends on it.
-
-    Attributes
-    ----------
-    trajectory : Trajectory
-    terms : list of (float, Squares, int)
-        What was measured in it: the root of the weight, the residual, the number of the state.
-    follow : ConsistentState or None
-        What makes its start consistent, where a DAE asks for it.
-    starts : range
-        Numbers of the unknown starts that it depends on.
-    ends : list of (int, int)
-        Numbers of the states from which there is a jump, and of the starts that it leads to.
-    """
-
-    trajectory: Trajectory
-    terms: list[tuple[float, Squares, int]]
-    follow: ConsistentState | None
-    starts: range
-    ends: list[tuple[int, int]]
-
-    def jumps(self, states: Array) -> list[Array]:
-        """Return the jumps [n] to the starts of windows [w, n]."""
-        stored = self.trajectory.stored
-        return [gather(stored[number]) - states[start] for number, start in self.ends]
-
-    def residuals(self) -> list[Array]:
-        """Return those of what was measured."""
-        at = self.trajectory.point_at
-        return [root * scalar.residual(at(n)) for root, scalar, n in self.terms]
-
-
-@dataclass(frozen=True, eq=False)
-class Runs:
-    """All windows of all experiments at one x: residuals, and what their derivatives need.
-
-    Attributes
-    ----------
-    x : array [k]
-    windows : list of list of Window
-        Of each experiment.
-    residual : array
-    jumps : float
-        What jumps add to half its square.
-    """
-
-    x: Array
-    windows: list[list[Window]]
-    residual: Array
-    jumps: float
-
-    @property
-    def value(self) -> float:
-        """Half the sum of squares."""
-        return 0.5 * float(self.residual @ self.residual)
-
-    def destroy(self) -> None:
-        """Free the states."""
-        for window in chain.from_iterable(self.windows):
-            window.trajectory.destroy()
-
-
-def _runs(
-    shots: Sequence[Shot],
-    edges: Sequence[Array],
-    x: Array,
-    states: Sequence[Array],
-    level: float = 1.0,
-) -> Runs:
-    """Integrate all windows; jumps count in units of ``level`` times the noise level."""
-    windows: list[list[Window]] = []
-    residuals: list[Array] = []
-    jumps: list[Array] = [np.zeros(0)]
-    try:
-        for shot, times, own in zip(shots, edges, states, strict=True):
-            windows.append([])
-            for window in _shoot(shot, times, x, own):
-                windows[-1].append(window)
-                residuals += window.residuals()
-                # continuity as a residual: where the next window begins need not be where this one
-                # ends, until it pays
-                now = [jump / (level * shot.level) for jump in window.jumps(own)]
-                jumps += now
-                residuals += now
-    except SolveError:
-        Runs(x, windows, np.zeros(0), 0.0).destroy()
-        raise
-    jump = np.concatenate(jumps)
-    return Runs(x, windows, np.concatenate(residuals), 0.5 * float(jump @ jump))
-
-
-def _shoot(shot: Shot, edges: Array, x: Array, states: Array) -> Iterator[Window]:
-    """Yield the windows of one experiment."""
-    run, problem = shot.run, shot.run.problem
-    u0, p = run.control.unpack(problem, scatter(x, run.start()))
-    moments = [term[0] for term in shot.terms if isinstance(term[0], float)]
-    if problem.delays is not None:
-        yield _restarted(shot, edges, u0, p, states, moments)
-        return
-    for w, (first, last) in enumerate(pairwise(edges.tolist())):
-        begin: Any = u0 if w == 0 else states[w - 1]
-        follow = None
-        if w and problem.form != "rhs":
-            begin, follow = _consistent(run, first, begin, p)
-        within = np.unique([at for at in moments if first < at < last])
-        trajectory = solve_part(problem, begin, p, shot.stepping, (first, last), within)
-        final = w == len(edges) - 2
-        terms = [
-            (np.sqrt(weight), scalar, trajectory.index(at))
-            for at, weight, scalar in shot.terms
-            if (w == 0 if isinstance(at, Start) else first <= at < last or (final and at == last))
-        ]
-        ends = [] if final else [(trajectory.n_steps, w)]
-        yield Window(trajectory, terms, follow, range(max(w - 1, 0), w), ends)
-
-
-def _restarted(
-    shot: Shot, edges: Array, u0: Any, p: Any, states: Array, moments: Sequence[float]
-) -> Window:
-    """Return all windows of a delay equation: one run that is restarted where they begin."""
-    problem, stepping = shot.run.problem, shot.stepping
-    stepping = replaced(
-        stepping,
-        t_span=(edges[0], edges[-1]),
-        max_steps=min(shot.run.stepping.max_steps, MOST_STEPS * (len(edges) - 1)),
-    )
-    inner = edges[1:-1].tolist()
-    trajectory = run_delayed(
-        problem,
-        problem.admit_state(u0),
-        problem.admit_parameters(p),
-        by_form(problem, stepping),
-        pinned_times(stepping, np.unique([*moments, *inner]), problem.breakpoints),
-        "states",
-        dict(zip(inner, states, strict=True)),
-    )
-    # the state before a restart, which is the first of its time, is where the window before ends;
-    # what was measured then is seen after it
-    ends = list(zip(trajectory.report.restarts, range(len(inner)), strict=True))
-    after = {time: number + 1 for time, (number, _) in zip(inner, ends, strict=True)}
-    terms = [
-        (np.sqrt(weight), scalar, after.get(at) or trajectory.index(at))
-        for at, weight, scalar in shot.terms
-    ]
-    return Window(trajectory, terms, None, range(len(inner)), ends)
-
-
-def _jacobian(shots: Sequence[Shot], runs: Runs, level: float = 1.0, *, held: bool = False) -> Any:
-    """Return the derivative of all residuals.
-
-    Columns are x, then the starts of windows, scaled, unless these are held.
-
-    Raises
-    ------
-    SolveError
-        A derivative that is not finite.
-    """
-    k = len(runs.x)
-    blocks: list[tuple[Array, Any]] = []
-    column = k
-    for shot, windows in zip(shots, runs.windows, strict=True):
-        n, vec = len(shot.scale), scatter(runs.x, shot.run.start())
-        problem, control = shot.run.problem, shot.run.control
-        units = [scatter(unit, shot.run.start()) for unit in np.eye(k)]
-        du, dp = admit_rows(problem, [control.push_forward(problem, vec, unit) for unit in units])
-        for window in windows:
-            # the states where windows begin are unknown, but that of the first one follows from x
-            own = 0 if held else n * len(window.starts)
-            first = column + n * window.starts.start
-            places = np.concatenate([np.arange(k), np.arange(first, first + own)])
-            along = _tangents(window, du, dp, shot.scale, held=held)
-            beside = np.vstack([dp, np.zeros((own, dp.shape[1]))])
-            for root, scalar, number in window.terms:
-                point = window.trajectory.point_at(number)
-                blocks.append((root * along_all(scalar, point, along[number], beside).T, places))
-            for number, start in window.ends:
-                jump, of_jump = along[number].T, places
-                if not held:
-                    jump = np.hstack([jump, -np.diag(shot.scale)])
-                    of_jump = np.append(places, column + n * start + np.arange(n))
-                blocks.append((jump / (level * shot.level[:, None]), of_jump))
-        if not held:
-            column += n * sum(len(window.ends) for window in windows)
-    counts = [len(block) for block, _ in blocks]
-    starts = np.cumsum([0, *counts])
-    rows: list[Any] = [
-        np.repeat(np.arange(first, first + len(block)), len(places))
-        for first, (block, places) in zip(starts, blocks, strict=False)
-    ]
-    columns: list[Any] = [np.tile(places, len(block)) for block, places in blocks]
-    entries = np.concatenate([block.ravel() for block, _ in blocks])
-    if not np.isfinite(entries).all():
-        raise SolveError("a derivative of a window is not finite")
-    where = (np.concatenate(rows), np.concatenate(columns))
-    return sparse.coo_array((entries, where), shape=(starts[-1], column)).tocsr()
-
-
-def _tangents(window: Window, du: Array, dp: Array, scale: Array, *, held: bool = False) -> Array:
-    """Return the tangents of all states [N + 1, D, n], along x and along its starts, scaled."""
-    trajectory, k, n = window.trajectory, len(dp), len(scale)
-    own = 0 if held else len(window.starts)
-    if held and window.starts:
-        du = np.zeros_like(du)
-    if trajectory.problem.delays is not None:
-        restarts = np.zeros((own, k + own * n, n))
-        for start in range(own):
-            restarts[start, k + start * n : k + (start + 1) * n] = np.diag(scale)
-        none = np.zeros((own * n, n)), np.zeros((own * n, dp.shape[1]))
-        program = DelayedProgram(trajectory)
-        tangents = program.tangents(np.vstack([du, none[0]]), np.vstack([dp, none[1]]), restarts)
-        return tangents.du.transpose(0, 2, 1)
-    if own:
-        du = np.vstack([np.zeros((k, n)), np.diag(scale)])
-        dp = np.vstack([dp, np.zeros((n, dp.shape[1]))])
-    directions = du
-    if window.follow is not None:
-        directions = _following(window.follow, trajectory, du, dp)
-    # in one piece, where C does it: a short window has more directions than steps, and a vector for
-    # each state of each direction would take most of the time
-    along = push_directions(trajectory, directions, dp)
-    if along is None:
-        sweeps = tangent_sweep(trajectory, list(zip(directions, dp, strict=True)))
-        along = np.array([[read(state) for state in sweep.states] for sweep in sweeps])
-        along = along.transpose(1, 0, 2)
-    return along
-
-
-def _consistent(
-    run: Reduced, t: float, state: Array, p: Any
-) -> tuple[PETSc.Vec, ConsistentState | None]:
-    """Return a start of a window whose algebraic variables follow the others, and what they follow.
-
-    Those of the unknown state are guesses; the jump from the window before, to which they come
-    nearest, gives them.
-    """
-    problem = run.problem
-    u, parameters = problem.admit_state(state), problem.admit_parameters(p)
-    follow = consistent_map(problem, t, u, parameters, run.stepping.options)
-    start = u.copy()
-    if follow is not None:
-        follow.apply(t, u, parameters, start)
-    return start, follow
-
-
-def _following(follow: ConsistentState, trajectory: Trajectory, du: Array, dp: Array) -> Array:
-    """Return the directions [D, n] of a consistent start."""
-    problem, (t, start, p) = trajectory.problem, trajectory.point_at(0)
-    rows: list[Array] = []
-    for by_u, by_p in zip(du, dp, strict=True):
-        moved = problem.create_state()
-        write(moved, by_u)
-        along = problem.admit_parameter_direction(by_p)
-        follow.tangent(Step(t, 0.0, start, start, p), moved, along, 0.0)
-        rows.append(gather(moved))
-    return np.array(rows)
