@@ -246,12 +246,10 @@ def _restarted(
     return Window(trajectory, terms, None, range(len(inner)), ends)
 
 
-def jacobian_of(
-    shots: Sequence[Shot], runs: Runs, level: float = 1.0, *, held: bool = False
-) -> Any:
+def jacobian_of(shots: Sequence[Shot], runs: Runs, level: float = 1.0) -> Any:
     """Return the derivative of all residuals.
 
-    Columns are x, then the starts of windows, scaled, unless these are held.
+    Columns are x, then the starts of windows, scaled.
 
     Raises
     ------
@@ -268,22 +266,19 @@ def jacobian_of(
         du, dp = admit_rows(problem, [control.push_forward(problem, vec, unit) for unit in units])
         for window in windows:
             # the states where windows begin are unknown, but that of the first one follows from x
-            own = 0 if held else n * len(window.starts)
+            own = n * len(window.starts)
             first = column + n * window.starts.start
             places = np.concatenate([np.arange(k), np.arange(first, first + own)])
-            along = _tangents(window, du, dp, shot.scale, held=held)
+            along = _tangents(window, du, dp, shot.scale)
             beside = np.vstack([dp, np.zeros((own, dp.shape[1]))])
             for root, scalar, number in window.terms:
                 point = window.trajectory.point_at(number)
                 blocks.append((root * along_all(scalar, point, along[number], beside).T, places))
             for number, start in window.ends:
-                jump, of_jump = along[number].T, places
-                if not held:
-                    jump = np.hstack([jump, -np.diag(shot.scale)])
-                    of_jump = np.append(places, column + n * start + np.arange(n))
+                jump = np.hstack([along[number].T, -np.diag(shot.scale)])
+                of_jump = np.append(places, column + n * start + np.arange(n))
                 blocks.append((jump / (level * shot.level[:, None]), of_jump))
-        if not held:
-            column += n * sum(len(window.ends) for window in windows)
+        column += n * sum(len(window.ends) for window in windows)
     counts = [len(block) for block, _ in blocks]
     starts = np.cumsum([0, *counts])
     rows: list[Any] = [
@@ -298,12 +293,10 @@ def jacobian_of(
     return sparse.coo_array((entries, where), shape=(starts[-1], column)).tocsr()
 
 
-def _tangents(window: Window, du: Array, dp: Array, scale: Array, *, held: bool = False) -> Array:
+def _tangents(window: Window, du: Array, dp: Array, scale: Array) -> Array:
     """Return the tangents of all states [N + 1, D, n], along x and along its starts, scaled."""
     trajectory, k, n = window.trajectory, len(dp), len(scale)
-    own = 0 if held else len(window.starts)
-    if held and window.starts:
-        du = np.zeros_like(du)
+    own = len(window.starts)
     if trajectory.problem.delays is not None:
         restarts = np.zeros((own, k + own * n, n))
         for start in range(own):

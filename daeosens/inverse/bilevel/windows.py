@@ -235,7 +235,7 @@ def _minimized(
     # and its logarithm does not come back from there by itself
     unit = 1.0 if known else 2.0 * runs.value / len(runs.residual)
     pull = np.where(_logarithms(functional), unit / WIDTH**2, 0.0)
-    jacobian = jacobian_of(shots, runs, level, held=held)
+    jacobian = _jacobian(shots, runs, level, held=held)
     value = runs.value + 0.5 * float(pull @ (x - centre) ** 2)
     k, iteration = len(x), 0
     damping, growth = 1e-3, 2.0
@@ -275,7 +275,7 @@ def _minimized(
         if after is not None and lowered < value:
             try:
                 # of a trial that is taken alone: derivatives take most of the time
-                jacobian = jacobian_of(shots, after, level, held=held)
+                jacobian = _jacobian(shots, after, level, held=held)
             except SolveError:
                 lowered = np.inf
         # the next level, or the fit, begins here: no more digits than that are of use; where
@@ -314,6 +314,12 @@ def _minimized(
         len(runs.residual) - unknowns,
         held,
     )
+
+
+def _jacobian(shots: Sequence[Shot], runs: Runs, level: float, *, held: bool) -> Any:
+    """Return the derivatives in what is moved: starts of windows that are held have no columns."""
+    jacobian = jacobian_of(shots, runs, level)
+    return jacobian[:, : len(runs.x)] if held else jacobian
 
 
 def _damped(

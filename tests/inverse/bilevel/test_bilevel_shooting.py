@@ -40,8 +40,6 @@ def test_derivatives_of_windows_are_those_of_their_runs(model):
     rng = np.random.default_rng(0)
     dx, dstates = rng.standard_normal(5), rng.standard_normal((3, 2))
     along = jacobian @ np.concatenate([dx, dstates.ravel()])
-    held = jacobian_of([shot], rows, held=True)
-    assert (held != jacobian[:, :5]).nnz == 0
     gaps = []
     for eps in (1e-2, 5e-3):
         moved = shoot([shot], [edges], x + eps * dx, [states + eps * dstates * shot.scale])
