@@ -35,53 +35,18 @@ from daeosens.inverse.likelihood.noise import Noise, is_estimated
 from daeosens.inverse.rate_groups import (
     Coefficient,
     RateGroup,
-    Solved,
     joined,
     sum_of_terms,
     told_apart,
+    traced_sum,
 )
 from daeosens.inverse.search.start_points import MOST_STARTS
+from daeosens.inverse.term_elimination import Step, eliminated, within_tolerance
 from daeosens.inverse.term_library import Term
 from daeosens.inverse.term_selection import Selected, TermSelection, with_steppings
 from daeosens.petsc.vectors import Array, as_float, finite_array
 from daeosens.timestepping.stepping import Stepping
-from daeosens.tracing import separate_rates, trace
-
-ROUNDING = 1e-24
-"""Sums of squares are not taken for smaller than this part of what they are without a model."""
-
-FINE, ROUGH = 1e-8, 1e-2
-"""Of gradients: where terms are what is asked for; where only the weakest of them are, as a part of
-what may stay unexplained."""
-
-FEW = 50
-"""Iterations for the latter: weak terms leave what is inside of them undetermined."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """What one set of terms came to.
-
-    Attributes
-    ----------
-    terms : tuple of str
-        The coefficients that were left.
-    value : float
-        Half the sum of squares.
-    aic, bic : float
-        Akaike's and Schwarz's criteria.
-    smallest : float
-        The smallest share of a term: of what changes an equation's unknown, its part.
-    dropped : tuple of str
-        Which coefficients left after that.
-    """
-
-    terms: tuple[str, ...]
-    value: float
-    aic: float
-    bic: float
-    smallest: float
-    dropped: tuple[str, ...]
+from daeosens.tracing import separate_rates
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -257,8 +222,7 @@ class Discovery:
             Another number of rows in the stoichiometry than unknowns; terms in which coefficients
             do not stay linear; data that leave no term; what ``bilevel`` refuses.
         """
-        listed = isinstance(data, (list, tuple)) and bool(data) and isinstance(data[0], Experiment)
-        experiments: list[Experiment] = list(data) if listed else [Experiment(data)]
+        experiments = _experiments(data)
         measured, table = tables(experiments, columns)
         unknowns = list(table.names)
         n = len(unknowns)
@@ -268,9 +232,9 @@ class Discovery:
         samples = samples_of_all(experiments, measured, np.arange(n), n, formulation)
         groups = self._groups(matrix, rates, coefficients, samples, experiments)
         if self.tolerance is not None:
-            solved, path = self._within_tolerance(groups)
+            solved, path = within_tolerance(groups, self.tolerance)
         else:
-            solved, path = self._eliminated(groups)
+            solved, path = eliminated(groups, self.threshold, self.criterion)
         kept = [name for of_group in solved for name in of_group.active]
         chosen = [c for c in coefficients if c.name in {*kept}]
         names = [c.name for c in chosen]
@@ -281,7 +245,7 @@ class Discovery:
         starts = Parameters(self.parameters, None).entries
         values = {name: float(starts[name].value) for name in shared if name in starts} | estimate
         order = [*names, *inside, *(name for name in shared if name in values)]
-        model = _model(unknowns, matrix, chosen, [*names, *inside, *shared])
+        model = traced_sum(unknowns, matrix, chosen, [*names, *inside, *shared])
         p = np.array([values.get(name, math.nan) for name in model.parameter_names])
         equations = _words(rates, chosen, [values[name] for name in names])
 
@@ -325,6 +289,17 @@ class Discovery:
             An estimated noise level; constraints between coefficients; no stepping.
         SolveError
             The equations that were found cannot be fitted.
+
+        Examples
+        --------
+        >>> import daeosens as ds
+        >>> from daeosens.inverse import Normal, polynomials
+        >>> t = np.linspace(0.0, 4.0, 41)
+        >>> data = {"t": t, "x": 2.0 * np.exp(-0.5 * t)}
+        >>> search = Discovery(polynomials(["x"]), threshold=0.01)
+        >>> steps = ds.Stepping((0.0, 4.0), "rk6vr", rtol=1e-8)
+        >>> search.select(search.fit(data), data, steps, noise=Normal(0.01)).terms
+        ('x: x',)
         """
         require(discovered, Discovered, "discovered", "discovery.fit(data)")
         require(noise, Noise, "noise", "Normal(0.01)")
@@ -336,8 +311,7 @@ class Discovery:
             )
         if self.equalities or self.inequalities:
             raise InputError("constraints between coefficients", expected="terms that are free")
-        listed = isinstance(data, (list, tuple)) and bool(data) and isinstance(data[0], Experiment)
-        experiments = with_steppings(list(data) if listed else [Experiment(data)], stepping)
+        experiments = with_steppings(_experiments(data), stepping)
         for k, experiment in enumerate(experiments):
             require(experiment.stepping, Stepping, f"experiments[{k}].stepping", "Stepping(...)")
         matrix, rates = self._rates(list(discovered.model.state_names))
@@ -478,130 +452,11 @@ class Discovery:
         rhs = separate_rates(lambda t, u, p: np.array(sums(t, u, p)), size, names, 1)
         return {name for name, used in zip(names, rhs.used, strict=True) if used and name in shared}
 
-    def _eliminated(self, groups: Sequence[RateGroup]) -> tuple[list[Solved], list[Step]]:
-        """Drop what is small until nothing is, or the weakest term until there is none."""
-        active = [list(group.names) for group in groups]
-        solved: list[Solved | None] = [None] * len(groups)
-        path: list[Step] = []
-        sets: list[list[Solved]] = []
-        # sequential thresholding (Brunton, Proctor, Kutz): solve, drop what is small, solve again;
-        # without a threshold backward elimination, one term at a time
-        while any(active):
-            now = [
-                old
-                if old is not None and old.active == tuple(names)
-                else group.solved(names, old, FINE)
-                for group, names, old in zip(groups, active, solved, strict=True)
-            ]
-            names = [name for of_group in now for name in of_group.active]
-            shares, strengths = (
-                np.concatenate([getattr(of_group, kind) for of_group in now])
-                for kind in ("shares", "strengths")
-            )
-            small = [
-                a for a, share in zip(names, shares, strict=True) if share < (self.threshold or 0.0)
-            ]
-            if self.threshold is None:
-                small = [names[int(np.argmin(strengths))]]
-            path.append(_step(now, float(shares.min()), small))
-            sets.append(now)
-            if not small:
-                break
-            active = [[name for name in of_group if name not in small] for of_group in active]
-            solved = list(now)
-        if self.threshold is None:
-            # the path goes from all terms to none: the criterion says where to stop
-            best = min(range(len(path)), key=lambda k: getattr(path[k], self.criterion))
-            return sets[best], path
-        if not any(active):
-            raise InputError(
-                f"threshold = {self.threshold:g} leaves no term",
-                expected=f"less than {path[-1].smallest:.3g}",
-            )
-        return sets[-1], path
 
-    def _within_tolerance(self, groups: Sequence[RateGroup]) -> tuple[list[Solved], list[Step]]:
-        """Drop the weakest terms while the rest explains the courses of all rates."""
-        assert self.tolerance is not None
-        # many terms explain much with what is inside of them anywhere: which of them are weak shows
-        # where it has moved to what the data say
-        rough = ROUGH * self.tolerance**2
-        solved = [group.solved(group.names, None, rough, FEW) for group in groups]
-        worst = max(of_group.unexplained for of_group in solved)
-        if worst > self.tolerance:
-            raise InputError(
-                f"tolerance = {self.tolerance:g}, but all terms together leave {worst:.3g} of the "
-                "course of a rate unexplained",
-                expected=f"more than {worst:.3g}, or a larger library",
-            )
-        path: list[Step] = []
-        needed: list[set[str]] = [set() for _ in groups]
-        most = [len(group.names) for group in groups]
-        going = True
-        while going:
-            before, dropped, going = list(solved), list[str](), False
-            for g, group in enumerate(groups):
-                now = solved[g]
-                # what would be missing without a term, as a part of its rate's course
-                shares: Array = now.strengths / np.maximum(now.courses, 1e-300)
-                order: list[int] = np.argsort(shares).tolist()
-                weakest = [now.active[k] for k in order if now.active[k] not in needed[g]]
-                if not weakest:
-                    continue
-                going = True
-                at_once = weakest[: max(min(most[g], len(weakest) // 5), 1)]
-                left = [name for name in now.active if name not in at_once]
-                trial = group.solved(left, now, rough, FEW)
-                if trial.unexplained <= self.tolerance:
-                    solved[g] = trial
-                    dropped += at_once
-                elif len(at_once) == 1:
-                    needed[g].update(at_once)
-                else:
-                    most[g] = len(at_once) // 2
-            if dropped:
-                path.append(_step(before, _smallest(before), dropped))
-        final = [
-            group.solved(of_group.active, of_group, FINE)
-            for group, of_group in zip(groups, solved, strict=True)
-        ]
-        path.append(_step(final, _smallest(final), ()))
-        return final, path
-
-
-def _smallest(solved: Sequence[Solved]) -> float:
-    return min((float(s.shares.min()) for s in solved if s.active), default=0.0)
-
-
-def _model(
-    unknowns: Sequence[str],
-    matrix: Array,
-    coefficients: Sequence[Coefficient],
-    names: Sequence[str],
-) -> Any:
-    """Return the sum of terms as a traced model."""
-    sums = sum_of_terms(coefficients, range(matrix.shape[1]))
-
-    def rhs(t: Any, u: Any, p: Any) -> Any:
-        return matrix @ np.array(sums(t, u, p))
-
-    return trace(rhs, list(unknowns), list(names))
-
-
-def _step(solved: Sequence[Solved], smallest: float, dropped: Sequence[str]) -> Step:
-    count, nothing = sum(s.count for s in solved), sum(s.nothing for s in solved)
-    value, k = sum(s.value for s in solved), sum(s.unknown for s in solved)
-    # -2 log of the likelihood of Gaussian noise whose level is estimated too
-    least = max(ROUNDING * nothing, count * np.finfo(float).tiny)  # of weights that are tiny, too
-    fit = count * math.log(max(2.0 * value, least) / count)
-    return Step(
-        tuple(name for s in solved for name in s.active),
-        value,
-        fit + 2 * k,
-        fit + k * math.log(count),
-        smallest,
-        tuple(dropped),
-    )
+def _experiments(data: Any) -> list[Experiment]:
+    """Return the experiments that data are, or the only one that has them."""
+    listed = isinstance(data, (list, tuple)) and bool(data) and isinstance(data[0], Experiment)
+    return list(data) if listed else [Experiment(data)]
 
 
 def _words(

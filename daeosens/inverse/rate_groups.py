@@ -24,7 +24,7 @@ from daeosens.inverse.bilevel.samples import Samples
 from daeosens.inverse.likelihood.experiments import Experiment
 from daeosens.inverse.term_library import Term
 from daeosens.petsc.vectors import Array
-from daeosens.tracing import separate_rates
+from daeosens.tracing import separate_rates, trace
 
 DECADES = 1.0
 """Starts of what is inside of terms lie within so many powers of ten, as those of ``bilevel``."""
@@ -86,6 +86,21 @@ def sum_of_terms(coefficients: Sequence[Coefficient], rates: Sequence[int]) -> A
         return result
 
     return sums
+
+
+def traced_sum(
+    unknowns: Sequence[str],
+    matrix: Array,
+    coefficients: Sequence[Coefficient],
+    names: Sequence[str],
+) -> Any:
+    """Return equations as a traced model: a matrix [n, r] times the sums of terms of r rates."""
+    sums = sum_of_terms(coefficients, range(matrix.shape[1]))
+
+    def rhs(t: Any, u: Any, p: Any) -> Any:
+        return matrix @ np.array(sums(t, u, p))
+
+    return trace(rhs, list(unknowns), list(names))
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,10 +23,9 @@ from daeosens.inverse.fit_result import Fit
 from daeosens.inverse.likelihood.experiments import Experiment, tables
 from daeosens.inverse.likelihood.likelihood import likelihood
 from daeosens.inverse.likelihood.noise import Noise
-from daeosens.inverse.rate_groups import Coefficient, sum_of_terms
+from daeosens.inverse.rate_groups import Coefficient, traced_sum
 from daeosens.petsc.vectors import Array, gather
 from daeosens.timestepping.stepping import Stepping
-from daeosens.tracing import trace
 
 MOST_ITERATIONS = 100
 """Of a fit: sets with terms that are not there leave much undetermined."""
@@ -68,6 +67,18 @@ class Selected:
         Of the equations with these terms, and of the initial state of each experiment.
     path : tuple of Choice
         All sets that were fitted.
+
+    Examples
+    --------
+    >>> import daeosens as ds
+    >>> from daeosens.inverse import Discovery, Normal, polynomials
+    >>> t = np.linspace(0.0, 4.0, 41)
+    >>> data = {"t": t, "x": 2.0 * np.exp(-0.5 * t)}
+    >>> search = Discovery(polynomials(["x"]), threshold=0.01)
+    >>> steps = ds.Stepping((0.0, 4.0), "rk6vr", rtol=1e-8)
+    >>> selected = search.select(search.fit(data), data, steps, noise=Normal(0.01))
+    >>> print(f"{selected.fit.estimate['x: x']:.4f}")
+    -0.5000
     """
 
     terms: tuple[str, ...]
@@ -241,10 +252,7 @@ class TermSelection:
         inside = [full for c in chosen for full in c.own.values()]
         firsts = [f"{unknown}(start)" for unknown in self.unknowns]
         names = [*(c.name for c in chosen), *inside, *self.shared, *firsts]
-        sums, matrix = sum_of_terms(chosen, range(self.matrix.shape[1])), self.matrix
-        model = trace(
-            lambda t, u, p: matrix @ np.array(sums(t, u, p)), list(self.unknowns), list(names)
-        )
+        model = traced_sum(self.unknowns, self.matrix, chosen, names)
         starts = Parameters(self.parameters, None).entries
         short = {full: name for c in chosen for name, full in c.own.items()}
         entries: dict[str, Any] = {c.name: Parameter(values.get(c.name, 0.0)) for c in chosen}
