@@ -14,11 +14,9 @@ Computation 27(4), 1988, who locate discontinuities as here to save rejected ste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import numpy as np
-from petsc4py import PETSc
 
 from daeosens.derivatives.kinks_inside import (
     Kink,
@@ -27,15 +25,13 @@ from daeosens.derivatives.kinks_inside import (
     state_at,
     usual_step,
 )
+from daeosens.derivatives.pulses import Take
 from daeosens.errors import SolveError
 from daeosens.petsc.vectors import Array
 from daeosens.problem.branches import Branches
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.delayed_run import echoes
 from daeosens.timestepping.trajectory.trajectory import Trajectory
-
-Take: TypeAlias = "Callable[[PETSc.Vec, Array], Trajectory]"
-"""``take(start, times)``: a run from a state, which it keeps, whose steps hit these times."""
 
 ROUNDS = 8
 """Runs, at most, until steps end at the kinks: cuts change the steps after them."""

@@ -23,11 +23,12 @@ from daeosens.derivatives.looks.branch_changes import (
     JUMP,
     LASTS,
     NEARER,
-    ON_THE_KINK,
     SIDE,
     Piecewise,
     equations_of,
+    largest_values,
     rate_in,
+    signs_of,
 )
 from daeosens.errors import InputError, NotFiniteError
 from daeosens.petsc.vectors import Array, read
@@ -153,7 +154,7 @@ class _Ends:
             before, after = (_sides(values, whole, largest) for values in (first, last))
             return [(int(place), int(k)) for place, k in np.argwhere(before != after)]
         pairs = [self.of(place)[1:] for place in range(len(self.steps))]
-        largest = _largest([end for pair in pairs for end in pair])
+        largest = largest_values([end for pair in pairs for end in pair])
         return [
             (place, k)
             for place, (before, after) in enumerate(pairs)
@@ -301,14 +302,6 @@ class _Inside:
         return state, (read(beyond) - state) / (times[2] - times[1])
 
 
-def _largest(ends: Sequence[Decisions]) -> Array:
-    largest = np.zeros(max(end.values.size for end in ends))
-    for end in ends:
-        size = end.values.size
-        largest[:size] = np.fmax(largest[:size], np.abs(end.values))
-    return largest
-
-
 def state_at(run: Trajectory, n: int, place: float) -> tuple[float, Array]:
     """Return time and state at an end of a step, on the step's side of what happens there."""
     start, h = float(run.times[n]), float(run.step_sizes[n])
@@ -318,8 +311,7 @@ def state_at(run: Trajectory, n: int, place: float) -> tuple[float, Array]:
 
 def _sides(values: Array, whole: npt.NDArray[np.bool_], largest: Array) -> Array:
     """Return -1, 0 or 1 for each of ``values`` [..., B], and whole numbers as they are."""
-    sides = np.where(np.abs(values) <= ON_THE_KINK * largest, 0.0, np.sign(values))
-    return np.where(whole, values, sides)
+    return np.where(whole, values, signs_of(values, largest))
 
 
 def _changed(before: Decisions, after: Decisions, largest: Array) -> list[int]:

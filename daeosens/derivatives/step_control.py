@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,11 +38,10 @@ SMALL = 1e-3
 ROUNDING = 2e-13
 """and that of all components, each relative to its state, below which there is but rounding."""
 
-Take: TypeAlias = "Callable[[Array], Trajectory]"
-"""``take(times)``: a run whose steps hit these times too."""
 
-
-def resolved(problem: Problem, stepping: Stepping, pinned: Array, take: Take) -> Trajectory:
+def resolved(
+    problem: Problem, stepping: Stepping, pinned: Array, take: Callable[[Array], Trajectory]
+) -> Trajectory:
     """Return a run whose steps satisfy the tolerance for the tangents of the chosen directions.
 
     The steps are chosen by the error estimate of the state.  Where that of a tangent is more than
@@ -59,7 +58,7 @@ def resolved(problem: Problem, stepping: Stepping, pinned: Array, take: Take) ->
     pinned : array [K]
         Times that steps hit anyway.
     take : callable
-        See ``Take``.
+        ``take(times)``: a run whose steps hit these times too.
 
     Raises
     ------

@@ -216,7 +216,7 @@ def branch_changes(
         if at_ends == "never" and not INSIDE < place < 1.0 - INSIDE:
             continue
         stretch = _stretch(trajectory, function, n, place)
-        sides = (0.0, False, False) if stretch is None else _sides(*stretch)
+        sides = (0.0, False, False) if stretch is None else _slope_jump(*stretch)
         if any(sides):
             time = float(trajectory.times[n] + place * trajectory.step_sizes[n])
             yield BranchChange(time, *sides, _in_time_alone(trajectory, function, n, k))
@@ -338,11 +338,21 @@ def _decisions(
                     else None
                 )
                 first.append(begins or last[-1])
-    largest = np.zeros(max(end.values.size for end in (*first, *last)))
-    for end in (first[0], *last):
-        size = end.values.size
-        largest[:size] = np.fmax(largest[:size], np.abs(end.values))
-    return list(zip(first, last, strict=True)), largest
+    return list(zip(first, last, strict=True)), largest_values([first[0], *last])
+
+
+def largest_values(decided: Sequence[Decisions]) -> Array:
+    """Return the largest size of each of what decides at several points."""
+    largest = np.zeros(max(decisions.values.size for decisions in decided))
+    for decisions in decided:
+        size = decisions.values.size
+        largest[:size] = np.fmax(largest[:size], np.abs(decisions.values))
+    return largest
+
+
+def signs_of(values: Array, largest: Array) -> Array:
+    """Return -1, 0 or 1 for each of ``values`` [..., B]: 0 where it is but rounding."""
+    return np.where(np.abs(values) <= ON_THE_KINK * largest, 0.0, np.sign(values))
 
 
 def jumps_at_states(trajectory: Trajectory, function: Piecewise) -> Iterator[float]:
@@ -364,7 +374,7 @@ def jumps_at_states(trajectory: Trajectory, function: Piecewise) -> Iterator[flo
     tableau = trajectory.stepping.resolved_method.tableau
     stages = (0.0, 1.0) if tableau is None else tableau.c
     table, largest = np.array([end.values[differences] for end in decided]), largest[differences]
-    signs = np.where(np.abs(table) <= ON_THE_KINK * largest, 0.0, np.sign(table))
+    signs = signs_of(table, largest)
     on = np.flatnonzero((signs == 0.0).any(axis=1) | beside)
     moved = trajectory.step_sizes > 0.0
     for n in on.tolist():
@@ -411,7 +421,7 @@ def _bisected(changed: Callable[[float], bool], low: float) -> float:
     return high
 
 
-def _sides(function: Callable[[float], Array], place: float) -> tuple[float, bool, bool]:
+def _slope_jump(function: Callable[[float], Array], place: float) -> tuple[float, bool, bool]:
     """Return by how much the slope in [0, 1] jumps at a place, and whether the function does.
 
     The last one tells whether the slope of the slope has no bound there, as that of |x|^1.5.
