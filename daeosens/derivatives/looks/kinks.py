@@ -51,10 +51,12 @@ def warn_of_jumps(trajectory: Trajectory, _costs: Sequence[Cost], seen: Seen) ->
     rtol, _ = trajectory.stepping.tolerances
     short = min(SHORT * rtol, LONGEST) * float(trajectory.step_sizes.max(initial=0.0))
     function, fixed = equations_of(trajectory), None
+    if function is None:
+        return
     for change in branch_changes(trajectory, function, seen):
         if change.jump and not (trajectory.records or trajectory.problem.delays):
             fixed = switch_times(trajectory, fixed=True) if fixed is None else fixed
-            if function is not None and _jumps_in_time_alone(trajectory, function, change, fixed):
+            if _jumps_in_time_alone(trajectory, function, change, fixed):
                 continue
         n = int(np.searchsorted(trajectory.times, change.time)) - 1
         size = trajectory.step_sizes[min(max(n, 0), trajectory.n_steps - 1)]
@@ -83,7 +85,6 @@ def _jumps_in_time_alone(
     if t does, and f has no jump where the state passes alone.  Steps stay where they are, and so
     does such a jump.
     """
-    time = change.time
     if not fixed.size:
         return False
     time = float(fixed[np.argmin(np.abs(fixed - change.time))])
