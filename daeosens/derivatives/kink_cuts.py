@@ -106,7 +106,7 @@ def _concerned(run: Trajectory) -> bool:
         or run.inside is None
         or not run.n_steps
         or problem.comm.size > 1
-        or problem.stencil is not None
+        or problem.style == "petsc"  # branches of many points, one of which changes at any time
         or problem.size > LARGE
     ):
         return False

@@ -76,13 +76,26 @@ def tangents_and_errors(run: Trajectory, directions: Sequence[Direction]) -> tup
             errors = _in_c(run, *rows) or _in_arrays(run, *rows)
             if errors is not None:
                 return errors
-    admitted = [admit_direction(problem, *direction) for direction in directions]
-    along = sweep_forward(run, admitted, choose_sweep(run, "auto", len(admitted)))
-    values = np.array([rows_of(direction.states) for direction in along]).swapaxes(0, 1)
+    along = _swept(run, directions)
+    values = _rows(along)
     if method.tableau is not None:
-        return values, _by_steps(run, along, [dp for _, dp in admitted], values)
+        return values, _by_steps(run, along, [dp is not None for _, dp in directions], values)
     moved = np.array([direction.times for direction in along]).T
     return values, _from_three_states(run, values, moved)
+
+
+def tangents(run: Trajectory, directions: Sequence[Direction]) -> Array:
+    """Return tangents [N+1, D, n_local].  Collective."""
+    return _rows(_swept(run, directions))
+
+
+def _swept(run: Trajectory, directions: Sequence[Direction]) -> list[ForwardDirection]:
+    admitted = [admit_direction(run.problem, *direction) for direction in directions]
+    return sweep_forward(run, admitted, choose_sweep(run, "auto", len(admitted)))
+
+
+def _rows(along: Sequence[ForwardDirection]) -> Array:
+    return np.array([rows_of(direction.states) for direction in along]).swapaxes(0, 1)
 
 
 def accumulated_errors(run: Trajectory, du: Array, dp: Array) -> tuple[Array, Array] | None:
@@ -267,7 +280,7 @@ def _stages(run: Trajectory, first: int, end: int) -> tuple[Array, Array] | None
 def _by_steps(
     run: Trajectory,
     along: Sequence[ForwardDirection],
-    by_p: Sequence[PETSc.Vec | None],
+    with_p: Sequence[bool],
     values: Array,
 ) -> Array:
     """Return the errors by the maps of single steps, through events too."""
@@ -287,9 +300,9 @@ def _by_steps(
         if mode not in maps:
             equations = problem.modes.get(mode, problem)
             maps[mode] = method.error_map(equations, run.stepping.options)
-        for d, (direction, moves) in enumerate(zip(along, by_p, strict=True)):
+        for d, (direction, moves) in enumerate(zip(along, with_p, strict=True)):
             du, dp = direction.states[n].copy(), direction.parameters[n]
-            maps[mode](step, du, dp if moves is not None or run.crossings else None)
+            maps[mode](step, du, dp if moves or run.crossings else None)
             errors[n, d] = read(du)
             du.destroy()
     return errors

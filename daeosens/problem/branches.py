@@ -50,11 +50,14 @@ class Decisions:
         Which are the latter.
     moves : array [B] of bool, optional
         Which vary with the state or the parameters, and not with time alone; None: all.
+    kinds : array [B] of int, optional
+        Equal numbers for what is compared at the points of a domain alike.
     """
 
     values: Array
     whole: npt.NDArray[np.bool_]
     moves: npt.NDArray[np.bool_] | None = None
+    kinds: npt.NDArray[np.intp] | None = None
 
     @classmethod
     def none(cls) -> Decisions:

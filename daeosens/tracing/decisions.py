@@ -71,10 +71,11 @@ def decisions(inputs: Sequence[Any], value: Any) -> list[tuple[Any, bool]]:
     return [entry for entry in decided if casadi.symvar(entry[0])]
 
 
-def decided_along(inputs: Sequence[Any], value: Any) -> Along:
+def decided_along(inputs: Sequence[Any], value: Any, moving: Sequence[Any] | None = None) -> Along:
     """Return what evaluates all that decides in a graph of scalars of (t, u, p) at many points.
 
     By CasADi's interpreter, and made when it is first asked for: few runs have to be looked at.
+    What depends on none of ``moving`` does not move; by default these are all inputs but the time.
     """
 
     @cache
@@ -82,7 +83,7 @@ def decided_along(inputs: Sequence[Any], value: Any) -> Along:
         entries = decisions(inputs, value)
         columns = casadi.vertcat(*(entry for entry, _ in entries))
         whole = np.array([is_whole for _, is_whole in entries], dtype=bool)
-        _, *others = inputs  # all but the time
+        others = inputs[1:] if moving is None else moving
         moves = [casadi.depends_on(entry, casadi.veccat(*others)) for entry, _ in entries]
         function = casadi.Function("decisions", list(inputs), [columns])
         return function, whole, np.array(moves, dtype=bool)

@@ -1,5 +1,6 @@
 """Parameter fields of functions of a grid's points: all derivatives, any boundary, any ranks."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -19,6 +20,7 @@ from daeosens import (
     trace,
     trace_stencil,
 )
+from daeosens.errors import KinkWarning
 from daeosens.problem import INDEPENDENT
 from daeosens.problem.grids import Grid
 from daeosens.timestepping import Checkpoints
@@ -296,3 +298,23 @@ def test_wrong_fields_are_refused():
     model = trace_stencil(lambda t, u, p: p.k * u.center, line, fields=["k"])
     with pytest.raises(InputError, match="the parameter is a field"):
         solve(model, np.ones(8), [1.0], Stepping((0.0, 1.0), "rk4", dt=0.1))
+
+
+@pytest.mark.parametrize(("method", "rtol"), [("esdirk4", 1e-6), ("rk5dp", 1e-6)])
+def test_kinks_beside_fields_are_told_of_adaptive_runs(method, rtol):
+    """The gradient is compared with that of halved steps, along directions of the field too."""
+    line = Grid((UNIT,), (8,), "neumann", comm=PETSc.COMM_SELF)
+
+    def valve(t, u, p):
+        return p.k * np.maximum(u.center - 0.5, 0.0) + 0.1 * u.laplacian()
+
+    model = trace_stencil(valve, line, fields=["k"])
+    u0 = 0.4 + 0.2 * line.coordinates()[0]
+    run = solve(model, u0, model.pack(k=2.0), Stepping((0.0, 0.5), method, rtol=rtol))
+    wrong = pytest.warns(KinkWarning, match="derivatives are wrong by about")
+    with wrong if method == "rk5dp" else nullcontext():
+        back = adjoint(run, ENERGY).p.sum()
+    along = tangent(run, dp=model.pack(k=1.0)).derivative(ENERGY)
+    assert along == pytest.approx(back, rel=1e-12)
+    with pytest.warns(KinkWarning, match="have a kink"):
+        hessian_product(run, ENERGY, 0.0 * u0, model.pack(k=1.0))

@@ -289,8 +289,9 @@ def _crossings(
         if before.moves is not None:
             change &= before.moves[:count]
         for k in np.flatnonzero(change).tolist():
-            changes[k] = changes.get(k, 0) + 1
-            if changes[k] > OFTEN and changes[k] & (changes[k] - 1):
+            kind = k if before.kinds is None else int(before.kinds[k])
+            changes[kind] = changes.get(kind, 0) + 1
+            if changes[kind] > OFTEN and changes[kind] & (changes[kind] - 1):
                 continue
             if landed[k]:
                 yield n, 0.0, k

@@ -25,10 +25,11 @@ from daeosens.derivatives.sweeps.forward import direction_arrays
 from daeosens.derivatives.tangent_errors import (
     accumulated_errors,
     consistent_directions,
-    tangents_and_errors,
+    tangents,
 )
 from daeosens.errors import DiscretizationWarning, KinkWarning, SolveError, warn
 from daeosens.petsc.vectors import Array, read, write
+from daeosens.problem.problem import Problem
 from daeosens.problem.slope_check import deciding_lines
 from daeosens.timestepping.smooth_run import smooth_run
 from daeosens.timestepping.stepping import pinned_times
@@ -162,8 +163,8 @@ def _warn_of_kink(trajectory: Trajectory, costs: Sequence[Cost], time: float) ->
         other = smooth_run(problem, start, trajectory.p, finer, pinned, "stages")
     except SolveError:
         return False
-    pairs = list(zip(du, dp, strict=True))
-    both = [tangents_and_errors(run, pairs)[0] for run in (trajectory, other)]
+    pairs = [(moved, _vector(problem, by_p)) for moved, by_p in zip(du, dp, strict=True)]
+    both = [tangents(run, pairs) for run in (trajectory, other)]
     error = 0.0
     for cost in costs:
         terms = [
@@ -192,6 +193,15 @@ def _warn_of_kink(trajectory: Trajectory, costs: Sequence[Cost], time: float) ->
         KinkWarning,
     )
     return True
+
+
+def _vector(problem: Problem, dp: Array) -> Array | PETSc.Vec:
+    """Return a direction of parameters as it is taken where they are a field."""
+    if not problem.field_parameter:
+        return dp
+    vec = problem.create_parameters()
+    write(vec, dp)
+    return vec
 
 
 def _relative(

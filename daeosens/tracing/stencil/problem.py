@@ -243,6 +243,7 @@ class _Branches:
         self._calls, self._state = calls, state.duplicate()
         points = state.getLocalSize() // state.getBlockSize()
         self._whole = np.tile(np.array(whole), points)
+        self._kinds = np.tile(np.arange(len(whole)), points)
         self._values = PETSc.Vec().createSeq(self._whole.size, comm=PETSc.COMM_SELF)
 
     def __call__(self, t: float, u: Array, p: Any, *, in_time: bool = False) -> Decisions:
@@ -250,7 +251,7 @@ class _Branches:
             return Decisions.none()
         write(self._state, u)
         self._calls.fill("branches", t, self._state, p, self._values)
-        return Decisions(read(self._values).copy(), self._whole)
+        return Decisions(read(self._values).copy(), self._whole, kinds=self._kinds)
 
 
 class _Calls:

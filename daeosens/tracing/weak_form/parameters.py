@@ -58,8 +58,11 @@ class Fields:
         """Return the matrix from coefficients to values at the points of a space."""
         return self._space.values_at(space, boundary)
 
-    def split(self, p: PETSc.Vec) -> tuple[Array, Array]:
+    def split(self, p: PETSc.Vec | Array) -> tuple[Array, Array]:
         """Return numbers [m], and the coefficients [., K] that the rank reads."""
+        if isinstance(p, np.ndarray):  # what looks at branches, on one rank, has arrays
+            numbers, p = p, self.layout.create()
+            write(p, numbers)
         columns: list[Array] = []
         for name in self.names:
             write(self._field, read(p)[self.layout.parts[name]])

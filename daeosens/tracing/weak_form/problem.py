@@ -13,8 +13,11 @@ from daeosens.problem.grids.finite_elements import FiniteElements
 from daeosens.problem.matrices import Products
 from daeosens.problem.problem import Problem
 from daeosens.tracing.build import build
+from daeosens.tracing.decisions import decided_along
+from daeosens.tracing.derivatives import of_scalars
 from daeosens.tracing.model import FieldWeakForm, WeakForm
 from daeosens.tracing.named_parameters import admit_shapes
+from daeosens.tracing.weak_form.branches import branches_of
 from daeosens.tracing.weak_form.callbacks import Form, Integral
 from daeosens.tracing.weak_form.parameters import Fields, Numbers, admit_parameters
 from daeosens.tracing.weak_form.point import Point, of_boundary, of_domain, of_scalar
@@ -49,6 +52,7 @@ def build_weak_form(
         hessian_t=form.hessian_t,
         mass=space.mass,
     )
+    problem = replace(problem, branches=branches_of(space, known, terms, rhs))
     if all(term.affine for term in terms):
         constant = {
             name: replace(getattr(problem, name), constant=True) for name in ("rhs_u", "residual_u")
@@ -56,16 +60,19 @@ def build_weak_form(
         problem = replace(problem, **constant)
     lowered = {part.name: getattr(problem, part.name) for part in of_class(Problem)}
 
-    def integral(density: Callable[..., Any]) -> Integral:
-        return Integral(space, known, _traced(of_scalar(density), space, known))
+    def integral(density: Callable[..., Any]) -> tuple[Integral, Any]:
+        term = _traced(of_scalar(density), space, known)
+        return Integral(space, known, term), branches_of(space, known, [term], density)
 
     def terminal(density: Callable[..., Any]) -> Terminal:
-        scalar = integral(density)
-        return Terminal(scalar.value, value_t=scalar.value_t, **scalar.derivatives)
+        scalar, branches = integral(density)
+        by_t = scalar.value_t
+        return Terminal(scalar.value, value_t=by_t, branches=branches, **scalar.derivatives)
 
     def running(density: Callable[..., Any]) -> Running:
-        scalar = integral(density)
-        return Running(scalar.value, density_t=scalar.value_t, **scalar.derivatives)
+        scalar, branches = integral(density)
+        by_t = scalar.value_t
+        return Running(scalar.value, density_t=by_t, branches=branches, **scalar.derivatives)
 
     lowered |= {"space": space, "trace_terminal": terminal, "trace_running": running}
     if isinstance(known, Fields):
@@ -100,4 +107,11 @@ def _traced(
     assert model.graph is not None
     of_fields = known.at(space, boundary)
     sizes = tests, inputs, size
-    return Term(points, of_fields, model.batch, sizes, affine=bool(model.graph.affine))
+    decide = None
+    scalars = of_scalars(model.graph) if model.graph.branches else None
+    if scalars is not None:
+        # coordinates and time are entries of z that move by themselves
+        moving = [scalars.u[:inputs], scalars.p]
+        decide = decided_along([*scalars.point.values()], scalars.value, moving)
+    affine = bool(model.graph.affine)
+    return Term(points, of_fields, model.batch, sizes, affine=affine, decide=decide)

@@ -12,6 +12,7 @@ from scipy import sparse
 
 from daeosens.petsc.vectors import Array
 from daeosens.problem.batched.protocol import Batch
+from daeosens.problem.branches import Along, Decided
 from daeosens.problem.grids.finite_elements import QuadraturePoints
 
 
@@ -31,6 +32,8 @@ class Term:
         fields, and Z of them in all.
     affine : bool
         The derivative of the function is the same for every z.
+    decide : callable, optional
+        What the function compares.
     """
 
     def __init__(
@@ -41,8 +44,9 @@ class Term:
         sizes: tuple[int, int, int],
         *,
         affine: bool,
+        decide: Along | None,
     ) -> None:
-        self.points, self.affine = points, affine
+        self.points, self.affine, self.decide = points, affine, decide
         self._of_fields, self._batch = of_fields, batch
         self._tests, self._inputs, self._size = sizes
         self._weights = points.weights[:, None]
@@ -80,6 +84,11 @@ class Term:
     def values(self, z: Array, p: Array) -> Array:
         """Return W g [Q, Z]."""
         return self._weights * self._batch.rhs(self._times, z, p)
+
+    def decided(self, z: Array, p: Array) -> Decided:
+        """Return what decides [Q, B] in g at the points."""
+        assert self.decide is not None
+        return self.decide(self._times, z, p)
 
     def jacobian(self, z: Array, p: Array) -> Array:
         """Return W g_z [Q, Z, Z]."""
