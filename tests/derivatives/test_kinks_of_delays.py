@@ -158,3 +158,44 @@ def test_hessian_products_lack_the_moving_time_and_tell():
     with warnings.catch_warnings():
         warnings.simplefilter("error", KinkWarning)
         adjoint(run, LAST)
+
+
+@pytest.mark.filterwarnings("ignore::daeosens.errors.KinkWarning")
+@pytest.mark.parametrize("make", [DDE, ds.trace])
+def test_misfits_of_a_start_and_a_history_that_follow_parameters(make):
+    """A valve that is read late and driven in time; measurements that no parameters fit."""
+
+    def driven(t, u, z, p):
+        return p[0] * np.clip(p[1] * (1.0 + 0.2 * np.sin(t) - z[0]), 0.0, 1.0) - 0.3 * u
+
+    problem = make(
+        driven, 1, [*NAMES, "before"], delays=["dead"], history=lambda t, p: np.array([p[3]])
+    )
+    misfit = ds.LeastSquares([3.0, 7.0], [[1.5], [0.3]], 0.1)
+    p = np.array([*P, 0.2])
+    stepping = Stepping((0.0, 9.0), "rk5ts", rtol=1e-7)
+    run = solve(problem, p[3:], p, stepping, t_eval=misfit.times)
+    gradient = adjoint(run, misfit)
+    rng = np.random.default_rng(3)
+    (du, *dp), (dv, *dq) = rng.standard_normal((2, 5))
+    along = tangent(run, du0=[du], dp=dp).derivative(misfit)
+    assert along == pytest.approx(du * gradient.u0[0] + gradient.p @ dp, rel=1e-12)
+    first = hessian_product(run, misfit, [du], dp)
+    other = hessian_product(run, misfit, [dv], dq)
+    assert dv * first.u0[0] + first.p @ dq == pytest.approx(
+        du * other.u0[0] + other.p @ dp, rel=1e-11
+    )
+    # the whole derivative, against runs of much smaller errors
+    entries = {name: ds.Parameter(x) for name, x in zip([*NAMES, "before"], p, strict=True)}
+    control = ds.Parameters(entries, initial_state=lambda p: p[3:])
+    ours = ds.Reduced(problem, misfit, stepping, control)
+    finer = ds.Reduced(problem, misfit, Stepping((0.0, 9.0), "rk8vr", rtol=1e-10), control)
+
+    def value(numbers):
+        x = finer.start()
+        x.setArray(numbers)
+        return finer.value(x)
+
+    np.testing.assert_allclose(
+        ours.gradient(ours.start()).array, differences(value, p), rtol=3e-6, atol=3e-5
+    )

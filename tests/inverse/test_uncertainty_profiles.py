@@ -1,5 +1,6 @@
 """Profile likelihoods against closed forms."""
 
+import itertools
 import math
 
 import numpy as np
@@ -175,6 +176,65 @@ def test_others_stay_within_their_bounds():
     assert entry.path[:, 1].max() <= -1.95
     # to the left x[1] wants to rise, meets its bound, and J rises faster from there on
     assert -entry.ends[0] + MINIMUM[0] < entry.ends[1] - MINIMUM[0]
+
+
+@pytest.mark.parametrize("condition", [1e2, 1e6])
+def test_minima_on_bounds_of_others_are_those_of_all_ways_to_hold_them(condition):
+    """Close dependence of the others, bounds that are met on the way, and a parameter on one."""
+    axes = np.linalg.qr(np.random.default_rng(5).standard_normal((3, 3)))[0]
+    spread = axes @ np.diag(np.geomspace(1.0, 1.0 / condition, 3)) @ axes.T
+    errors, matrix = np.sqrt(np.diag(spread)), np.linalg.inv(spread)
+    low, high = MINIMUM - errors * [5.0, 0.7, 0.0], MINIMUM + errors * [5.0, 0.3, 1.5]
+
+    def held(i, value):
+        """Return the least J with each of the others free, or on one of its bounds."""
+        values = []
+        for sides in itertools.product((None, low, high), repeat=2):
+            x, free = MINIMUM.copy(), []
+            x[i] = value
+            for j, side in zip([j for j in range(3) if j != i], sides, strict=True):
+                if side is None:
+                    free.append(j)
+                else:
+                    x[j] = side[j]
+            fixed = [j for j in range(3) if j not in free]
+            moved = matrix[np.ix_(free, fixed)] @ (x - MINIMUM)[fixed]
+            x[free] = MINIMUM[free] - np.linalg.solve(matrix[np.ix_(free, free)], moved)
+            if ((low - 1e-12 <= x) & (x <= high + 1e-12)).all():
+                values.append(0.5 * (x - MINIMUM) @ matrix @ (x - MINIMUM))
+        return min(values)
+
+    functional = quadratic(matrix, MINIMUM, bounds=(low, high))
+    for i, entry in enumerate(profiled(functional).entries):
+        expected = [held(i, x) for x in entry.x]
+        np.testing.assert_allclose(entry.rise, expected, atol=1e-3 * HEIGHT)
+        assert "failed" not in entry.status
+
+
+@pytest.mark.parametrize("bounds", [None, ([-6.0, -3.0], [6.0, 3.0]), ([-6.0, -0.9], [6.0, 1.05])])
+def test_profiles_stay_in_the_valley_of_the_estimate(bounds):
+    """J has two valleys in the other variable: the path leads along one, with bounds or without."""
+
+    def value(x):
+        return 5.0 * (x[1] ** 2 - 1.0) ** 2 + 0.5 * (x[0] - x[1]) ** 2
+
+    def gradient(x):
+        apart = x[0] - x[1]
+        return np.array([apart, 20.0 * x[1] * (x[1] ** 2 - 1.0) - apart])
+
+    def hessian(x):
+        return np.array([[1.0, -1.0], [-1.0, 20.0 * (3.0 * x[1] ** 2 - 1.0) + 1.0]])
+
+    functional = Formula(value, gradient, hessian, [1.0, 1.0], bounds=bounds)
+    entry = profiled(functional, "x[0]").entries[0]
+    assert entry.status == ("crossed", "crossed")
+    most = 3.0 if bounds is None else bounds[1][1]
+    for x, rise, point in zip(entry.x, entry.rise, entry.path, strict=True):
+        valley = optimize.minimize_scalar(
+            lambda y, x=x: value([x, y]), bounds=(0.6, most), method="bounded"
+        )
+        assert point[1] > 0.6
+        assert rise == pytest.approx(valley.fun, abs=1e-3 * HEIGHT)
 
 
 def test_a_parameter_on_its_bound_is_followed_inwards():

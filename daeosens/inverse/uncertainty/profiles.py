@@ -227,7 +227,8 @@ def profile(
     """Return the profile likelihoods of some parameters.  Collective.
 
     The steps follow the curvature of the profile, so that J rises evenly in the root of its rise;
-    each minimisation starts from the extrapolated path of the others.
+    each minimisation starts from the extrapolated path of the others.  So a profile follows the
+    valley of the estimate: another one, in which J may be lower over there, is not looked for.
 
     Parameters
     ----------
