@@ -94,6 +94,11 @@ class FieldParameters:
             for name, entry in entries.items()
             if not is_one_of(entry.scale, "linear", "log")
         ]
+        if callable(self.initial_state):
+            complaints.append(
+                "initial_state is a function; expected: a Vec or an array, which does not follow "
+                "the parameters here"
+            )
         if complaints:
             raise together(complaints, heading="FieldParameters")
 

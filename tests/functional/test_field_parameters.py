@@ -5,8 +5,24 @@ import pytest
 from fields import own_part
 from petsc4py import PETSc
 
-from daeosens import ODE, InputError, Parameter, Reduced, minimize, taylor
+from daeosens import (
+    ODE,
+    Event,
+    InputError,
+    LeastSquares,
+    Parameter,
+    Reduced,
+    Stepping,
+    UnsupportedError,
+    minimize,
+    solve,
+    taylor,
+    trace_stencil,
+)
 from daeosens.functional import FieldParameters
+from daeosens.problem import add_events
+from daeosens.problem.grids import Grid
+from daeosens.verify import duality
 from tests.tracing.test_stencil_fields import ENERGY, NUMBERS, Case, make_grid
 
 SELF = PETSc.COMM_SELF
@@ -131,3 +147,37 @@ def test_wrong_meshes_and_problems_are_refused():
     decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     with pytest.raises(InputError, match="a model with parameter fields"):
         FieldParameters({"rate": Parameter(1.0)}, [1.0]).check(decay)
+
+
+def driven(t, u, p):
+    """Other equations at other times."""
+    return u.laplacian(p.k) + p.rate * np.cos(3 * t) * u.center**2
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(("method", "size"), [("rk4", 0.021), ("cn", 0.06)])
+@pytest.mark.parametrize("events", [(), (Event(0.25),)], ids=["smooth", "event"])
+def test_misfits_with_large_residuals_of_runs_whose_last_step_is_cut(method, size, events):
+    line = Grid(((0.0, 1.0),), (9,), "neumann", comm=PETSc.COMM_WORLD)
+    model = trace_stencil(driven, line, ["rate"], fields=["k"])
+    u0, times = line.create_vec(), [0.2, 0.33]
+    u0.setArray(0.5 + 0.2 * np.cos(4 * line.coordinates()[0]))
+    stepping = Stepping((0.0, 0.5), method, dt=size)
+    k = 0.02 * (1 + 0.3 * np.sin(3 * line.coordinates()[0]))
+    problem = add_events(model, events) if events else model
+    run = solve(problem, u0, model.pack(rate=0.6, k=k), stepping, times)
+    misfit = LeastSquares(times, [1.4 * run.at(time) for time in times], 0.1)
+    assert duality(run, misfit) < 1e-12
+    control = FieldParameters({"rate": Parameter(0.6), "k": Parameter(k, scale="log")}, u0)
+    orders = taylor(Reduced(problem, misfit, stepping, control), hessian=True)
+    assert orders.order > 1.9
+    assert orders.hessian_order > 2.9
+
+
+def test_what_fields_cannot_be_is_refused():
+    case = Case(1, "neumann", "rk4", SELF)
+    with pytest.raises(InputError, match="initial_state is a function"):
+        FieldParameters({"k": 1.0}, lambda p, out: case.u0.copy(out))
+    for event in (Event("a"), Event(0.1, changes={"a": lambda t, u, p: 1.0})):
+        with pytest.raises(UnsupportedError, match="parameter is a field"):
+            solve(add_events(case.model, [event]), case.u0, case.p, case.stepping)
