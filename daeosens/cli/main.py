@@ -211,7 +211,15 @@ def find_driver(config: Path) -> Path:
     folder = config.resolve().parent
     usual = folder.parent / "drivers" / f"{named}.py"
     beside = folder / f"{named}.py"
-    return beside if beside.is_file() and not usual.is_file() else require_file(usual, "driver")
+    if beside.is_file() and not usual.is_file():
+        return beside
+    if not usual.parent.is_dir():
+        raise InputError(
+            f'{config}: driver = "{named}" is neither {usual} nor {beside}',
+            expected="a driver file",
+            remedy=f'driver = "PATH/{named}.py", where PATH is absolute or begins at {folder}',
+        )
+    return require_file(usual, "driver")
 
 
 def mpiexec(n_ranks: int | None) -> list[str]:

@@ -76,6 +76,15 @@ def test_missing_driver_is_explained(config, text, message):
         cli.find_driver(config)
 
 
+def test_a_configuration_far_from_the_drivers_is_told_how_to_name_its_own(tmp_path):
+    config = tmp_path / "here" / "echo.toml"
+    config.parent.mkdir()
+    config.write_text('driver = "echo"', encoding="utf-8")
+    message = r"neither .*drivers/echo\.py nor .*here/echo\.py(.|\n)*PATH/echo\.py"
+    with pytest.raises(InputError, match=message):
+        cli.find_driver(config)
+
+
 def test_bad_input_exits_with_2(config, capsys):
     assert cli.main(["run", str(config.parent / "ecko.toml")]) == 2
     assert 'did you mean "echo.toml"' in capsys.readouterr().err
