@@ -30,6 +30,16 @@ STAGNATION = (
     "neither value nor gradient norm falls any more (rounding reached, or a wrong Hessian)",
 )
 
+UNMOVED = (
+    "DIVERGED_UNMOVED",
+    (
+        "no search finds a step any more: the value has fewer digits than its gradient "
+        "(a smaller rtol may help, or breakpoints= at the times at which the equations jump)"
+    ),
+)
+SEARCHES = 3
+"""So many searches in a row that leave x where it is: the next ones would be the same."""
+
 GRADIENT = 1e-8
 """Whoever asks for a smaller gradient norm wants it whatever rounding makes of the value."""
 
@@ -115,6 +125,7 @@ class Stopping:
             (0.0 < self.value >= change, _Reason.CONVERGED_USER, None),
             (self.rounding and _rounded(iterates), _Reason.CONVERGED_USER, ROUNDED),
             (last.iteration >= self.max_iterations, _Reason.DIVERGED_MAXITS, None),
+            (_unmoved(iterates), _Reason.DIVERGED_USER, UNMOVED),
             (self._stagnant(iterates), _Reason.DIVERGED_USER, STAGNATION),
         ]
         for applies, reason, why in rules:
@@ -171,6 +182,12 @@ def _rounded(iterates: Sequence[Iterate]) -> bool:
         and min(iterate.gradient_norm for iterate in after) > 0.5 * smallest
         and smallest <= SMALL * max(iterate.gradient_norm for iterate in before)
     )
+
+
+def _unmoved(iterates: Sequence[Iterate]) -> bool:
+    """Whether the last searches have left x where it was."""
+    # PETSc 3.26: BLMVM and BQNLS take a search that ends where it began for a success
+    return len(iterates) > SEARCHES and all(iterate.step == 0.0 for iterate in iterates[-SEARCHES:])
 
 
 def projected_norm(x: PETSc.Vec, gradient: PETSc.Vec, limits: Bounds | None) -> float:

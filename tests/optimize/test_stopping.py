@@ -236,6 +236,14 @@ def test_stagnation_is_neither_a_lower_value_nor_a_smaller_gradient():
     assert reason_of(rule, *still[:4], (1.0 - 1e-12, 1e-9))[1] is None
 
 
+def test_searches_that_stay_where_they_are_end():
+    still = [Iterate(k, 1.0, 1e-3, 0.0, 7 * k, 0) for k in range(5)]
+    moved = [Iterate(4, 1.0, 1e-3, 1e-16, 30, 0)]
+    assert Stopping().reason(still, math.nan, math.nan)[1][0] == "DIVERGED_UNMOVED"
+    assert Stopping().reason(still[:3], math.nan, math.nan)[1] is None
+    assert Stopping().reason(still[:4] + moved, math.nan, math.nan)[1] is None
+
+
 def test_what_only_rounds_has_converged():
     """Ten iterations without a lower value or half the gradient norm, which has become small."""
     rule, begin, flat = Stopping(rounding=True), [(2.0, 1e3)], [(1.0, 1e-5)] * 11
