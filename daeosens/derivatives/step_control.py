@@ -139,7 +139,9 @@ def chosen_directions(problem: Problem, control: str | Sequence[str | int]) -> l
         known = [*names, *problem.state_names]
         raise InputError(
             f'control: there is no parameter "{unknown[0]}"',
-            expected=f"one of {', '.join(known)}, or the number of a state",
+            expected=f"one of {', '.join(known)}, or the number of a state"
+            if known
+            else "numbers of states: parameters are fields",
             remedy=suggestion(unknown[0], known).removeprefix("; try: "),
         )
     outside = [

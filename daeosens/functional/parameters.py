@@ -232,8 +232,9 @@ class Parameters:
         )
         if problem.field_parameter:
             raise InputError(
-                "named parameters for a problem whose parameter is a field",
-                expected="FieldParameter(...)",
+                "Parameters for a problem whose parameters are fields",
+                expected="FieldParameters({...}, initial_state), of a model with fields, "
+                "or FieldParameter(...)",
             )
         known = problem.parameter_names
         complaints: list[str] = []

@@ -385,7 +385,8 @@ def test_what_does_not_fit_the_problem_is_named_before_the_first_run(control, me
 def test_what_does_not_fit_a_field_is_named():
     case = make(PETSc.COMM_WORLD, field=True)
     with pytest.raises(
-        InputError, match=r"named parameters for a problem whose parameter is a field"
+        InputError,
+        match=r"Parameters for a problem whose parameters are fields[\s\S]*FieldParameters",
     ):
         Parameters({"r": Parameter(1.0)}, case.u0).check(case.problem)
     with pytest.raises(InputError, match=r"the start has values in \[1, 2\](.|\n)*\[0, 1\.2\]"):
