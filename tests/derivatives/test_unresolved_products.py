@@ -134,3 +134,28 @@ def test_one_spoiled_run_of_two_finer_ones_is_no_alarm():
             warn_of_unresolved_products(run, cost, [resolved], again, seen)
         assert bool(caught) == seen.products_unresolved == alarm
         assert counts == [2 * run.n_steps, 4 * run.n_steps]
+
+
+def test_starts_that_steps_carry_along_are_no_alarm():
+    """A product in u0 alone, of an algebraic variable, alternates with the number of steps."""
+    model = ds.DAE(
+        lambda t, u, udot, p: [udot[0] + p[0] * u[0], u[1] ** 2 - p[1] * u[0]],
+        size=2,
+        parameters=["rate", "scale"],
+    )
+    start = ds.consistent_state(model, [1.0, 1.0], [0.4, 2.0])
+    control = ds.Parameters(
+        {"rate": ds.Parameter(0.4), "scale": ds.Parameter(2.0)}, start, consistent=True
+    )
+    stepping = ds.Stepping((0.0, 1.5), rtol=1e-6)
+    functional = ds.Reduced(model, ds.Terminal(lambda t, u, p: u[1]), stepping, control)
+    x = functional.start()
+    dx = x.duplicate()
+    dx.setArray([1.0, -0.5])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DiscretizationWarning)
+        result = functional.hessian_product(x, dx).getArray()
+    # the square root of scale exp(-rate T)
+    value = np.sqrt(2.0 * np.exp(-0.6))
+    hessian = value * np.array([[0.75**2, -0.75 / 4.0], [-0.75 / 4.0, -1.0 / 16.0]])
+    assert np.allclose(result, hessian @ [1.0, -0.5], rtol=1e-4)

@@ -21,6 +21,7 @@ from daeosens.derivatives.looks.resolution import LEAST, MANY, WRONG
 from daeosens.derivatives.looks.seen import Seen
 from daeosens.errors import DiscretizationWarning, SolveError, warn
 from daeosens.petsc.vectors import Array
+from daeosens.timestepping.consistency_check import known_algebraic_rows
 from daeosens.timestepping.smooth_run import smooth_run
 from daeosens.timestepping.stepping import Stepping, pinned_times
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -39,8 +40,13 @@ def concerns_products(trajectory: Trajectory, seen: Seen) -> bool:
     Where branches of the equations change, that is told (``kinks``), and shows here as well.
     """
     problem = trajectory.problem
+    # a direction that leaves the algebraic equations at the start alternates from step to step, by
+    # theta methods below 1: a product's parts in u0 and p hang on the number of steps, and only
+    # their sum along a consistent direction is the solution's
+    alternates = known_algebraic_rows(problem) is not None
     return (
         trajectory.stepping.adaptive
+        and not (alternates and trajectory.stepping.resolved_method.carried)
         and trajectory.stepping.cut
         and problem.smooth
         and problem.comm.size == 1

@@ -23,7 +23,7 @@ from scipy import sparse
 
 from daeosens.errors import InputError, is_whole, name_list, require, suggestion
 from daeosens.petsc.ranks import admit_comm
-from daeosens.petsc.vectors import Array, finite_array, gather, read, write
+from daeosens.petsc.vectors import Array, created, finite_array, gather, read, write
 
 Integers = npt.NDArray[np.intp]
 
@@ -264,7 +264,7 @@ class FiniteElements:
         """
         values = self._fixed.copy()
         free = self._numbers >= 0
-        values[free] = gather(u)[self._numbers[free]]
+        values[free] = gather(created(u, "u", "run.final"))[self._numbers[free]]
         return values
 
     def values_at(self, other: FiniteElements, boundary: str = "") -> sparse.csr_array:
