@@ -57,7 +57,7 @@ class Calls:
     untried: list[str] = field(default_factory=list)
 
 
-CALLBACKS = re.compile(r"(rhs|residual)(_t|(_time)?_hessian)?|add_udot_product")
+CALLBACKS = re.compile(r"(rhs|residual)(_t|(_time)?_hessian)?|add_udot_product|read_by_points")
 """Of ``Problem``: what the user has written, or is derived of it; it may communicate at will."""
 
 

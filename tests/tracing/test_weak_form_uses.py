@@ -227,7 +227,7 @@ def test_what_is_not_supported_is_refused():
     entries = {"g": Parameter(0.8), "m": Parameter(0.1)}
     with pytest.raises(InputError, match="initial_state is a function"):
         FieldParameters(entries, lambda p, out: case.u0.copy(out))
-    with pytest.raises(InputError, match="parameter is a field"):
+    with pytest.raises(InputError, match="parameters are fields"):
         Parameters(entries, case.u0).check(case.model)
     numbers = Case(fields=False, comm=SELF)
     follows = Parameters(entries, lambda p, out: numbers.u0.copy(out))
