@@ -18,13 +18,15 @@ def waits_in(function):
     except OSError:  # made by a dataclass
         return set()
     names = set()
-    for call in (node.func for node in ast.walk(tree) if isinstance(node, ast.Call)):
+    for node in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        call = node.func
         if isinstance(call, ast.Name):
             known = function.__globals__.get(call.id)
-            if getattr(known, "__module__", "").startswith("daeosens") and inspect.isfunction(
-                known
-            ):
-                names |= {call.id} if is_collective(known) else set()
+            own = getattr(known, "__module__", "").startswith("daeosens")
+            # problems of one rank, unless they are given a communicator
+            alone = call.id in ("ODE", "DAE") and "comm" not in {word.arg for word in node.keywords}
+            if own and inspect.isfunction(known) and is_collective(known) and not alone:
+                names.add(call.id)
         elif isinstance(call, ast.Attribute) and call.attr in EXCHANGES:
             of_numpy = ast.unparse(call.value) in ("np", "np.linalg")
             names |= set() if of_numpy else {call.attr}

@@ -49,6 +49,12 @@ in again, which goes on from there, until the study is done.
 """
 DOCTOR = """Print the versions of what daeosens stands on, what is missing, and how to get it."""
 
+OF_A_PROCESS = (
+    *("PMIX_", "ORTE_", "OMPI_APP_CTX_"),
+    *("OMPI_MCA_ess", "OMPI_MCA_orte_", "OMPI_MCA_pmix"),
+)
+"""How variables begin with which Open MPI 4 describes a process that is no part of a job."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
@@ -256,7 +262,12 @@ def mpi_environment(n_ranks: int | None) -> dict[str, str]:
             ours["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"  # Open MPI 5
         if os.geteuid() == 0:
             ours["OMPI_ALLOW_RUN_AS_ROOT"] = ours["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
-    return {**ours, **os.environ}
+    inherited = dict(os.environ)
+    # a process that is no job, a notebook for instance, leaves what Open MPI 4 has told it there:
+    # an mpiexec that reads it ends at once without a word
+    if inherited.get("OMPI_MCA_ess") == "singleton":
+        inherited = {key: inherited[key] for key in inherited if not key.startswith(OF_A_PROCESS)}
+    return {**ours, **inherited}
 
 
 def _positive(text: str) -> int:

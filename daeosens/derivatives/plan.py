@@ -69,6 +69,14 @@ class Plan:
         Bytes a rank that states may take.
     runs : tuple of PlannedRun
         Those that fit, the quickest first.
+
+    Examples
+    --------
+    >>> from daeosens import ODE
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1000, parameters=["rate"])
+    >>> planned = plan(decay, [1.0] * 1000, [0.5], Stepping((0.0, 1.0), "rk4", dt=0.01))
+    >>> planned.steps, planned.runs[0].states  # there is room for all
+    (100, 101)
     """
 
     steps: int

@@ -63,6 +63,15 @@ class Discovered:
         What each rate is the sum of.
     path : tuple of Step
         All sets of terms that were tried, the largest first.
+
+    Examples
+    --------
+    >>> from daeosens.inverse import polynomials
+    >>> t = np.linspace(0.0, 4.0, 41)
+    >>> data = {"t": t, "x": 2.0 * np.exp(-0.5 * t)}
+    >>> discovered = Discovery(polynomials(["x"]), threshold=0.01).fit(data)
+    >>> discovered.equations, round(discovered.estimate["x: x"], 5)
+    (("x' = -0.5 x",), -0.5)
     """
 
     model: Any

@@ -107,6 +107,18 @@ def feature_library(
     ------
     InputError
         A name that is no formula, or another one than is computed.
+
+    Examples
+    --------
+    >>> class Squares:
+    ...     def fit(self, x):
+    ...         return self
+    ...     def transform(self, x):
+    ...         return x**2
+    ...     def get_feature_names(self, names):
+    ...         return [f"{name}^2" for name in names]
+    >>> [term.name for term in feature_library(Squares(), ["x", "y"], [[1.0, 2.0], [3.0, 4.0]])]
+    ['x^2', 'y^2']
     """
     unknowns = name_list(unknowns, "unknowns")
     points: Any = finite_array(states, "states")

@@ -340,6 +340,23 @@ class LinearDAEOModel(Model):
         Those of v.
     bases : Bases
         All that runs have come to.
+
+    Examples
+    --------
+    Cells that grow on what they take up of sugar, and of another thing that there is enough of:
+
+    >>> import daeosens as ds
+    >>> model = ds.tracing.LinearDAEO(
+    ...     lambda t, x, v, p: [x[0] * v.grow, -x[0] * v.sugar],
+    ...     [[1, 1, -1]],
+    ...     ["grow"],
+    ...     lambda t, x, p: {"sugar": (0.0, p.fast * x[1]), "other": (0.0, 0.1)},
+    ...     size=(["cells", "medium"], ["sugar", "other", "grow"]),
+    ...     parameters=["fast"],
+    ... )
+    >>> run = ds.solve(model, [0.1, 1.0], [0.5], ds.Stepping((0.0, 1.0), "rk6vr", rtol=1e-10))
+    >>> model.flow_names, model.flows(run)[0]
+    (('sugar', 'other', 'grow'), array([0.5, 0.1, 0.6]))
     """
 
     flow_names: tuple[str, ...] = ()

@@ -45,13 +45,24 @@ def test_check_asks_the_driver_to_check(config, capfd):
 
 
 def test_run_on_ranks_starts_as_many(config, capfd, monkeypatch):
-    for name in [key for key in os.environ if key.startswith(("OMPI_", "PMIX_"))]:
-        monkeypatch.delenv(name)  # MPI does not nest
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert cli.main(["run", "-n", "3", str(config)]) == 3
     printed = capfd.readouterr().out
     assert printed.count(f"arguments {config}\n") >= 1
     assert "threads 1" in printed
+
+
+def test_run_on_ranks_starts_from_a_process_with_mpi(config):
+    # as a notebook does that has imported daeosens
+    program = (
+        "import subprocess, sys; from mpi4py import MPI;"
+        f"command = [sys.executable, '-m', 'daeosens', 'run', '-n', '2', {str(config)!r}];"
+        "sys.exit(subprocess.run(command).returncode)"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 3, done.stderr
+    assert done.stdout.count(f"arguments {config}\n") >= 1
 
 
 def test_driver_may_be_a_path(config, capfd):

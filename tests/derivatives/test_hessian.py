@@ -32,6 +32,7 @@ from daeosens.derivatives import gauss_newton_product
 from daeosens.derivatives.hessian import Memory, hessian_sweep
 from daeosens.derivatives.residual_jacobian import residual
 from daeosens.derivatives.sweeps import second_order
+from daeosens.methods import find_method
 
 RNG = np.random.default_rng(11)
 DIRECTIONS = [tuple(pair) for pair in RNG.normal(size=(5, 2, 3))]
@@ -163,7 +164,8 @@ def test_sweeps_over_kept_stages_are_those_over_recomputed_ones(method, adaptive
     stepping = forms.make_stepping(method, adaptive=adaptive)
     arguments = (problem, forms.U0, forms.P0, stepping, objective.times)
     kept, plain = solve(*arguments, checkpoint="stages"), solve(*arguments)
-    assert len(kept.stages) == kept.n_steps
+    # the one stage of forward Euler is the state
+    assert len(kept.stages) == (kept.n_steps if find_method(method).n_stages > 1 else 0)
     assert not plain.stages
     ours, reference = adjoint(kept, objective, "vectors"), adjoint(plain, objective, "vectors")
     np.testing.assert_allclose(ours.u0, reference.u0, rtol=1e-14)

@@ -596,7 +596,7 @@ def never(t, u, p):
             InputError,
             '"amount" has no value',
         ),
-        ({"starts": 0}, InputError, "number of starts = 0"),
+        ({"starts": 0}, InputError, "starts = 0"),
         ({"priors": [1.0]}, InputError, r"priors\[0\] is float"),
         (
             {

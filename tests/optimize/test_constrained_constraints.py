@@ -61,7 +61,7 @@ def test_constraint_prints_its_relation(arguments, text):
         ({"equals": 1.0, "upper": 2.0}, "both equals and bounds"),
         ({"equals": math.inf}, "equals = inf"),
         ({"upper": math.nan}, "upper = nan"),
-        ({"upper": "much"}, "upper = 'much'"),
+        ({"upper": "much"}, "upper is not .*much"),
         ({"upper": np.ones((2, 2))}, "upper = array"),
         ({"lower": [1, 2], "upper": [1, 2, 3]}, r"lower has shape \(2,\), upper \(3,\)"),
         ({"upper": 1.0, "scale": 0.0}, "scale = 0"),

@@ -269,7 +269,7 @@ def matern(grid: Grid, mean: PETSc.Vec, sigma: float, length: float) -> Gaussian
         squared = float(8.0 * smoothness / np.float64(length) ** 2)  # kappa^2
         variance = math.gamma(smoothness) / (4.0 * np.pi) ** (0.5 * dimensions)
         cell = math.prod(grid.spacing)
-        weight = float(cell * variance / np.float64(squared) ** smoothness / sigma**2)
+        weight = float(cell * variance / np.float64(squared) ** smoothness / np.float64(sigma) ** 2)
     if not (0.0 < weight < math.inf and 0.0 < squared < math.inf):
         raise InputError(
             f"prior sigma = {sigma:g}, length = {length:g}",

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.errors import InputError, is_one_of
+from daeosens.errors import InputError, is_one_of, name_list
 from daeosens.petsc._kernels import Stencil, create_matrix, linearise_matrix, pool_memory
 from daeosens.petsc.vectors import Array, gather, read, scatter, write
 from daeosens.problem.branches import Decisions
@@ -59,7 +59,7 @@ def build_stencil(
     periodic = grid.boundary == "periodic"
     # f at one point is a small graph of scalars, whatever the grid: derivatives and C source are
     # made of that alone
-    layout = field_layout(grid, shapes, fields) if len(fields) else None
+    layout = field_layout(grid, shapes, fields) if name_list(fields, "fields") else None
     graph = point_graph(rhs, shapes, grid, () if layout is None else layout.names, slope)
     derivatives = StencilDerivatives(graph, grid.spacing, grid.box, periodic=periodic)
     functions = derivatives.functions()
