@@ -7,7 +7,7 @@ hang in it prints its traceback and ends the job.
 
 Of a test with many cases a run takes a sample, the same on every rank and in every run with the
 same ``--sample-seed``.  On another number of ranks it takes others, and fewer; of tests that are
-marked ``slow`` fewer still; of tests marked ``programs``, whose cases share no code, every case on
+marked ``slow`` fewer still; of tests marked ``whole``, whose cases share no code, every case on
 one rank.  ``--all`` takes every case, ``--quick`` one of each that is not slow.
 """
 
@@ -166,8 +166,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for group in cases.values():
         slow = group[0].get_closest_marker("slow") is not None
         first, count = (0, 0 if slow else 1) if quick else share(CASES_SLOW if slow else CASES)
-        programs = group[0].get_closest_marker("programs") is not None
-        if programs and not quick and MPI.COMM_WORLD.size == 1:
+        whole = group[0].get_closest_marker("whole") is not None
+        if whole and not quick and MPI.COMM_WORLD.size == 1:
             count = len(group)
         group.sort(key=shuffled)
         sample.update(group[(first + k) % len(group)] for k in range(min(count, len(group))))

@@ -50,6 +50,7 @@ def test_the_walk_sees_something():
     assert "timestepping.Trajectory.u" not in WAITING
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", WAITING)
 def test_what_is_collective_says_so(name):
     owner, member = MEMBERS[name]

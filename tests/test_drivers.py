@@ -70,7 +70,7 @@ def test_configurations_with_mistakes_give_no_traceback(tmp_path, capsys, reques
 
 
 @pytest.mark.mpi
-@pytest.mark.programs
+@pytest.mark.whole
 @pytest.mark.parametrize("driver", ON_GRIDS if MPI.COMM_WORLD.size > 2 else DRIVERS)
 def test_driver_converges_and_leaves_complete_results(driver, comm, shared_tmp_path, capsys):
     folder = shared_tmp_path / "results"

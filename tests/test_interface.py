@@ -29,6 +29,7 @@ def test_nobody_has_two_homes():
     assert len({id(value) for value in values}) == len(values)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", DOCUMENTED)
 def test_every_public_name_has_an_example(name):
     """They are run by scripts/check."""
