@@ -198,7 +198,8 @@ def trace_stencil(
     parameters: int | Sequence[str] | Mapping[str, Any] = (),
     *,
     jacobian: str = "auto",
-    slope: Callable[..., Any] | None = None,
+    dirichlet: Any = None,
+    slope: Any = None,
 ) -> Parametrized: ...
 @overload
 def trace_stencil(
@@ -208,7 +209,8 @@ def trace_stencil(
     *,
     fields: Sequence[str],
     jacobian: str = "auto",
-    slope: Callable[..., Any] | None = None,
+    dirichlet: Any = None,
+    slope: Any = None,
 ) -> FieldModel: ...
 def trace_stencil(
     rhs: Callable[..., Any],
@@ -217,7 +219,8 @@ def trace_stencil(
     *,
     fields: Sequence[str] = (),
     jacobian: str = "auto",
-    slope: Callable[..., Any] | None = None,
+    dirichlet: Any = None,
+    slope: Any = None,
 ) -> Parametrized | FieldModel:
     """Make u' = f on a grid of one function of a point and its neighbours, compiled.
 
@@ -245,10 +248,15 @@ def trace_stencil(
     jacobian : "auto", "assembled" or "products"
         f_u as a sparse matrix, which preconditioners need, for the systems of implicit steps, or
         by its products with vectors; "auto": products where nothing is solved.
-    slope : callable, optional
-        On a grid with the boundary "neumann" ``slope(t, u, x, p) -> array [dof]``, the derivative
-        of u outwards across the edge, of the values [dof] and coordinates of a place on it: 0 by
-        default, ``-p.loss * (u - p.outside)`` for instance is Robin's condition.
+    dirichlet : mapping of str to number, sequence or callable, optional
+        Values on faces of the boundary "neumann": ``{"x-": 1.0, "y": lambda t, x, p: p.level}``.
+        A face is "x-" where x begins, "x+" where it ends, "x" both.  A sequence has a part for
+        each unknown (None: not given), and so may a function return.  Without a mapping: for all
+        faces.
+    slope : mapping of str to number, sequence or callable, optional
+        Derivatives of u outwards across such faces, in the same way, ``slope(t, u, x, p)`` of the
+        values [dof] and coordinates of a place there: 0 where nothing is given,
+        ``-p.loss * (u - p.outside)`` for instance is Robin's condition.
 
     Returns
     -------
@@ -259,7 +267,8 @@ def trace_stencil(
     ------
     InputError
         CasADi is not installed; the function cannot be traced or returns another shape; the grid
-        is cut into parts that are too narrow; another word for ``jacobian``.
+        is cut into parts that are too narrow; another word for ``jacobian``; faces that are not
+        there, or with a value and a slope.
 
     Examples
     --------
@@ -286,7 +295,9 @@ def trace_stencil(
         jacobian=jacobian,
     )
     build = _needed("stencil.problem").build_stencil
-    model: Parametrized | FieldModel = build(rhs, grid, parameters, jacobian, slope, fields)
+    model: Parametrized | FieldModel = build(
+        rhs, grid, parameters, jacobian, fields, dirichlet=dirichlet, slope=slope
+    )
     return model
 
 

@@ -298,11 +298,12 @@ class FieldMemory:
         grid, width = self._layout.grid, self._around
         assert isinstance(grid, Grid)
         corner, _ = grid.dm.getCorners()
-        periodic = grid.boundary == "periodic"
-        if periodic and self._several:
-            return
-        places = zip(reversed(corner), self._own, reversed(grid.shape), strict=True)
-        for axis, (start, own, count) in enumerate(places):
+        kinds = reversed(grid.boundaries)
+        places = zip(reversed(corner), self._own, reversed(grid.shape), kinds, strict=True)
+        for axis, (start, own, count, kind) in enumerate(places):
+            periodic = kind == "periodic"
+            if periodic and self._several:  # the DM has them
+                continue
             for number in (*range(width), *range(width + own, 2 * width + own)):
                 at = start + number - width
                 inside = at % count if periodic else min(max(at, 0), count - 1)

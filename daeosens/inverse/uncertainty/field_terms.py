@@ -295,13 +295,15 @@ def _parts(functional: Reduced) -> dict[str, tuple[slice, Grid | None]]:
 
 def _natural(grid: Grid) -> Grid:
     """Return a grid of the same points, through whose edges nothing flows if it has any."""
-    if grid.boundary == "periodic":
-        return grid
+    periodic = [kind == "periodic" for kind in grid.boundaries]
     box = tuple(
-        (first - 0.5 * h, first + (n - 0.5) * h)
-        for first, h, n in zip(grid.origin, grid.spacing, grid.shape, strict=True)
+        ends if wraps else (first - 0.5 * h, first + (n - 0.5) * h)
+        for ends, first, h, n, wraps in zip(
+            grid.box, grid.origin, grid.spacing, grid.shape, periodic, strict=True
+        )
     )
-    return Grid(box, grid.shape, "neumann", 1, grid.comm)
+    kinds = tuple("periodic" if wraps else "neumann" for wraps in periodic)
+    return Grid(box, grid.shape, kinds, 1, grid.comm)
 
 
 def _numbers(values: Any, name: str, count: int) -> tuple[Array, Array]:

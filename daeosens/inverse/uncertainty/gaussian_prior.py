@@ -290,7 +290,7 @@ def _elliptic(grid: Grid, squared: float) -> PETSc.Mat:
         for side in (-1, 1):
             inside = (number + side >= 0) & (number + side < grid.shape[axis])
             # nothing flows through a "neumann" edge; beyond a "zero" one stands a field of 0
-            flows = inside | (grid.boundary != "neumann")
+            flows = inside | (grid.boundaries[axis] != "neumann")
             along = [-1 if k == axis else 1 for k in reversed(range(len(points)))]
             weights = np.broadcast_to((flows / h**2).reshape(along), points)
             centre += weights

@@ -52,13 +52,14 @@ def interpolation(coarse: Grid, fine: Grid) -> PETSc.Mat:
         h, last = coarse.spacing[axis], coarse.shape[axis] - 1
         x = fine.origin[axis] + fine.spacing[axis] * np.arange(first, first + count)
         place = (x - coarse.origin[axis]) / h
-        if coarse.boundary != "periodic":
+        periodic = coarse.boundaries[axis] == "periodic"
+        if not periodic:
             place = np.clip(place, 0.0, last)
         # rounding must not take a fine point that is a coarse one to the next
         left = np.floor(place + 1e-9)
         share = np.maximum(place - left, 0.0)
         right = left + 1
-        if coarse.boundary == "periodic":
+        if periodic:
             left, right = left % (last + 1), right % (last + 1)
         else:
             right = np.minimum(right, last)

@@ -141,12 +141,12 @@ def _numbers(grid: Grid, width: int) -> npt.NDArray[Any]:
     """Return the numbers of the unknowns around the rank's points; -1 beyond a zero boundary."""
     if grid.dm.comm.size == 1:
         own = np.arange(np.prod(grid.owned_shape)).reshape(grid.owned_shape)
-        more = [*((width, width) for _ in grid.shape), (0, 0)]
-        if grid.boundary == "periodic":
-            # one rank: natural numbers are PETSc's; beyond a zero boundary -1, which PETSc leaves
-            # out
-            return np.pad(own, more, mode="wrap")
-        return np.pad(own, more, constant_values=-1)
+        # one rank: natural numbers are PETSc's; beyond a zero boundary -1, which PETSc leaves out
+        for axis, kind in enumerate(reversed(grid.boundaries)):
+            more = [(width, width) if k == axis else (0, 0) for k in range(own.ndim)]
+            beyond: Any = {"mode": "wrap"} if kind == "periodic" else {"constant_values": -1}
+            own = np.pad(own, more, **beyond)
+        return own
     wide = wide_dm(grid, width)
     _, shape = wide.getGhostCorners()
     # PETSc's own numbers of ghost points, -1 beyond an edge

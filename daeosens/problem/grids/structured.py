@@ -52,11 +52,11 @@ class Grid:
         First and last coordinate along x, along y, along z.
     shape : sequence of int
         Number of points along each: unknowns, so for "zero" those inside only.
-    boundary : "periodic", "zero" or "neumann"
+    boundary : "periodic", "zero" or "neumann", or one of them for each dimension
         Periodic: the last point lies one spacing before the end.  Zero: the values on the edge of
-        the box are 0 and no unknowns.  Neumann, for ``trace_stencil``: the slope across the edge is
-        given, 0 by default; points are the centres of cells, the first and the last one half a
-        spacing from the edge.
+        the box are 0 and no unknowns.  Neumann, for ``trace_stencil``: nothing flows through the
+        edge, or what else is asked for there; points are the centres of cells, the first and the
+        last one half a spacing from the edge.
     dof : int
         Unknowns at each point.
     comm : PETSc.Comm
@@ -81,7 +81,7 @@ class Grid:
 
     box: tuple[Interval, ...]
     shape: tuple[int, ...]
-    boundary: Boundary = "periodic"
+    boundary: Boundary | tuple[Boundary, ...] = "periodic"
     dof: int = 1
     comm: PETSc.Comm = field(default_factory=lambda: PETSc.COMM_WORLD)
     dm: PETSc.DMDA = field(init=False, repr=False)
@@ -91,17 +91,20 @@ class Grid:
         admit_comm(self.comm)
         if complaints:
             raise together(complaints, heading="Grid")
+        # alike along all dimensions: one word, whichever way it was given
+        kinds = _kinds(self.boundary, len(self.shape))
+        object.__setattr__(self, "boundary", kinds[0] if len(set(kinds)) == 1 else kinds)
         # neighbours along the axes are enough here; wider stencils have a DM of their own
         # (``wide_dm``)
         star: Any = PETSc.DMDA.StencilType.STAR
-        kind = _DM_BOUNDARY[self.boundary]
+        of_dm = tuple(_DM_BOUNDARY[kind] for kind in kinds)
         try:
             shape: Any = self.shape
             # PETSc chooses how points are dealt out to ranks
             dm = PETSc.DMDA().create(
                 shape,
                 dof=self.dof,
-                boundary_type=(kind,) * len(self.shape),
+                boundary_type=of_dm,
                 stencil_type=star,
                 stencil_width=1,
                 comm=self.comm,
@@ -115,12 +118,18 @@ class Grid:
         object.__setattr__(self, "dm", dm)
 
     @property
+    def boundaries(self) -> tuple[Boundary, ...]:
+        """The boundary along each dimension."""
+        return _kinds(self.boundary, len(self.shape))
+
+    @property
     def spacing(self) -> tuple[float, ...]:
         """Distance of neighbouring points along each dimension."""
-        extra = 1 if self.boundary == "zero" else 0  # points on both edges are no unknowns
+        # points on both edges are no unknowns
+        extra = [1 if kind == "zero" else 0 for kind in self.boundaries]
         return tuple(
-            (last - first) / (n + extra)
-            for (first, last), n in zip(self.box, self.shape, strict=True)
+            (last - first) / (n + more)
+            for (first, last), n, more in zip(self.box, self.shape, extra, strict=True)
         )
 
     @property
@@ -156,7 +165,7 @@ class Grid:
         return array.reshape(self.owned_shape)
 
     def _axis(self, axis: int, first: int, count: int) -> Array:
-        offset = FIRST[self.boundary]
+        offset = FIRST[self.boundaries[axis]]
         start, h = self.box[axis][0], self.spacing[axis]
         # from the point's number on the whole grid, so that every rank rounds alike
         numbers = np.arange(first, first + count, dtype=float)
@@ -252,12 +261,18 @@ def laplacian_weights(grid: Grid) -> tuple[float, float]:
 
 def _refuse_slopes(grid: Grid) -> None:
     require_grid(grid)
-    if grid.boundary == "neumann":
+    if "neumann" in grid.boundaries:
         raise InputError(
             'boundary = "neumann" without trace_stencil',
             expected='"periodic" or "zero": ghosts beyond the edge are filled by the grid alone',
             remedy="trace_stencil(lambda t, u, p: p.k * u.laplacian(), grid, ...)",
         )
+
+
+def _kinds(boundary: Any, dimensions: int) -> tuple[Boundary, ...]:
+    """Return the boundary along each dimension, of one word for all or of several."""
+    kinds: Any = (boundary,) * dimensions if isinstance(boundary, str) else tuple(boundary)
+    return kinds
 
 
 def _complaints(box: Any, shape: Any, boundary: Any, dof: Any) -> list[str]:
@@ -274,10 +289,14 @@ def _complaints(box: Any, shape: Any, boundary: Any, dof: Any) -> list[str]:
     whole = all(is_whole(number) and 3 <= number <= MOST for number in points)
     if not points or len(points) != count or not whole:
         complaints.append(f"shape = {shape!r}; expected: {count} integers of at least 3")
-    if not is_one_of(boundary, *_DM_BOUNDARY):
-        near = suggestion(boundary, _DM_BOUNDARY)
+    several = isinstance(boundary, (tuple, list))
+    kinds: list[Any] = list(boundary) if several else [boundary]
+    wrong = [kind for kind in kinds if not is_one_of(kind, *_DM_BOUNDARY)]
+    if wrong or (several and len(kinds) != count):
+        near = suggestion(wrong[0], _DM_BOUNDARY) if wrong else ""
+        number = f", or {count} of them" if several else ""
         complaints.append(
-            f'boundary = {boundary!r}; expected: "periodic", "zero" or "neumann"{near}'
+            f'boundary = {boundary!r}; expected: "periodic", "zero" or "neumann"{number}{near}'
         )
     if not (is_whole(dof) and 1 <= dof <= MOST):
         complaints.append(f"dof = {dof!r}; expected: an integer of at least 1")

@@ -90,8 +90,8 @@ class StencilDerivatives:
         Distance of neighbouring points.
     box : sequence of (float, float)
         First and last coordinate along each dimension.
-    periodic : bool
-        Otherwise there are no points beyond the edge, and w is zero there.
+    periodic : sequence of bool
+        Along each dimension; otherwise there are no points beyond the edge, and w is zero there.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class StencilDerivatives:
         spacing: Sequence[float],
         box: Sequence[tuple[float, float]],
         *,
-        periodic: bool,
+        periodic: Sequence[bool],
     ) -> None:
         self._graph = graph
         self._spacing = spacing
@@ -267,11 +267,24 @@ class StencilDerivatives:
             )
             # Where s lies beyond an edge w is 0, but f_u there may be infinite, and 0 times
             # infinity no number: such terms are left out by the weight.
-            beyond = any(offset) and not self._periodic and casadi.depends_on(jacobian, known)
+            closed = any(o and not wraps for o, wraps in zip(offset, self._periodic, strict=True))
+            beyond = closed and casadi.depends_on(jacobian, known)
+            if closed and any(self._periodic):
+                # the loops go around along all dimensions where they do along one
+                weight = weight * self._inside(back)
             for row in range(weight.numel()):
                 term = weight[row] * jacobian[row, :].T
                 terms.append((weight[row] if beyond else None, term))
         return terms
+
+    def _inside(self, offset: Offset) -> Any:
+        """Return 1 if there is a point at an offset, 0 beyond an edge that is not periodic."""
+        inside: Any = 1.0
+        for k, h in enumerate(self._spacing):
+            if offset[k] and not self._periodic[k]:
+                x, (first, last) = self._graph.x[k] + offset[k] * h, self._box[k]
+                inside = inside * (x > first + 0.25 * h) * (x < last - 0.25 * h)
+        return inside
 
     def _at_neighbours(self, by_p: Any) -> Any:
         """Return f_p^T w [m] so that its sum over all points is the same, with fewer reads.
@@ -310,7 +323,7 @@ class StencilDerivatives:
         moved: list[Any] = []
         for k, h in enumerate(self._spacing):
             x, (first, last) = self._graph.x[k] + offset[k] * h, self._box[k]
-            if self._periodic and offset[k]:
+            if self._periodic[k] and offset[k]:
                 length = last - first
                 # half a spacing of room, for rounding of coordinates
                 x += casadi.if_else(x < first - 0.5 * h, length, 0.0)

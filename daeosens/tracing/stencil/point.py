@@ -15,13 +15,14 @@ from daeosens.tracing import numpy_functions  # noqa: F401 (fills the tables)  #
 from daeosens.tracing.casadi import casadi
 from daeosens.tracing.named_parameters import Shapes
 from daeosens.tracing.source_location import traced_call
+from daeosens.tracing.stencil.edges import Edges, Face
 from daeosens.tracing.symbols import Symbol, as_symbol
 
 Offset: TypeAlias = tuple[int, ...]
 """Points from the centre along x, y, z."""
 
-Slope: TypeAlias = Callable[[Any, Any], Any]
-"""``slope(u, x)``: outwards, of values [dof] at a place on the edge."""
+Beyond: TypeAlias = Callable[[Face, Any, Callable[[], Any], "tuple[float, float]", Any], Any]
+"""``beyond(face, image, beside, distances, x)``: as ``Edges.beyond`` at one time."""
 
 
 class Differences:
@@ -99,11 +100,16 @@ class Neighbourhood(Differences):
     """
 
     def __init__(
-        self, grid: Grid, x: Any, count: int, *, mirrored: bool, slope: Slope | None = None
+        self,
+        grid: Grid,
+        x: Any,
+        count: int,
+        kinds: Sequence[str],
+        beyond: Beyond | None = None,
     ) -> None:
         self.spacing = grid.spacing
         self.x = Symbol(x, (len(self.spacing),), constant=True)
-        self._grid, self._slope, self._count, self._mirrors = grid, slope, count, mirrored
+        self._grid, self._beyond, self._count, self._kinds = grid, beyond, count, kinds
         self.graphs: dict[Offset, Any] = {}
 
     def __getitem__(self, offset: Any) -> Symbol:
@@ -116,7 +122,7 @@ class Neighbourhood(Differences):
         return self._beside(0, 0)
 
     def _at(self, offset: Offset) -> Any:
-        return self._mirrored(offset, 0) if self._mirrors else self._read(offset)
+        return self._mirrored(offset, 0)
 
     def _read(self, key: Offset) -> Symbol:
         # a neighbour that is read twice is one symbol; who is never asked for is never loaded
@@ -125,59 +131,56 @@ class Neighbourhood(Differences):
         return Symbol(self.graphs[key], (self._count,), constant=True)
 
     def _mirrored(self, key: Offset, axis: int) -> Any:
-        """Return what is read, points beyond the edges along this and later axes mirrored.
+        """Return what is read, points beyond the edges along this and later axes replaced.
 
-        A point beyond the edge is as far from it as its image inside, whose values it has, and more
-        by a slope across the edge.  Which point it is, and so which is its image, is told by x:
+        A point beyond the edge is as far from it as its image inside, whose values it has but for
+        what is given on the edge.  Which point it is, and so which is its image, is told by x:
         every function of the points is the same then, and its derivatives know the boundary.
         """
         if axis == len(key):
             return self._read(key)
         distance, count = key[axis], self._grid.shape[axis]
+        # in the middle of the grid: the neighbour itself
+        result: Any = self._mirrored(key, axis + 1)
+        if self._kinds[axis] == "periodic":
+            return result
         if abs(distance) > count // 2:
             raise InputError(
                 f"u{list(key)} on a grid of shape {self._grid.shape}",
                 expected="points at most half a grid away",
             )
-        # in the middle of the grid: the neighbour itself
-        result: Any = self._mirrored(key, axis + 1)
         side = -1 if distance < 0 else 1
         first, h = self._grid.origin[axis], self.spacing[axis]
+        here: Any = self.x[axis]
         for inside in range(abs(distance)):  # points between this one and the edge
             place = first + h * (inside if side < 0 else count - 1 - inside)
-            beyond = abs(distance) - 1 - inside
-            # the edge is half a spacing beyond the last point, so that a point as far outside has
-            # its image as far inside
-            image = (*key[:axis], side * (inside - beyond), *key[axis + 1 :])
-            value: Any = self._mirrored(image, axis + 1)
-            if self._slope is not None:
-                # u beyond = u image + distance of both times the slope
-                value = value + (2 * beyond + 1) * h * self._across(axis, side, key, place)
-            here: Any = self.x[axis]
+            value = 0.0 if self._kinds[axis] == "zero" else self._image(key, axis, side, inside)
             # x is a number of the point, so that this choice is no branch of the state
             near: Any = abs(here - place) < 0.5 * h
             result = cast("Any", np.where(near, value, result))
         return result
 
-    def _across(self, axis: int, side: int, key: Offset, place: float) -> Any:
-        """Return the slope [dof] outwards across an edge, from the point beside it.
+    def _image(self, key: Offset, axis: int, side: int, inside: int) -> Any:
+        """Return the values beyond an edge, with so many points between this one and the edge."""
+        h = self.spacing[axis]
+        beyond = abs(key[axis]) - 1 - inside
 
-        Of values on the edge itself to second order, as they follow from a first slope.
-        """
-        assert self._slope is not None
-        count, h = self._grid.shape[axis], self.spacing[axis]
-        first, last = self._grid.box[axis]
-        numbers = round((place - self._grid.origin[axis]) / h)
-        inner = -numbers if side < 0 else count - 1 - numbers
-        beside: Any = self._mirrored((*key[:axis], inner, *key[axis + 1 :]), axis + 1)
+        def moved(distance: int) -> Any:
+            return self._mirrored((*key[:axis], distance, *key[axis + 1 :]), axis + 1)
+
+        # the edge is half a spacing beyond the last point, so that a point as far outside has its
+        # image as far inside
+        image = moved(side * (inside - beyond))
+        if self._beyond is None:
+            return image
+        edge = self._grid.box[axis][0 if side < 0 else 1]
         where = [
-            self.x[k] + distance * self.spacing[k] if k != axis else (first if side < 0 else last)
+            self.x[k] + distance * self.spacing[k] if k != axis else edge
             for k, distance in enumerate(key)
         ]
         x: Any = np.stack([as_symbol(coordinate) for coordinate in where])
-        slope: Any = self._slope(beside, x)
-        # half a spacing on, with the slope at the point: the value on the edge to O(h^2)
-        return self._slope(beside + 0.5 * h * slope, x)
+        distances = (2 * beyond + 1) * h, 0.5 * h
+        return self._beyond((axis, side), image, lambda: moved(side * inside), distances, x)
 
 
 class Field(Symbol, Differences):
@@ -250,7 +253,7 @@ def point_graph(
     shapes: Shapes,
     grid: Grid,
     fields: Sequence[str] = (),
-    slope: Callable[..., Any] | None = None,
+    edges: Edges | None = None,
 ) -> PointGraph:
     """Call the function (t, u, p) of a point with symbols; p has the fields, too.
 
@@ -267,26 +270,17 @@ def point_graph(
     time = Symbol(t, (), constant=True)
     named = shapes.split(Symbol(p, (shapes.size,), constant=True))
 
-    def across(u: Any, place: Any) -> Any:
-        def called(*of: Any) -> Symbol:
-            assert slope is not None
-            return as_symbol(slope(*of))
+    def beyond(face: Face, image: Any, beside: Any, distances: Any, place: Any) -> Any:
+        assert edges is not None
+        return edges.beyond(face, image, beside, distances, (time, place, named))
 
-        rate = traced_call(called, "slope", time, u, place, named)
-        if rate.shape not in ((), (dof,)):
-            raise InputError(f"'slope' returned shape {rate.shape}", expected=f"shape ({dof},)")
-        return rate
-
-    point = Neighbourhood(
-        grid,
-        x,
-        dof,
-        mirrored=grid.boundary == "neumann",
-        slope=None if slope is None else across,
-    )
+    kinds = grid.boundaries
+    if "periodic" not in kinds:  # the loops have zeros beyond edges then
+        kinds = tuple("periodic" if kind == "zero" else kind for kind in kinds)
+    point = Neighbourhood(grid, x, dof, kinds, beyond if edges else None)
     # beyond an edge, where there is no value of the user's, a field has that of its image inside
-    mirrored = grid.boundary != "periodic"
-    around = Neighbourhood(grid, x, len(fields), mirrored=mirrored)
+    images = ["periodic" if kind == "periodic" else "neumann" for kind in grid.boundaries]
+    around = Neighbourhood(grid, x, len(fields), images)
     of_fields = {name: Field(around, k, name) for k, name in enumerate(fields)}
     known = shapes.split(Symbol(p, (shapes.size,), constant=True), of_fields)
     result = traced_call(lambda *of: as_symbol(function(*of)), "rhs", time, point, known)

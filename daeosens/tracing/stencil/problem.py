@@ -30,6 +30,7 @@ from daeosens.tracing.model import FieldModel, Parametrized
 from daeosens.tracing.named_parameters import admit_shapes
 from daeosens.tracing.stencil.chain import chain_function, chain_size, chained
 from daeosens.tracing.stencil.derivatives import PointFunction, StencilDerivatives
+from daeosens.tracing.stencil.edges import Edges
 from daeosens.tracing.stencil.interpreted import interpreted
 from daeosens.tracing.stencil.point import point_graph
 from daeosens.tracing.stencil.rows import FIELD_MEMORY, INLINE, LINE, Rows, addends, axes
@@ -43,24 +44,21 @@ def build_stencil(
     grid: Grid,
     parameters: int | Sequence[str] | Mapping[str, Any],
     jacobian: str,
-    slope: Callable[..., Any] | None = None,
     fields: Sequence[str] = (),
+    *,
+    dirichlet: Any = None,
+    slope: Any = None,
 ) -> Parametrized | FieldModel:
     """Return the problem of ``daeosens.trace_stencil``, whose arguments these are."""
     if not is_one_of(jacobian, "auto", "assembled", "products"):
         raise InputError(f"jacobian = {jacobian!r}", expected='"auto", "assembled" or "products"')
-    if slope is not None and grid.boundary != "neumann":
-        raise InputError(
-            f'slope with boundary = "{grid.boundary}"',
-            expected="a grid with slopes across its edges",
-            remedy='Grid(..., boundary="neumann")',
-        )
     shapes = admit_shapes(parameters)
-    periodic = grid.boundary == "periodic"
+    periodic = [kind == "periodic" for kind in grid.boundaries]
     # f at one point is a small graph of scalars, whatever the grid: derivatives and C source are
     # made of that alone
     layout = field_layout(grid, shapes, fields) if name_list(fields, "fields") else None
-    graph = point_graph(rhs, shapes, grid, () if layout is None else layout.names, slope)
+    edges = Edges(grid, dirichlet, slope)
+    graph = point_graph(rhs, shapes, grid, () if layout is None else layout.names, edges)
     derivatives = StencilDerivatives(graph, grid.spacing, grid.box, periodic=periodic)
     functions = derivatives.functions()
     entries: list[Entry] = []
@@ -84,11 +82,11 @@ def build_stencil(
         stencil_source(functions, grid.dof, grid.shape), grid.dm.comm.tompi4py()
     )
     of_state = [function for function in functions if not function.name.endswith(OF_FIELDS)]
-    stencil = _make_stencil(of_state, grid, library, periodic=periodic)
+    stencil = _make_stencil(of_state, grid, library)
     calls = _Calls(stencil, shapes.size)
     if layout is not None:
         of_fields = [function for function in functions if function not in of_state]
-        also = _make_stencil(of_fields, grid, library, periodic=periodic)
+        also = _make_stencil(of_fields, grid, library)
         calls = _FieldCalls(stencil, also, layout, of_state[0].around)
     # without a matrix by default: products with f_u read less memory than its entries take
     attributes: dict[str, Any] = {"jacobian": Products(calls.push, calls.pull), "rhs_t": AUTONOMOUS}
@@ -138,9 +136,7 @@ OF_FIELDS = "_fields"
 """How the names of functions end that give derivatives in fields beside those in the state."""
 
 
-def _make_stencil(
-    functions: Sequence[PointFunction], grid: Grid, library: Any, *, periodic: bool
-) -> Stencil:
+def _make_stencil(functions: Sequence[PointFunction], grid: Grid, library: Any) -> Stencil:
     """Bind functions, compiled or not (no library), to the rank's box.  Collective."""
     corner, points = grid.dm.getCorners()
     dimensions = len(points)
@@ -159,7 +155,8 @@ def _make_stencil(
         [max(1, n) for n in axes(tuple(points))],
         axes(tuple(first)),
         axes(tuple(grid.spacing)),
-        periodic,
+        # along all dimensions or none; the functions know of edges beside
+        "periodic" in grid.boundaries,
         _aligned(max(LINE, work_size(functions, grid.dof, tuple(points)))),
     )
     for point_function in functions:
