@@ -302,7 +302,7 @@ def _natural(grid: Grid) -> Grid:
             grid.box, grid.origin, grid.spacing, grid.shape, periodic, strict=True
         )
     )
-    kinds = tuple("periodic" if wraps else "neumann" for wraps in periodic)
+    kinds: Any = ["periodic" if wraps else "neumann" for wraps in periodic]
     return Grid(box, grid.shape, kinds, 1, grid.comm)
 
 
