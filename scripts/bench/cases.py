@@ -217,6 +217,44 @@ MEMORY = Case(
     tasks=("gradient",),  # before a run alone stands what an earlier gradient has left
 )
 
+
+def large(points: int, steps: int, memory: float) -> dict[str, Any]:
+    """Return a setting whose states fit into memory [bytes], by a stable step of RK4."""
+    spacing = 2.5 / points
+    return {
+        "points": points,
+        "unknowns": 2 * points**2,
+        "method": "rk4",
+        "dt": min(0.5, 0.2 * spacing**2 / 8e-5),
+        "steps": steps,
+        "states": min(steps + 1, int(memory / (16 * points**2))),
+    }
+
+
+LARGE_RUNS = Case(
+    "large_runs",
+    "Gradients of large runs",
+    "Gray-Scott by RK4, the run and the gradient of |final|^2 / 2 in the initial state, on one "
+    "core; at most 10^9 steps of an unknown.  Both keep as many states as 4 GB hold and compute "
+    "the others again: daeosens by `Checkpoints`, JAX by the loop of equinox that diffrax takes.",
+    (
+        Contestant("daeosens", "gray_scott.ours_checkpoints"),
+        Contestant("JAX", "gray_scott.jax_checkpoints", peer=True),
+    ),
+    tuple(
+        large(points, steps, 4e9)
+        for points in (22, 71, 224, 707, 2236)
+        for steps in (10, 100, 1000, 10_000, 100_000)
+        if points**2 * steps < 6e8
+    ),
+    tuple(large(16, steps, 16 * 16**2 * 3.0) for steps in (2, 9)),
+    figures=(
+        Figure("unknowns", "gradient", "unknowns", panels="steps"),
+        Figure("memory", "gradient", "unknowns", "megabytes", panels="steps"),
+    ),
+    tasks=("gradient",),
+)
+
 CASES: dict[str, Case | Script] = {
     case.name: case
     for case in (
@@ -225,6 +263,7 @@ CASES: dict[str, Case | Script] = {
         STIFF,
         GRAY_SCOTT,
         MEMORY,
+        LARGE_RUNS,
         Script(
             "compiled_steps",
             "Steps and calls of compiled models",

@@ -21,6 +21,7 @@ LABELS = {
     "megabytes": "memory [MB]",
     "parameters": "number of parameters",
     "points": "points along a side",
+    "unknowns": "number of unknowns",
     "steps": "steps of the run",
 }
 TASKS = {
