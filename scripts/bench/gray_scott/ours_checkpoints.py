@@ -11,4 +11,4 @@ from gray_scott.ours import tasks
 def prepare(setting: dict[str, Any]) -> dict[str, Any]:
     """Return all tasks, with as many states kept as the setting says."""
     few = setting["states"] <= setting["steps"]
-    return tasks(setting, {"checkpoint": Checkpoints(setting["states"]) if few else "states"})
+    return tasks(setting, {"checkpoint": Checkpoints(setting["states"]) if few else "auto"})
