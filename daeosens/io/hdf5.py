@@ -139,7 +139,7 @@ def read_array(path: str | Path, name: str, shape: tuple[int, ...] | None = None
         another shape (both are named), text instead of numbers, or values that are not finite.
     """
     path = Path(path)
-    _check_sources(path, name)
+    check_sources(path, name)
     return _read_region(path, name, shape, (...,))
 
 
@@ -157,7 +157,7 @@ def read_vec(path: str | Path, name: str, out: PETSc.Vec) -> None:
     comm = created(out, "out").comm.tompi4py()
     block = block_of(out)
     # The file is the same for all; each of them then reads its own region.
-    on_first_rank(comm, lambda: _check_sources(path, name))
+    on_first_rank(comm, lambda: check_sources(path, name))
     values = on_every_rank(comm, lambda: _read_region(path, name, block.shape, block.region))
     write(out, values.ravel())
 
@@ -170,7 +170,7 @@ def dataset_shape(path: str | Path, name: str) -> tuple[int, ...]:
     InputError
         Missing or damaged file, no such dataset.
     """
-    return _open(Path(path), lambda file: _find(file, Path(path), name).shape)
+    return open_file(Path(path), lambda file: find_dataset(file, Path(path), name).shape)
 
 
 def _names(file: Any) -> list[str]:
@@ -184,7 +184,7 @@ def _names(file: Any) -> list[str]:
     return names
 
 
-def _open(path: Path, action: Callable[[Any], T]) -> T:
+def open_file(path: Path, action: Callable[[Any], T]) -> T:
     """Call ``action`` with the file open for reading; what HDF5 dislikes is the file's fault."""
     require_file(path, "HDF5")
     try:
@@ -198,7 +198,14 @@ def _open(path: Path, action: Callable[[Any], T]) -> T:
         ) from error
 
 
-def _find(file: Any, path: Path, name: str) -> Any:
+def find_dataset(file: Any, path: Path, name: str) -> Any:
+    """Return a dataset of an open file.
+
+    Raises
+    ------
+    InputError
+        There is none of that name; the nearest is named.
+    """
     if name in file and hasattr(file[name], "dtype"):
         return file[name]
     names = _names(file)
@@ -211,7 +218,7 @@ def _find(file: Any, path: Path, name: str) -> Any:
 
 def _read_region(path: Path, name: str, shape: tuple[int, ...] | None, region: Any) -> Array:
     def get(file: Any) -> Array:
-        dataset = _find(file, path, name)
+        dataset = find_dataset(file, path, name)
         if shape is not None and dataset.shape != shape:
             raise InputError(
                 f'{path}: dataset "{name}" has shape {list(dataset.shape)}',
@@ -222,7 +229,7 @@ def _read_region(path: Path, name: str, shape: tuple[int, ...] | None, region: A
             raise InputError(f'{path}: dataset "{name}" holds text', expected="numbers")
         return np.asarray(dataset[region], dtype=float)
 
-    values = _open(path, get)
+    values = open_file(path, get)
     # NaN is also what HDF5 shows for a block that is missing.
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
@@ -239,15 +246,15 @@ def _extent(space: Any) -> tuple[int, ...]:
     return tuple(b - a + 1 for a, b in zip(first, last, strict=True))
 
 
-def _check_sources(path: Path, name: str) -> None:
+def check_sources(path: Path, name: str) -> None:
     """Open every file that a virtual dataset shows: HDF5 silently fills in for a missing one."""
 
     def sources(file: Any) -> list[tuple[str, str, tuple[int, ...]]]:
-        dataset = _find(file, path, name)
+        dataset = find_dataset(file, path, name)
         parts = dataset.virtual_sources() if dataset.is_virtual else ()
         return [(part.file_name, part.dset_name, _extent(part.vspace)) for part in parts]
 
-    for file_name, dataset_name, shape in _open(path, sources):
+    for file_name, dataset_name, shape in open_file(path, sources):
         source = path.parent / file_name
         stored = dataset_shape(source, dataset_name)
         if stored != shape:

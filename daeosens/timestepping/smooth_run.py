@@ -87,8 +87,10 @@ def states_inside(trajectory: Trajectory, places: Sequence[tuple[int, float]]) -
     four, has no rates of algebraic variables, and overshoots where a stiff component dies out.
     """
     states: list[PETSc.Vec] = []
-    for (problem, p), several in groupby(places, lambda place: trajectory.equations(place[0])):
-        first = trajectory.stored[places[len(states)][0]]
+    for _, several in groupby(places, lambda place: _identity(trajectory, place[0])):
+        number = places[len(states)][0]
+        first = trajectory.stored[number]
+        problem, p = trajectory.equations(number)
         refuse_freed(first)
         with repeating(problem, p, trajectory.stepping, first) as runner:
             for n, t in several:
@@ -96,3 +98,9 @@ def states_inside(trajectory: Trajectory, places: Sequence[tuple[int, float]]) -
                 start, times = trajectory.stored[n].copy(), np.array([begin, t])
                 states.append(runner.again(start, times, np.array([t - begin]))[-1])
     return states
+
+
+def _identity(trajectory: Trajectory, n: int) -> tuple[int, int]:
+    """Tell steps of other equations or parameters apart; arrays cannot be asked for equality."""
+    problem, p = trajectory.equations(n)
+    return id(problem), id(p)

@@ -117,8 +117,11 @@ def calls(comm: Any) -> Calls:
     results = ds_io.open_results(folder, world)
     own = PETSc.Vec().createWithArray([0.5], comm=PETSc.COMM_SELF)
     starts = inverse.multistart(lambda _: small, [[1.0], [1.5]], comm=world, method="blmvm")
+    file = f"{folder}/run.h5"
     collective: dict[str, Callable[[], object]] = {
         "solve": lambda: ds.solve(problem, u0, p, stepping, TIMES),
+        "save_run": lambda: ds.timestepping.save_run(run, file),
+        "load_run": lambda: ds.timestepping.load_run(file, problem),
         "run(t)": lambda: run(0.07),
         "Trajectory.states": lambda: run.states[1],
         "adjoint": lambda: ds.adjoint(run, cost),

@@ -663,6 +663,20 @@ call(
     ),
     memory=constant(2),
 )
+call(
+    "timestepping.save_run",
+    lambda **a: ds.timestepping.save_run(**a),
+    run=lambda: ds.solve(decay(), [1.0], [0.5], STEPS),
+    path=constant("run.h5"),
+)
+
+
+def load_run(**arguments: Any) -> Any:
+    ds.timestepping.save_run(ds.solve(decay(), [1.0], [0.5], STEPS), "run.h5")
+    return ds.timestepping.load_run(**arguments).u
+
+
+call("timestepping.load_run", load_run, path=constant("run.h5"))(problem=decay)
 call("Trajectory.at", lambda **arguments: run().at(**arguments), t=constant(0.5))(
     side=constant("before")
 )
