@@ -152,6 +152,10 @@ class Method(ABC):
         del problem
         return 0.0
 
+    def stepped(self, problem: Problem) -> tuple[Problem, Problem | None]:
+        """Return what TS takes by the method, and what it is to add explicitly, if anything."""
+        return problem, None
+
     @abstractmethod
     def set_type(self, ts: PETSc.TS, problem: Problem) -> Any:
         """Make a TS take these steps; return what it needs as long as it lives."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from daeosens.errors import InputError, nearest
 from daeosens.methods.esdirk.method import DIAGONALLY_IMPLICIT
+from daeosens.methods.imex.method import IMEX
 from daeosens.methods.method import Method
 from daeosens.methods.rk.method import EXPLICIT, ExplicitMethod
 from daeosens.methods.theta.method import THETA, named_theta
 
 METHODS: dict[str, Method] = {
-    method.name: method for family in (EXPLICIT, DIAGONALLY_IMPLICIT, THETA) for method in family
+    method.name: method
+    for family in (EXPLICIT, DIAGONALLY_IMPLICIT, IMEX, THETA)
+    for method in family
 }
 """All methods that have names."""
 

@@ -5,7 +5,7 @@ derivatives act on PETSc vectors, with a second view of the same callbacks on ar
 (``batched``).  Nothing is integrated here.
 
 Read first: ``problem`` (the description), ``equations`` (ODE and DAE), ``event``, ``modes``
-(hybrid systems); then ``event_kinds`` and ``grids``.
+(hybrid systems), ``parts`` (IMEX methods); then ``event_kinds`` and ``grids``.
 """
 
 from daeosens.petsc.c_function import Native
@@ -14,6 +14,7 @@ from daeosens.problem.doses import Doses, with_doses
 from daeosens.problem.event_kinds import NamedEvent, System, events_named, saturated, with_events
 from daeosens.problem.matrices import Products
 from daeosens.problem.modes import add_events
+from daeosens.problem.parts import imex
 from daeosens.problem.problem import AUTONOMOUS, COLORING, INDEPENDENT, Problem
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "System",
     "add_events",
     "events_named",
+    "imex",
     "saturated",
     "with_doses",
     "with_events",

@@ -50,14 +50,14 @@ class SystemMatrix:
         self._part_udot = None if residual_udot is None else residual_udot.create(*point)
         assembled = residual_u.assembled and (residual_udot is None or residual_udot.assembled)
         self._part_other: PETSc.Mat | None = None
-        self._sum: _SumMatrix | None = None
+        self._sum: SumMatrix | None = None
         self.assembled = assembled
         self.constant = residual_u.constant and (residual_udot is None or residual_udot.constant)
         self._filled: tuple[float, Any] | None = None
         self._diagonal: PETSc.Vec | None = None  # of F_u, where F_udot is the identity
         if not assembled and not (residual_u.shifts and residual_udot is None):
             # without entries there is nothing to add up: a shell multiplies with both parts
-            self._sum = _SumMatrix(self._part_udot, self._part_u)
+            self._sum = SumMatrix(self._part_udot, self._part_u)
             vecs: Any = self._part_u.createVecs()
             columns, rows = vecs
             self.matrix = shell(rows, columns, self._sum)
@@ -165,7 +165,7 @@ class SystemMatrix:
         return self._part_u, self._part_udot
 
 
-class _SumMatrix:
+class SumMatrix:
     """Context of a shell matrix a A + b B, where A may be None (the identity), and c C."""
 
     def __init__(self, first: PETSc.Mat | None, second: PETSc.Mat) -> None:

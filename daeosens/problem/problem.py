@@ -97,6 +97,8 @@ class Problem:
         Makes what follows a run and names events that are not known before it.
     delays : Delays or None
         What is delayed, of a delay equation.
+    parts : (Problem, Problem) or None
+        What is stepped implicitly and what explicitly, where the equations are the sum of both.
 
     Examples
     --------
@@ -144,6 +146,7 @@ class Problem:
     mode: str | Callable[..., str] = ""
     monitor: Callable[[], Monitor] | None = None
     delays: Delays | None = None
+    parts: tuple[Problem, Problem] | None = None
 
     def __repr__(self) -> str:
         """Return form, style and sizes."""

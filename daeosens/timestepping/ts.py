@@ -81,7 +81,10 @@ def make_ts(
         if record in ("memory", "disk"):
             _set_rhs_derivatives(ts, problem, t, u, held.p)
     else:
-        _set_residual(ts, problem, method, (t, u), held, record)
+        implicit, explicit = method.stepped(problem)
+        _set_residual(ts, implicit, method, (t, u), held, record)
+        if explicit is not None:
+            _set_rhs(ts, explicit, method, held, plain=False)
     return ts
 
 

@@ -1,13 +1,16 @@
 """Names of methods, and what each of them can do."""
 
 import pytest
-from forms import METHODS, NO_ESTIMATE
+from forms import ADDITIVE, NO_ESTIMATE
+from forms import METHODS as OF_ONE_PART
 
 from daeosens import InputError
 from daeosens.methods.registry import METHODS as NAMED
 from daeosens.methods.registry import find_method, nearest
 from daeosens.methods.rk.method import EXPLICIT
 from daeosens.methods.theta.method import THETA, ThetaMethod
+
+METHODS = OF_ONE_PART + ADDITIVE
 
 
 def test_every_name_is_found():

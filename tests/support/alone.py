@@ -224,6 +224,7 @@ def calls(comm: Any) -> Calls:
         "hybrid": lambda: ds.hybrid({"on": problem, "off": problem}, "on"),
         "Regularized": lambda: inverse.Regularized(field_functional, prior),
         "Joint": lambda: ds.functional.Joint([functional, functional]),
+        "imex": lambda: problems.imex(implicit=problem, explicit=problem),
         "add_events": lambda: problems.add_events(problem, [ds.Event(0.1)]),
         "with_events": lambda: problems.with_events(problem, []),
         "with_doses": lambda: problems.with_doses(decay, problems.Doses([(0.5, 1.0, 0.0, 0)])),

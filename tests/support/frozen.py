@@ -17,6 +17,8 @@ from forms import CostCase, Form
 
 from daeosens.methods import find_method
 from daeosens.methods.esdirk.tableau import TABLEAUX, Esdirk
+from daeosens.methods.imex.tableau import TABLEAUX as PAIRS
+from daeosens.methods.imex.tableau import Additive
 from daeosens.methods.rk.method import ExplicitMethod
 from daeosens.methods.rk.tableau import tableau
 from daeosens.methods.theta.method import ThetaMethod
@@ -40,6 +42,8 @@ def step(form: Form, method: str, t: Any, h: Any, u: Values, p: Values) -> Step:
         return _runge_kutta(form, chosen.kind, t, h, u, p)
     if method in TABLEAUX:
         return _diagonal(form, TABLEAUX[method], t, h, u, p)
+    if method in PAIRS:
+        return _additive(form, PAIRS[method], t, h, u, p)
     assert isinstance(chosen, ThetaMethod)
     return (_endpoint if chosen.endpoint else _one_stage)(form, chosen.theta, t, h, u, p)
 
@@ -106,6 +110,35 @@ def _diagonal(form: Form, scheme: Esdirk, t: Any, h: Any, u: Values, p: Values) 
         rates.append((stage - base) / scale)
         nodes.append((scheme.a[-1, len(nodes)], t + c * h, stage))
     return Step(nodes[-1][2], nodes)
+
+
+def _additive(form: Form, pair: Additive, t: Any, h: Any, u: Values, p: Values) -> Step:
+    """Solve U_i = u + h sum a_ij f_j + h sum e_ij g_j; u1 = u + h sum (b_i f_i + b^_i g_i)."""
+    assert form.explicit is not None
+    assert form.explicit_u is not None
+    zero = np.zeros(len(u))
+    rates: list[Values] = []
+    added: list[Values] = []
+    nodes = []
+    for i, (b, c) in enumerate(zip(pair.a[-1], pair.c, strict=True)):
+        base = u + h * sum((pair.a[i, j] * rate for j, rate in enumerate(rates)), 0.0 * u)
+        base = base + h * sum((pair.a_explicit[i, j] * rate for j, rate in enumerate(added)), 0.0)
+        scale, time, stage = h * pair.a[i, i], t + c * h, base
+        if pair.a[i, i]:
+
+            def equation(stage, time=time, base=base, scale=scale):
+                point = (time, stage, zero, p)
+                rate = -form.residual(*point) - form.explicit(time, stage, p)
+                slope = -form.residual_u(*point) - form.explicit_u(time, stage, p)
+                return stage - base - scale * rate, np.eye(len(u)) - scale * slope
+
+            stage = _newton(equation, nodes[-1][2], h, p, t)
+        added.append(form.explicit(time, stage, p))
+        rates.append(-form.residual(time, stage, zero, p) - added[-1])
+        nodes.append((b, time, stage))
+    ends = (pair.a[-1], rates), (pair.b_explicit, added)
+    terms = [b * rate for weights, given in ends for b, rate in zip(weights, given, strict=True)]
+    return Step(u + h * sum(terms, 0.0 * u), nodes)
 
 
 def _newton(equation, start: Values, *inputs: Any) -> Values:

@@ -586,6 +586,12 @@ call(
     problem=decay,
     events=lambda: [ds.Event(0.5, lambda t, u, p: u + 1.0)],
 )
+call(
+    "problem.imex",
+    lambda **a: used(ds.problem.imex(**a), [1.0], [0.5]),
+    implicit=decay,
+    explicit=decay,
+)
 call("methods.find_method", lambda name: find_method(name).order, name=constant("cn"))
 call("petsc.read", lambda vec: read(vec).shape, vec=lambda: vec([1.0]))
 call("petsc.gather", lambda vec: gather(vec).shape, vec=lambda: vec([1.0]))

@@ -19,7 +19,7 @@ from petsc4py import PETSc
 from daeosens import DAE, ODE, UnsupportedError, adjoint, tangent
 from daeosens.costs.cost import Cost
 from daeosens.costs.scalar import Callback, Derivatives
-from daeosens.problem import Problem
+from daeosens.problem import Problem, imex
 from daeosens.timestepping import Trajectory
 
 N = 3
@@ -104,6 +104,21 @@ def products(
 
 
 def _augmented(form: forms.Form, dp: Any) -> Problem:
+    if form.name == "parts":
+
+        def explicit(t: float, z: Any, p: Any) -> Any:
+            u, w = z[:N], z[N:]
+            change = forms.explicit_u(t, u, p) @ w + forms.explicit_p(t, u, p) @ dp
+            return np.concatenate([forms.explicit(t, u, p), change])
+
+        def implicit(t: float, z: Any, p: Any) -> Any:
+            u, w = z[:N], z[N:]
+            change = forms.rhs_u(t, u, p) @ w + forms.rhs_p(t, u, p) @ dp
+            return np.concatenate([forms.rhs(t, u, p), change]) - explicit(t, z, p)
+
+        return imex(
+            implicit=ODE(implicit, 2 * N, forms.NAMES), explicit=ODE(explicit, 2 * N, forms.NAMES)
+        )
     if form.name in ("rhs", "M", "M singular", "M(p)"):
         masses = {"M": forms.MASS, "M singular": forms.SINGULAR}
 

@@ -147,6 +147,8 @@ STATED: dict[str, tuple[tuple[str, str], ...]] = {
         (r"| beuler, theta:\<value\> | 1 |", DEFINITION),
         ("| cn, midpoint, theta:0.5 | 2 |", DEFINITION),
         ("esdirk6, kencarp3 | 3, 4, 5, 6, 3 |", DEFINITION),
+        ("arkimex5 | 3, 4, 5 |", DEFINITION),
+        ("ars222 | 2 |", DEFINITION),
         ("a theta below 0.5 is refused", THEORY),
         ("u' = -0.66 over one jump", DEFINITION),
         ("| steps (error of u(2)) | 1e-5 | 1e-7 | 1e-9 |", DEFINITION),

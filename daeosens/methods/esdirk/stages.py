@@ -79,9 +79,7 @@ class StageSolver:
         self._scheme = scheme
         self._options = options
         self._kept: Kept = {} if kept is None else kept
-        keeps = not any(key.startswith("snes_") for key in options)  # else as the user says
-        self._equation = _StageEquation(problem, keeps=keeps)
-        self._snes: PETSc.SNES | None = None
+        self._newton = StageNewton(problem, options)
         self._own: list[PETSc.Vec] = []
         self._sides: list[PETSc.Vec] = []
         # those that the run has taken them by
@@ -115,8 +113,8 @@ class StageSolver:
                 return [u, *self._own, u_next]
         if not self._sides:
             self._sides = [problem.create_state() for _ in c[1:]]
-        states, gamma = [u], self._scheme.gamma
-        self._equation.current = False
+        states, gamma, equation = [u], self._scheme.gamma, self._newton.equation
+        equation.current = False
         for i, state in enumerate(self._own, start=1):
             before, side = states[-1], self._sides[i - 1]
             # f_1 is evaluated; the other sides follow from the equations of their stages
@@ -124,13 +122,13 @@ class StageSolver:
                 problem.rhs(problem.inside(t, t, h), before, p, side)
                 self.mask(side)
             else:
-                self._equation.fill_side(before, side)
+                equation.fill_side(before, side)
             # the stage before is the first guess, as in the run: the same iterations, the same
             # digits
             before.copy(state)
-            self._equation.pose(problem.inside(t + float(c[i]) * h, t, h), 1.0 / (gamma * h), u, p)
-            self._equation.known_rates.maxpy((a[i, :i] / gamma).tolist(), self._sides[:i])
-            self._solve(state)
+            equation.pose(problem.inside(t + float(c[i]) * h, t, h), 1.0 / (gamma * h), u, p)
+            equation.known_rates.maxpy((a[i, :i] / gamma).tolist(), self._sides[:i])
+            self._newton.solve(state)
             states.append(state)
         return [*states, u_next]
 
@@ -170,8 +168,38 @@ class StageSolver:
         null = null_projection(self._problem, partial(block_solver, options=self._options))
         return None if null is None else (null, self._problem.create_state())
 
-    def _solve(self, state: PETSc.Vec) -> None:
-        """Replace the guess ``state`` [n] by the solution, as TS does."""
+
+class StageNewton:
+    """Newton's method for one stage after the other, as TS has found them.
+
+    Parameters
+    ----------
+    problem : Problem
+        In the form u' = f or M u' = f.
+    options : mapping
+        PETSc's, of Newton's method and its linear solver.
+
+    Attributes
+    ----------
+    equation : StageEquation
+        Of the stage that is solved for.
+    """
+
+    def __init__(self, problem: Problem, options: Mapping[str, Any]) -> None:
+        self._problem = problem
+        self._options = options
+        keeps = not any(key.startswith("snes_") for key in options)  # else as the user says
+        self.equation = StageEquation(problem, keeps=keeps)
+        self._snes: PETSc.SNES | None = None
+
+    def solve(self, state: PETSc.Vec) -> None:
+        """Replace the guess ``state`` [n] by the solution, as TS does.
+
+        Raises
+        ------
+        SolveError
+            Newton's method fails, although it did not in the run.
+        """
         if self._snes is None:
             self._snes = self._make_solver(state)
         snes = self._snes
@@ -179,12 +207,12 @@ class StageSolver:
         reason: Any = snes.getConvergedReason()
         if reason < 0:
             raise SolveError(
-                f"the stage at t = {self._equation.time:.9g} was not found again: "
+                f"the stage at t = {self.equation.time:.9g} was not found again: "
                 f"reason {reason} after {snes.getIterationNumber()} Newton iterations",
                 expected="convergence, as in the run",
                 remedy='solve(..., checkpoint="stages"), which keeps all stages',
             )
-        if snes.getIterationNumber() > 1 and not self._equation.fresh:
+        if snes.getIterationNumber() > 1 and not self.equation.fresh:
             # the last change is no square of the one before: once more, as the run does
             residual, work = snes.getFunction()[0], state.duplicate()
             solver = snes.getKSP()
@@ -195,7 +223,7 @@ class StageSolver:
             work.destroy()
 
     def _make_solver(self, state: PETSc.Vec) -> PETSc.SNES:
-        equation = self._equation
+        equation = self.equation
         matrix = equation.make_matrix(state)
         snes = PETSc.SNES().create(comm=self._problem.comm)
         snes.setFunction(equation.residual, self._problem.create_state())
@@ -226,7 +254,7 @@ class _UntilRounding:
     in stiff systems its rounding is large, and some have a large one in their first guess.
     """
 
-    def __init__(self, equation: _StageEquation) -> None:
+    def __init__(self, equation: StageEquation) -> None:
         self._equation = equation
         self._first = self._last = 0.0
 
@@ -255,7 +283,7 @@ class _UntilRounding:
         return None
 
 
-class _StageEquation:
+class StageEquation:
     """s M (U - u) - f(U) - known rates = 0.
 
     It does not know its solver, which would hold itself.

@@ -9,9 +9,11 @@ ESDIRK: str
 class EsdirkSteps:
     def __init__(
         self,
-        tableau: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
+        tableau: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64] | None],
         order: int,
         mass: PETSc.Mat | None,
         null: PETSc.Mat | None,
+        additive: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+        | None = None,
     ) -> None: ...
     def attach(self, ts: PETSc.TS) -> None: ...

@@ -1,9 +1,14 @@
-/* The type of TS that takes ESDIRK steps of M u' = f(t, u), M constant and singular or not.
+/* The type of TS that takes ESDIRK steps of M u' = f(t, u), M constant and singular or not, and the
+   additive steps of u' = f(t, u) + g(t, u), implicit for f (TS's IFunction is M u' - f) and explicit
+   for g (its RHSFunction).
 
    Stage i solves M U_i = M u + h sum_{j<=i} a_ij f_j for its state, with the sides f_j of the stages
    before it; of f_1 the part that algebraic equations say to be zero is left out.  TSDIRK solves for
    rates M k_i = f_i, of which a singular M leaves some undetermined: it has to guess which, and takes
-   the first one over from the step before, whatever rounding that has made of it if it was short. */
+   the first one over from the step before, whatever rounding that has made of it if it was short.
+
+   Additive stages have h sum_{j<i} e_ij g_j besides, and the step ends at U_s + h sum_j d_j g_j: the last
+   stage has the weights of the solution for f, but not for g. */
 #include "esdirk_ts.h"
 #include "../newton_rounding.h"
 
@@ -19,6 +24,7 @@ typedef struct {
   const EsdirkSystem *system;
   PetscInt            count;          /* of vectors made for stages */
   Vec                *stages, *sides; /* U_i and f_i */
+  Vec                *rates;          /* g_i, of additive steps */
   Vec                 earlier, udot, work, terms;
   PetscReal           time, shift;    /* of the stage that is solved for */
   PetscReal           norm;           /* of the residual, an iteration before */
@@ -27,6 +33,12 @@ typedef struct {
   PetscScalar        *weights;
 } Esdirk;
 
+/* TS takes f alone for the equations, and not f + g */
+static PetscBool is_additive(const Esdirk *d)
+{
+  return d->system->additive ? PETSC_TRUE : PETSC_FALSE;
+}
+
 /* f at the start of a step, without what it has in equations without u' */
 static PetscErrorCode first_side(TS ts, Esdirk *d)
 {
@@ -34,7 +46,7 @@ static PetscErrorCode first_side(TS ts, Esdirk *d)
 
   PetscFunctionBegin;
   PetscCall(VecZeroEntries(d->udot));
-  PetscCall(TSComputeIFunction(ts, ts->ptime, d->stages[0], d->udot, side, PETSC_FALSE));
+  PetscCall(TSComputeIFunction(ts, ts->ptime, d->stages[0], d->udot, side, is_additive(d)));
   PetscCall(VecScale(side, -1.0));
   if (d->system->null) {
     PetscCall(MatMult(d->system->null, side, d->work));
@@ -91,6 +103,43 @@ static PetscErrorCode refine(SNES snes, Vec stage, Vec work)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* add h times a sum of the g_j of the stages before number ``end`` */
+static PetscErrorCode add_rates(Esdirk *d, const double *weights, PetscInt end, PetscReal h, Vec out)
+{
+  PetscFunctionBegin;
+  for (PetscInt j = 0; j < end; j++) d->weights[j] = h * weights[j];
+  PetscCall(VecMAXPY(out, end, d->weights, d->rates));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* g_i, unless nothing reads it */
+static PetscErrorCode explicit_rate(TS ts, Esdirk *d, PetscInt i, PetscReal time)
+{
+  const EsdirkSystem *system = d->system;
+  const PetscInt      s      = (PetscInt)system->s;
+  PetscBool           read;
+
+  PetscFunctionBegin;
+  if (!system->additive) PetscFunctionReturn(PETSC_SUCCESS);
+  read = system->additive_end[i] != 0.0 || (system->embedded && system->additive_embedded[i] != 0.0) ? PETSC_TRUE : PETSC_FALSE;
+  for (PetscInt k = i + 1; k < s; k++)
+    if (system->additive[k * s + i] != 0.0) read = PETSC_TRUE;
+  if (read) PetscCall(TSComputeRHSFunction(ts, time, d->stages[i], d->rates[i]));
+  else PetscCall(VecZeroEntries(d->rates[i]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* the state after the step */
+static PetscErrorCode complete(Esdirk *d, PetscReal h, Vec out)
+{
+  const EsdirkSystem *system = d->system;
+
+  PetscFunctionBegin;
+  PetscCall(VecCopy(d->stages[system->s - 1], out));
+  if (system->additive) PetscCall(add_rates(d, system->additive_end, (PetscInt)system->s, h, out));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode take_stages(TS ts, TSAdapt adapt, PetscBool *solved)
 {
   Esdirk             *d      = (Esdirk *)ts->data;
@@ -106,6 +155,7 @@ static PetscErrorCode take_stages(TS ts, TSAdapt adapt, PetscBool *solved)
   d->current = PETSC_FALSE;
   PetscCall(TSPreStage(ts, t));
   PetscCall(first_side(ts, d));
+  PetscCall(explicit_rate(ts, d, 0, t));
   PetscCall(TSPostStage(ts, t, 0, d->stages));
   for (PetscInt i = 1; i < s; i++) {
     d->time = t + h * system->c[i];
@@ -113,6 +163,7 @@ static PetscErrorCode take_stages(TS ts, TSAdapt adapt, PetscBool *solved)
     for (PetscInt j = 0; j < i; j++) d->weights[j] = system->a[i * s + j] / gamma;
     PetscCall(VecZeroEntries(d->earlier));
     PetscCall(VecMAXPY(d->earlier, i, d->weights, d->sides));
+    if (system->additive) PetscCall(add_rates(d, system->additive + i * s, i, 1.0 / gamma, d->earlier));
     if (!system->null) PetscCall(measure_terms(d));
     PetscCall(VecCopy(d->stages[i - 1], d->stages[i]));
     PetscCall(SNESSolve(snes, NULL, d->stages[i]));
@@ -124,6 +175,7 @@ static PetscErrorCode take_stages(TS ts, TSAdapt adapt, PetscBool *solved)
     PetscCall(TSAdaptCheckStage(adapt, ts, d->time, d->stages[i], solved));
     if (!*solved) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(later_side(d, d->stages[i], d->sides[i]));
+    PetscCall(explicit_rate(ts, d, i, d->time));
     PetscCall(TSPostStage(ts, d->time, i, d->stages));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -146,7 +198,7 @@ static PetscErrorCode step(TS ts)
     PetscCall(take_stages(ts, adapt, &solved));
     next = ts->time_step; /* a stage that was not found has made it smaller */
     if (solved) {
-      PetscCall(VecCopy(d->stages[system->s - 1], ts->vec_sol));
+      PetscCall(complete(d, ts->time_step, ts->vec_sol));
       PetscCall(TSAdaptCandidatesClear(adapt));
       PetscCall(TSAdaptCandidateAdd(adapt, ((PetscObject)ts)->type_name, system->order, 1, 1.0, (PetscReal)system->s, PETSC_TRUE));
       PetscCall(TSAdaptChoose(adapt, ts, ts->time_step, NULL, &next, &accept));
@@ -182,11 +234,12 @@ static PetscErrorCode evaluate_step(TS ts, PetscInt order, Vec out, PetscBool *d
   PetscFunctionBegin;
   if (done) *done = PETSC_TRUE;
   if (order == system->order) {
-    PetscCall(VecCopy(d->stages[system->s - 1], out));
-  } else if (order == system->order - 1) {
+    PetscCall(complete(d, ts->time_step, out));
+  } else if (order == system->order - 1 && system->embedded) {
     for (long i = 0; i < system->s; i++) d->weights[i] = system->embedded[i];
     PetscCall(VecZeroEntries(out));
     PetscCall(VecMAXPY(out, (PetscInt)system->s, d->weights, d->stages));
+    if (system->additive) PetscCall(add_rates(d, system->additive_embedded, (PetscInt)system->s, ts->time_step, out));
   } else {
     PetscCheck(done, PetscObjectComm((PetscObject)ts), PETSC_ERR_SUP, "no solution of order %" PetscInt_FMT, order);
     *done = PETSC_FALSE;
@@ -204,7 +257,7 @@ static PetscErrorCode snes_function(SNES snes, Vec u, Vec out, TS ts)
   PetscCall(VecScale(d->udot, d->shift));
   PetscCall(SNESGetDM(snes, &dm));
   ts->dm = dm;
-  PetscCall(TSComputeIFunction(ts, d->time, u, d->udot, out, PETSC_FALSE));
+  PetscCall(TSComputeIFunction(ts, d->time, u, d->udot, out, is_additive(d)));
   ts->dm = own;
   PetscCall(VecAXPY(out, -1.0, d->earlier));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -233,7 +286,7 @@ static PetscErrorCode snes_jacobian(SNES snes, Vec u, Mat matrix, Mat preconditi
   PetscCall(VecScale(d->udot, d->shift));
   PetscCall(SNESGetDM(snes, &dm));
   ts->dm = dm;
-  PetscCall(TSComputeIJacobian(ts, d->time, u, d->udot, d->shift, matrix, preconditioner, PETSC_FALSE));
+  PetscCall(TSComputeIJacobian(ts, d->time, u, d->udot, d->shift, matrix, preconditioner, is_additive(d)));
   ts->dm = own;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -259,6 +312,7 @@ static PetscErrorCode set_up(TS ts)
   d->count = (PetscInt)d->system->s;
   PetscCall(VecDuplicateVecs(ts->vec_sol, d->count, &d->stages));
   PetscCall(VecDuplicateVecs(ts->vec_sol, d->count, &d->sides));
+  if (d->system->additive) PetscCall(VecDuplicateVecs(ts->vec_sol, d->count, &d->rates));
   PetscCall(VecDuplicate(ts->vec_sol, &d->earlier));
   PetscCall(VecDuplicate(ts->vec_sol, &d->udot));
   PetscCall(VecDuplicate(ts->vec_sol, &d->work));
@@ -280,6 +334,7 @@ static PetscErrorCode reset(TS ts)
   if (!d->count) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(VecDestroyVecs(d->count, &d->stages));
   PetscCall(VecDestroyVecs(d->count, &d->sides));
+  if (d->rates) PetscCall(VecDestroyVecs(d->count, &d->rates));
   PetscCall(VecDestroy(&d->earlier));
   PetscCall(VecDestroy(&d->udot));
   PetscCall(VecDestroy(&d->work));

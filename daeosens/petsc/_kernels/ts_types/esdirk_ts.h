@@ -1,4 +1,4 @@
-/* A type of TS that takes the steps of ESDIRK methods; see esdirk_ts.c. */
+/* A type of TS that takes the steps of ESDIRK methods, and of additive ones; see esdirk_ts.c. */
 #pragma once
 
 #include <petscts.h>
@@ -10,9 +10,13 @@ typedef struct {
   int           order;
   const double *a;        /* [s, s] by rows */
   const double *c;        /* [s] */
-  const double *embedded; /* [s]: the solution of one order less as a sum of stages */
+  const double *embedded; /* [s]: the solution of one order less as a sum of stages; NULL: there is none */
   Mat           mass;     /* NULL is the identity */
   Mat           null;     /* projection on the equations without u'; NULL: there are none */
+  /* the coefficients of g in u' = f + g; NULL: there is no g */
+  const double *additive;          /* [s, s] by rows, below the diagonal */
+  const double *additive_end;      /* [s]: of the state after the step beside the last stage */
+  const double *additive_embedded; /* [s]: of the solution of one order less beside the sum of stages */
 } EsdirkSystem;
 
 PetscErrorCode EsdirkRegister(void);
