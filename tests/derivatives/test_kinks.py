@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from fields import alone
 from mpi4py import MPI
 
 from daeosens import (
@@ -380,6 +381,37 @@ def test_points_of_a_grid_are_looked_at(law, jumps, method):
     words = [str(item.message) for item in told if item.category is KinkWarning]
     found = any(" kink near t = 0." in word or " jump near t = 0." in word for word in words)
     assert found == (jumps is not None)
+
+
+def told_of(law, grid):
+    """Return what is told of a gradient and of a product with the Hessian."""
+    start, along = grid.create_vec(), grid.create_vec()
+    grid.writable(start)[..., 0] = 0.5 + 0.45 * grid.coordinates()[0]
+    along.set(1.0)
+    run = solve(trace_stencil(law, grid, ["k"]), start, [0.8], Stepping((0, 1.0), "rk4", dt=0.03))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        adjoint(run, MEAN)
+        hessian_product(run, MEAN, along)
+    return [str(item.message) for item in told if item.category is KinkWarning]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("law", "count"),
+    [
+        (lambda t, u, p: 0.01 * u.laplacian() - p.k * np.maximum(u.center, 0.52), 1),
+        (lambda t, u, p: 0.01 * u.laplacian() - p.k * np.where(u.center > 0.52, 1.0, 0.25), 2),
+        (lambda t, u, p: 0.01 * u.laplacian() - p.k * u.center**2, 0),
+    ],
+    ids=["kink", "jump", "smooth"],
+)
+def test_points_of_all_ranks_are_looked_at(law, count):
+    """The first point changes sides first, and the same is told by all."""
+    grid = Grid(((0.0, 1.0),), (12,), "neumann")
+    told = told_of(law, grid)
+    assert told == told_of(law, alone(grid))
+    assert len(told) == count
 
 
 @pytest.mark.slow

@@ -39,9 +39,18 @@ def square(t, u, p):
     return u.value[0] ** 2
 
 
-def warned(rhs, density=square, stepping=FIXED, *, fields=False, running=False, outflow=None):
+def warned(
+    rhs,
+    density=square,
+    stepping=FIXED,
+    *,
+    fields=False,
+    running=False,
+    outflow=None,
+    comm=PETSc.COMM_WORLD,
+):
     """Return what is told of a gradient, and of a product with the Hessian."""
-    space = FiniteElements(LINE, comm=PETSc.COMM_SELF)
+    space = FiniteElements(LINE, comm=comm)
     known = {"fields": ["k"]} if fields else {"parameters": ["k"]}
     model = trace_weak_form(rhs, space, **known, outflow=outflow)
     cost = model.running(density) if running else model.terminal(density)
@@ -57,6 +66,7 @@ def warned(rhs, density=square, stepping=FIXED, *, fields=False, running=False, 
     return told
 
 
+@pytest.mark.mpi
 @pytest.mark.parametrize("fields", [False, True], ids=["number", "field"])
 @pytest.mark.parametrize(
     "stepping", [FIXED, Stepping((0.0, 0.5), "esdirk4", rtol=1e-4)], ids=["fixed", "adaptive"]
@@ -71,6 +81,7 @@ def test_kinks_and_jumps_in_the_state_are_told(fields, stepping):
         assert "the equations have a jump" in second
 
 
+@pytest.mark.mpi
 def test_jumps_on_a_boundary_are_told():
     def inwards(t, u, p):
         return -0.1 * p.k * np.where(u.value > 0.55, 1.02, 1.0)
@@ -78,6 +89,7 @@ def test_jumps_on_a_boundary_are_told():
     assert "the equations jump" in warned(smooth, outflow={"boundary": inwards})[0]
 
 
+@pytest.mark.mpi
 @pytest.mark.parametrize("rhs", [smooth, at_known_times])
 def test_what_no_derivative_misses_is_not_told(rhs):
     assert warned(rhs) == ["", ""]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -211,23 +211,34 @@ def branch_changes(
     left_out = set(elsewhere) | {crossing.step for crossing in trajectory.crossings}
     short = NOTHING * float(np.max(np.abs(trajectory.times[[0, -1]])))
     left_out |= set(np.flatnonzero(trajectory.step_sizes <= short).tolist())
-    for n, place, k in _crossings(trajectory, function, left_out, at_ends):
+    for n, place, rank, k in _crossings(trajectory, function, left_out, at_ends):
         seen.branches_change = True
         if at_ends == "never" and not INSIDE < place < 1.0 - INSIDE:
             continue
         stretch = _stretch(trajectory, function, n, place)
         sides = (0.0, False, False) if stretch is None else _slope_jump(*stretch)
+        comm = trajectory.problem.comm.tompi4py()
+        if comm.size > 1:
+            # slopes are those of a rank's own rows
+            kink, *flags = zip(*comm.allgather(sides), strict=True)
+            sides = max(kink), any(flags[0]), any(flags[1])
         if any(sides):
             time = float(trajectory.times[n] + place * trajectory.step_sizes[n])
-            yield BranchChange(time, *sides, _in_time_alone(trajectory, function, n, k))
+            alone = _of_rank(comm, rank, _in_time_alone(trajectory, function, n, k))
+            yield BranchChange(time, *sides, alone)
+
+
+def _of_rank(comm: Any, rank: int, value: bool) -> bool:
+    """Return what is true on a rank.  Collective."""
+    return value if comm.size == 1 else comm.bcast(value, rank)
 
 
 def _in_time_alone(trajectory: Trajectory, function: Piecewise, n: int, k: int) -> bool:
-    """Return whether what decides as number k in step n has no part in the state."""
+    """Return whether what decides as number k of this rank in step n has no part in the state."""
     n, t, u = point_on_chord(trajectory, n, 0.5)
     elsewhere = u + 1e-3 * (np.abs(u) + np.abs(u).max(initial=0.0))
     values = [function.decide(n, t, state).values for state in (u, elsewhere)]
-    return all(k < decided.size for decided in values) and values[0][k] == values[1][k]
+    return all(k < decided.size for decided in values) and bool(values[0][k] == values[1][k])
 
 
 def _stretch(
@@ -257,12 +268,62 @@ def _stretch(
 
 def _crossings(
     trajectory: Trajectory, function: Piecewise, left_out: set[int], at_ends: str
-) -> Iterator[tuple[int, float, int]]:
-    """Yield the steps inside of which a branch changes, the place in the step, and which it is.
+) -> Iterator[tuple[int, float, int, int]]:
+    """Yield the steps inside of which a branch changes, the place, the rank that has it, and which.
 
-    The place is in [0, 1], or a little before where the step begins on the kink.
+    The place is in [0, 1], or a little before where the step begins on the kink.  Collective.
     """
+    comm, times, sizes = (
+        trajectory.problem.comm.tompi4py(),
+        trajectory.times,
+        trajectory.step_sizes,
+    )
+    own = _changes(trajectory, function, left_out, at_ends)
+    everyone: Iterator[tuple[_Change, int]] = ((change, 0) for change in own)
+    if comm.size > 1:
+        parts = comm.allgather(list(own))
+        together = [(change, rank) for rank, part in enumerate(parts) for change in part]
+        everyone = iter(sorted(together, key=lambda pair: pair[0].step))
     changes: dict[int, int] = {}
+    for change, rank in everyone:
+        n, k, x = change.step, change.number, change.before
+        changes[change.kind] = changes.get(change.kind, 0) + 1
+        if changes[change.kind] > OFTEN and changes[change.kind] & (changes[change.kind] - 1):
+            continue
+        if change.landed:
+            yield n, 0.0, rank, k
+            continue
+
+        def changed(place: float, n: int = n, k: int = k, x: float = x, rank: int = rank) -> bool:
+            here = function.decide(*point_on_chord(trajectory, n, place))
+            if k >= here.values.size:
+                return _of_rank(comm, rank, value=True)
+            number = float(here.values[k])
+            other = number != x if here.whole[k] else (number > 0.0) != (x > 0.0)
+            return _of_rank(comm, rank, other)
+
+        low = (change.off - float(times[n])) / float(sizes[n])
+        yield n, _bisected(changed, low), rank, k
+
+
+class _Change(NamedTuple):
+    """What changes inside of a step: its number and kind, what it was before, and when that was.
+
+    ``landed`` tells that the step begins on the kink.
+    """
+
+    step: int
+    number: int
+    kind: int
+    before: float
+    off: float
+    landed: bool
+
+
+def _changes(
+    trajectory: Trajectory, function: Piecewise, left_out: set[int], at_ends: str
+) -> Iterator[_Change]:
+    """Yield what changes of this rank's inside of steps."""
     ends, largest = _decisions(trajectory, function)
     off, when = np.empty(0), np.empty(0)  # the last values that were off the kink, and their times
     for n, (before, after) in enumerate(ends):
@@ -290,22 +351,8 @@ def _crossings(
             change &= before.moves[:count]
         for k in np.flatnonzero(change).tolist():
             kind = k if before.kinds is None else int(before.kinds[k])
-            changes[kind] = changes.get(kind, 0) + 1
-            if changes[kind] > OFTEN and changes[kind] & (changes[kind] - 1):
-                continue
-            if landed[k]:
-                yield n, 0.0, k
-                continue
-
-            def changed(place: float, n: int = n, k: int = k, x: float = float(x[k])) -> bool:
-                here = function.decide(*point_on_chord(trajectory, n, place))
-                if k >= here.values.size:
-                    return True
-                number = float(here.values[k])
-                return number != x if here.whole[k] else (number > 0.0) != (x > 0.0)
-
-            h = float(trajectory.step_sizes[n])
-            yield n, _bisected(changed, (float(when[k]) - t) / h if recent[k] else 0.0), k
+            begin = float(when[k]) if recent[k] else t
+            yield _Change(n, k, kind, float(x[k]), begin, bool(landed[k]))
 
 
 def _decisions(
@@ -323,7 +370,7 @@ def _decisions(
     renewed = {crossing.step + 1 for crossing in trajectory.crossings}
     if trajectory.problem.breakpoints:
         renewed |= set(steps)
-    if not first[0].values.size and not renewed:
+    if not _most(trajectory, first[0].values.size) and not renewed:
         return [], np.empty(0)
     last: list[Decisions] = []
     if function.along is not None and not renewed and not trajectory.thinned:
@@ -340,6 +387,12 @@ def _decisions(
                 )
                 first.append(begins or last[-1])
     return list(zip(first, last, strict=True)), largest_values([first[0], *last])
+
+
+def _most(trajectory: Trajectory, count: int) -> int:
+    """Return the largest of the ranks' numbers.  Collective."""
+    comm = trajectory.problem.comm.tompi4py()
+    return count if comm.size == 1 else max(comm.allgather(count))
 
 
 def largest_values(decided: Sequence[Decisions]) -> Array:
@@ -434,7 +487,7 @@ def _slope_jump(function: Callable[[float], Array], place: float) -> tuple[float
         at = [function(place + k * side) for k in (-2, -1, 1, 2)]
         left, right = (at[1] - at[0]) / side, (at[3] - at[2]) / side
         # differences of numbers of this size leave so much, divided by the distance
-        rounding = 1e-13 * max(np.max(np.abs(state)) for state in at) / side
+        rounding = 1e-13 * max(np.abs(state).max(initial=0.0) for state in at) / side
         size = JUMP * (np.abs(left) + np.abs(right) + changed) + rounding
         bends.append(np.where(np.abs(right - left) > BEND * size, np.abs(right - left), 0.0))
         slopes.append((left, right, BEND * size))
@@ -450,7 +503,7 @@ def _slope_jump(function: Callable[[float], Array], place: float) -> tuple[float
         far = np.abs(slopes[1][k] - slopes[0][k])
         near = np.abs(slopes[2][k] - slopes[1][k])
         sharp |= bool(np.any((near > SHARP * far) & (near > slopes[2][2])))
-    return float(np.max(kink)), jump, sharp
+    return float(kink.max(initial=0.0)), jump, sharp
 
 
 def point_on_chord(trajectory: Trajectory, n: int, place: float) -> tuple[int, float, Array]:

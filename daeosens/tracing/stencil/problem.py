@@ -66,8 +66,7 @@ def build_stencil(
     if jacobian != "products":
         function, entries = derivatives.jacobian()
         functions.append(function)
-    # where f decides is looked at point by point, which takes neighbours of other ranks
-    deciding = derivatives.branches() if grid.dm.comm.size == 1 else None
+    deciding = derivatives.branches()
     if deciding is not None:
         functions.append(deciding[0])
     if layout is not None:
@@ -234,7 +233,7 @@ class _Assembled:
 
 
 class _Branches:
-    """What decides at all points of a grid; a rank by itself has nobody to ask for neighbours."""
+    """What decides at all points of the rank's box.  Collective: neighbours may be other ranks'."""
 
     def __init__(self, calls: _Calls, state: PETSc.Vec, whole: Sequence[bool]) -> None:
         self._calls, self._state = calls, state.duplicate()
@@ -347,7 +346,7 @@ class _FieldCalls(_Calls):
         return float(reduced[-1])
 
     def read(self, p: Any) -> Array:
-        if isinstance(p, np.ndarray):  # what looks at branches, on one rank, has arrays
+        if isinstance(p, np.ndarray):  # what looks at branches has arrays of the rank's own
             vec = self._layout.create()
             write(vec, p)
             return self._p.read(vec)

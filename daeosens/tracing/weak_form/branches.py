@@ -1,4 +1,4 @@
-"""What functions of points compare, at all quadrature points: for looks at kinks, on one rank."""
+"""What functions of points compare, at all quadrature points: for looks at kinks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PointBranches:
         self._terms, self._state = terms, space.create_vec()
 
     def __call__(self, t: float, u: Array, p: Array, *, in_time: bool = False) -> Decisions:
-        """Return what decides at (t, u, p); by t alone too if ``in_time``."""
+        """Return what decides at (t, u, p); by t alone too if ``in_time``.  Collective."""
         numbers, of_fields = self._parameters.split(p)
         write(self._state, u)
         at = self._space.coefficients(self._state)
@@ -53,8 +53,8 @@ def branches_of(
     terms: Sequence[Term],
     function: Callable[..., Any],
 ) -> Any:
-    """Return what decides in terms, or None where nothing does, or on several ranks."""
+    """Return what decides in terms, or None where nothing does."""
     deciding = [term for term in terms if term.decide is not None]
-    if space.comm.size > 1 or not deciding:
+    if not deciding:
         return None
     return PointBranches(space, parameters, deciding, function)
