@@ -239,6 +239,8 @@ def job_script(
             *(f"module load {shlex.quote(module)}" for module in job.modules),
             *_environment(),
             "export OMP_NUM_THREADS=1 # the ranks are the threads",
+            # in containers; Open MPI asks for both
+            *["export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"] * _as_root(),
             "",
             "# goes on with what an earlier part of this job has saved, if there is one",
             f"{job.launcher} -n {job.ranks} {command}",
@@ -250,6 +252,10 @@ def job_script(
             "",
         ]
     )
+
+
+def _as_root() -> bool:
+    return os.geteuid() == 0
 
 
 def _environment() -> list[str]:

@@ -29,7 +29,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeGuard, TypeVar
 
 from mpi4py import MPI
 from petsc4py import PETSc
@@ -155,6 +155,14 @@ def _own_signals() -> Generator[None]:
             signal.signal(number, handler)
 
 
+def _let_finish() -> None:
+    """Take no notice of a limit that comes while results are written: one rank alone would end."""
+    if threading.current_thread() is threading.main_thread():
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        for number in _ENDING:
+            signal.signal(number, lambda _signal, _frame: None)
+
+
 def _driven(
     comm: MPI.Intracomm,
     doc: str | None,
@@ -173,6 +181,7 @@ def _driven(
     text = on_first_rank(comm, lambda: read_text(arguments.config, "configuration"))
     table = parse_toml(arguments.config, text)
     patience = on_every_rank(comm, lambda: _watchdog(table, arguments.config))
+    time_limit = on_every_rank(comm, lambda: _time_limit(table, arguments))
     config = on_every_rank(
         comm, lambda: build_config(table, config_class, arguments.config, program.stem)
     )
@@ -182,21 +191,39 @@ def _driven(
     results = open_results(
         arguments.output, comm, config_text=text, run=run, restart=arguments.restart
     )
-    if arguments.time_limit is not None:
-        signal.setitimer(signal.ITIMER_REAL, arguments.time_limit)
+    if time_limit is not None:
+        signal.setitimer(signal.ITIMER_REAL, time_limit)
     return _run(results, partial(watched, lambda: study(config, results), patience), prefixes)
 
 
 def _watchdog(table: dict[str, Any], path: Path) -> float:
     """Take the seconds of the watchdog out of a configuration."""
     seconds = table.pop("watchdog", WATCHDOG)
-    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if not number or not 0.0 <= seconds <= 1e8:
+    if not _is_seconds(seconds):
         raise InputError(
             f"{path}: watchdog = {seconds!r}",
             expected="seconds without a sign of life after which the run is ended; 0: never",
         )
     return float(seconds)
+
+
+def _time_limit(table: dict[str, Any], arguments: Arguments) -> float | None:
+    """Take the seconds of the time limit out of a configuration; the command line wins."""
+    seconds = table.pop("time_limit", None)
+    if seconds is None:
+        return arguments.time_limit
+    if not _is_seconds(seconds) or not seconds:
+        raise InputError(
+            f"{arguments.config}: time_limit = {seconds!r}",
+            expected="seconds after which the run ends by itself, to be continued by --restart",
+        )
+    return float(seconds) if arguments.time_limit is None else arguments.time_limit
+
+
+def _is_seconds(value: object) -> TypeGuard[float]:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return 0.0 <= value <= 1e8
 
 
 def _run(
@@ -212,7 +239,9 @@ def _run(
     before = interruptions()
     try:
         converged = bool(study())
+        _let_finish()
     except DaeosensError as failure:
+        _let_finish()
         error = failure
     except (KeyboardInterrupt, Terminated) as stop:
         return _interrupted(results, stop)

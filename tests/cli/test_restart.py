@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 from mpi4py import MPI
@@ -91,6 +92,15 @@ def test_study_out_of_time_goes_on_with_the_same_iterates(run, ranks):
     assert continued["facts"]["steps_taken"] < alone["facts"]["steps_taken"]
 
 
+def test_limit_may_stand_in_the_configuration(run, tmp_path):
+    with (tmp_path / "slow.toml").open("a", encoding="utf-8") as config:
+        config.write("time_limit = 1.5\n")
+    assert run("slow.toml") == (75, ANY)
+    (tmp_path / "fit.toml").write_text("time_limit = -1\n", encoding="utf-8")
+    code, _ = run("fit.toml", "--restart")
+    assert code == 2
+
+
 def test_nothing_new_is_not_to_be_tried_again(run):
     """A job that cannot get anywhere in its time is not handed in for ever."""
     code, summary = run("slow.toml", "--time-limit", "0.001")
@@ -109,3 +119,34 @@ def test_files_to_go_on_from_are_kept_by_restart_alone(tmp_path):
     assert not kept.progressed
     open_results(tmp_path / "out", MPI.COMM_SELF)
     assert not saved.exists()
+
+
+LATE = """
+import os, signal, sys
+from dataclasses import dataclass
+from pathlib import Path
+from daeosens.cli import study
+from daeosens.io import results as folder
+
+@dataclass(frozen=True)
+class Config:
+    pass
+
+whole = folder.write_array
+def late(path, name, values):
+    if name == "run/log.txt":  # on the first rank alone, while the others wait
+        os.kill(os.getpid(), signal.SIGTERM)
+    whole(path, name, values)
+folder.write_array = late
+
+if __name__ == "__main__":
+    sys.exit(study.drive("Late.", Config, lambda config, results: True))
+"""
+
+
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_signal_while_results_are_written(run, ranks, tmp_path):
+    (tmp_path / "fit.py").write_text(LATE, encoding="utf-8")
+    (tmp_path / "fit.toml").write_text("", encoding="utf-8")
+    code, summary = run("fit.toml", ranks=ranks)
+    assert (code, summary["status"]) == (0, "converged")
