@@ -176,6 +176,15 @@ def test_sweeps_in_blocks_are_those_by_steps(tmp_path, monkeypatch):
     assert row["difference"] < 1e-12
 
 
+def test_two_parts_need_fewer_operations_than_one(tmp_path, monkeypatch):
+    words = ("--repeat", "1", "--points", "16", "--steps", "2")
+    rows = rows_of("imex", tmp_path / "rows.json", monkeypatch, *words)
+    assert [row["method"] for row in rows] == ["arkimex3", "kencarp3", "arkimex4", "esdirk4"]
+    for ours, theirs in (rows[:2], rows[2:]):
+        assert ours["error"] < 0.1
+        assert 3 * ours["megaflops"] < theirs["megaflops"]
+
+
 CONTESTANT = """
 import numpy as np
 

@@ -13,7 +13,7 @@ from daeosens.problem.callback_guard import on_every_rank
 from daeosens.problem.hessian_products import residual_hessian, residual_time_hessian
 from daeosens.problem.implicit_matrix import SumMatrix
 from daeosens.problem.lowering import DIFFERENCES
-from daeosens.problem.matrices import Derivative, dense, negative, shell
+from daeosens.problem.matrices import Derivative, dense, shell
 from daeosens.problem.problem import AUTONOMOUS, Problem, TimeHessian, VecFunction
 
 _MAT: Any = PETSc.Mat  # the stubs of petsc4py 3.26 give enumerations the wrong type
@@ -63,13 +63,14 @@ def imex(*, implicit: Problem, explicit: Problem) -> Problem:
     assert implicit.rhs_function is not None
     assert explicit.rhs_function is not None
     rhs = _sum_of_functions(implicit, implicit.rhs_function, explicit.rhs_function)
-    rhs_u, rhs_p = (
-        sum_of_derivatives(first, second, columns=columns)
-        for first, second, columns in (
-            (implicit.rhs_u, explicit.rhs_u, (implicit.state, implicit.state)),
-            (implicit.rhs_p, explicit.rhs_p, (implicit.state, implicit.parameter)),
+    columns = {"u": (implicit.state, implicit.state), "p": (implicit.state, implicit.parameter)}
+    derivatives = {
+        f"{of}_{by}": sum_of_derivatives(
+            getattr(implicit, f"{of}_{by}"), getattr(explicit, f"{of}_{by}"), columns[by]
         )
-    )
+        for of in ("rhs", "residual")
+        for by in ("u", "p")
+    }
     rhs_t = _sum_of_functions(implicit, implicit.rhs_t_function, explicit.rhs_t_function)
     rhs_hessian = _sum_of_hessians(implicit, explicit)
     time_hessian = _sum_of_time_hessians(implicit, explicit)
@@ -81,11 +82,8 @@ def imex(*, implicit: Problem, explicit: Problem) -> Problem:
     return replace(
         implicit,
         rhs_function=rhs,
-        rhs_u=rhs_u,
-        rhs_p=rhs_p,
+        **derivatives,
         rhs_t_function=rhs_t,
-        residual_u=negative(rhs_u),
-        residual_p=negative(rhs_p),
         residual_t_function=residual_t,
         rhs_hessian_function=rhs_hessian,
         residual_hessian_function=residual_hessian(rhs_hessian, None),

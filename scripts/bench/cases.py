@@ -337,6 +337,15 @@ CASES: dict[str, Case | Script] = {
             "and 0.14 (`cn`).",
         ),
         Script(
+            "imex",
+            "Implicit and explicit parts",
+            "The Brusselator with diffusion and a wind that turns, by steps that follow the wind: "
+            "`arkimex` methods solve for the diffusion, the others for all.  Relative errors of "
+            "the state at the end; evaluations of rates, Jacobians filled and iterations of GMRES "
+            "of a run; millions of floating-point operations and milliseconds of a run and of a "
+            "gradient without it.  A diffusion that is linear is factorised once.",
+        ),
+        Script(
             "own_paths",
             "What own code for speed gains",
             "Least milliseconds of calls with it and without it, timed in turn: of processor time, "
