@@ -221,3 +221,34 @@ def test_gradients_on_grids_are_the_same_on_any_number_of_ranks(jacobian):
         found.append(np.concatenate([ds.adjoint(run, cost).p, product.p]))
     assert np.allclose(*found, rtol=1e-9)
     assert read(everywhere[1]).size <= read(alone[1]).size
+
+
+def test_parameters_may_be_fields():
+    grid = Grid(((0.0, 1.0), (0.0, 1.0)), (8, 8), "periodic", comm=PETSc.COMM_SELF)
+    problem = imex(
+        implicit=ds.trace_stencil(lambda t, u, p: u.laplacian(p.k), grid, ["s"], fields=["k"]),
+        explicit=ds.trace_stencil(
+            lambda t, u, p: -p.s * u.gradient()[0] * u.center, grid, ["s"], fields=["k"]
+        ),
+    )
+    u0 = grid.create_vec()
+    grid.writable(u0)[..., 0] = 1.0 + 0.3 * np.sin(2.0 * np.pi * grid.coordinates()[0])
+    p, stepping = problem.pack(s=1.0, k=0.05), ds.Stepping((0.0, 0.1), "arkimex4", dt=0.03)
+    cost = ds.Terminal(
+        lambda t, u, p: 0.5 * u.dot(u), lambda t, u, p, out: u.copy(out), "independent"
+    )
+    run = ds.solve(problem, u0, p, stepping)
+    assert duality(run, cost) < 1e-12
+    direction = p.copy()
+    direction.setArray(np.random.default_rng(0).normal(size=p.local_size))
+    values = [
+        0.5 * ds.solve(problem, u0, p + eps * direction, stepping).final.norm() ** 2
+        for eps in (1e-5, -1e-5)
+    ]
+    slope = ds.adjoint(run, cost).p.dot(direction)
+    assert (values[0] - values[1]) / 2e-5 == pytest.approx(slope, rel=1e-7)
+
+
+def test_implicit_methods_factorise_the_sum_on_grids():
+    problem, _, _ = advected_reactions(PETSc.COMM_SELF, "auto")
+    assert problem.residual_u.assembled
