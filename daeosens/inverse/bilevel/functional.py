@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 from petsc4py import PETSc
-from scipy.stats import qmc
 
 from daeosens.errors import SolveError
 from daeosens.functional.parameter import Parameter
@@ -361,6 +361,7 @@ def spread_starts(functional: BilevelFunctional, count: int, decades: float, see
     low = np.where(np.isfinite(upper - lower), lower, np.maximum(start - width, lower))
     high = np.where(np.isfinite(upper - lower), upper, np.minimum(start + width, upper))
     # Latin hypercubes: each parameter's range is met evenly, however few the starts
+    qmc = scipy.stats.qmc  # imported here: it takes longer than all the rest of SciPy together
     cube = qmc.LatinHypercube(len(start), rng=np.random.default_rng(seed))
     share = cube.random(count - 1) if count > 1 else np.zeros((0, len(start)))
     return np.vstack([start, low + share * (high - low)])
