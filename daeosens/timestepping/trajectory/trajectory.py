@@ -24,6 +24,7 @@ from daeosens.errors import (
     is_whole,
     require,
 )
+from daeosens.io.hdf5 import block_of
 from daeosens.methods.events.event_step import HybridStep, StepRecord
 from daeosens.methods.step import Step, StepMap
 from daeosens.petsc.ranks import agree
@@ -34,6 +35,7 @@ from daeosens.problem.problem import Problem
 from daeosens.timestepping.step_times import inside_span
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.crossing import Crossing, table_of
+from daeosens.timestepping.trajectory.labelled import labelled
 from daeosens.timestepping.trajectory.states import (
     ReadOnlyStates,
     State,
@@ -527,6 +529,42 @@ class Trajectory:
             return self.problem.modes.get(self.first_mode, self.problem), self.p
         record = self.records[n]
         return self.problem.modes.get(record.mode, self.problem), record.p
+
+    def to_xarray(self) -> Any:
+        """Return the states as an ``xarray.Dataset``; of a distributed problem the rank's own part.
+
+        Unknowns with names are variables of time, other states one variable "u" of time and number
+        of the unknown, or of z, y, x and component on a grid.  Numbers among the parameters are
+        attributes.  For NetCDF: ``run.to_xarray().to_netcdf("run.nc", engine="h5netcdf")``.
+
+        Returns
+        -------
+        xarray.Dataset
+
+        Raises
+        ------
+        DaeosensError
+            xarray is not installed.
+
+        Examples
+        --------
+        >>> from daeosens import ODE, Stepping, solve
+        >>> decay = ODE(lambda t, u, p: -p[0] * u, size=["mass"], parameters=["rate"])
+        >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.5))
+        >>> run.to_xarray()["mass"].sel(time=1.5).item() == run.at(1.5).array.item()
+        True
+        """
+        problem = self.problem
+        names = problem.parameter_names
+        numbers = zip(names, self.p, strict=True) if names else ()
+        return labelled(
+            self.times,
+            rows_of(self.stored),
+            block_of(problem.state),
+            problem.state_names,
+            {name: float(value) for name, value in numbers},
+            str(self).splitlines()[0],
+        )
 
     def destroy(self) -> None:
         """Free this rank's part of the vectors now; otherwise done when the object is dropped.
