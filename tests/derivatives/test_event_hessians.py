@@ -235,7 +235,7 @@ def test_newton_finds_gravity_and_restitution_from_the_end_of_a_flight():
 
 @pytest.mark.slow
 def test_published_second_derivatives_of_the_switched_oscillator():
-    stepping = Stepping((0.0, 0.125), "rk8vr", dt=0.125 / 64)
+    stepping = Stepping((0.0, 0.125), "rk8vr", dt=0.125 / 16)
     trajectory = solve(OSCILLATOR, [0.0, 1.0], [2.75, 0.36], stepping)
 
     def matrix(entries):
