@@ -16,7 +16,7 @@ table too.
 Starts of nonlinear parameters are those of the problem; linear ones begin within a factor of ten of
 the truth, which the bi-level estimate does not use.  Writes
 docs/benchmarks/estimation/bilevel.json, where rows of other problems stay, and the table of
-docs/bilevel.md; --page writes the table alone.
+docs/bilevel.md, after each start; --page writes the table alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import json
 import shlex
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -145,8 +145,11 @@ def fitted(problem: tuple[Any, list[Experiment], Parameters], sigma: Array, **wa
 
 def outcomes(
     name: str, noise: float, ways: Sequence[str], seeds: range
-) -> tuple[dict[str, list[Outcome]], int]:
-    """Return what each start came to, by way, and how many parameters the data determine."""
+) -> Iterator[tuple[dict[str, list[Outcome]], int]]:
+    """Yield what starts have come to, by way, and how many parameters the data determine.
+
+    After each start, as some take minutes.
+    """
     study = STUDIES[name]
     model, states = study.model(), exact(study)
     truth = np.array(list(study.truth.values()))
@@ -182,7 +185,7 @@ def outcomes(
                 f"excess {excess:.2g}, {seconds:.1f} s",
                 flush=True,
             )
-    return results, determined
+        yield results, determined
 
 
 def summary(
@@ -258,16 +261,16 @@ def main() -> None:
         command = f"python scripts/bench/bilevel.py {name} {of_starts} {chosen}"
         seeds = range(arguments.first, arguments.first + arguments.starts)
         for noise in arguments.noise:
-            results, determined = outcomes(name, noise, ways, seeds)
-            for way in ways:
-                row = summary(name, noise, way, results[way], determined, command)
-                key = (name, noise, way)
-                rows = [old for old in rows if (old["study"], old["noise"], old["way"]) != key]
-                rows.append(asdict(row))
-            order = {key: k for k, key in enumerate((*STUDIES, *WAYS))}
-            rows.sort(key=lambda row: (order[row["study"]], row["noise"], order[row["way"]]))
-            NUMBERS.write_text(json.dumps(rows, indent=1) + "\n")
-            write_page(rows)
+            for results, determined in outcomes(name, noise, ways, seeds):
+                for way in ways:
+                    row = summary(name, noise, way, results[way], determined, command)
+                    key = (name, noise, way)
+                    rows = [old for old in rows if (old["study"], old["noise"], old["way"]) != key]
+                    rows.append(asdict(row))
+                order = {key: k for k, key in enumerate((*STUDIES, *WAYS))}
+                rows.sort(key=lambda row: (order[row["study"]], row["noise"], order[row["way"]]))
+                NUMBERS.write_text(json.dumps(rows, indent=1) + "\n")
+                write_page(rows)
     if arguments.page:
         write_page(rows)
 
