@@ -148,6 +148,12 @@ def studied(name, tmp_path, **changes):
     return results.facts, results.folder
 
 
+def test_alpha_pinene_finds_the_published_optimum_without_a_guess(tmp_path):
+    """That of COPS 3.0."""
+    facts, _ = studied("alpha_pinene", tmp_path, points=1)
+    assert facts["sum_of_squares"] == pytest.approx(19.8722, abs=5e-5)
+
+
 AIRCRAFT = [2.88134, 2.79477, 2.68143, 2.52676, 2.30725, 1.99478, 1.59983, 1.22992, 0.98469]
 AIRCRAFT += [0.860197]
 """Headings printed by PETSc's tutorial, which stops a few 1e-6 from the optimum."""
