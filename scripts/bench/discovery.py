@@ -3,8 +3,9 @@
     python scripts/bench/discovery.py [CASE ...] [--noise 0.0 ...] [--seeds 1]
 
 For each case and noise level ``Discovery`` looks for the terms among all candidates, and ``fit``
-of the model that it has found gives the coefficients from the equations.  Errors are the largest of
-all true terms.  Memory is what the process has grown by at most, from before the discovery.
+of the model that it has found gives the coefficients from the equations.  With noise
+``Discovery.select`` goes on from the terms that were found, by fits.  Errors are the largest of all
+true terms.  Memory is what the process has grown by at most, from before the discovery.
 
 Writes docs/benchmarks/estimation/discovery.json, where rows of other cases stay, and the table of
 docs/bilevel.md; --page writes the table alone.
@@ -50,7 +51,10 @@ class Row:
         The largest relative errors after discovery.
     fitted_constants, fitted_energies : float or None
         After a fit.  None where a true term was not found.
-    seconds, fit_seconds : float
+    selected, selected_other : int or None
+        As found and other, after ``select``.
+    selected_constants, selected_energies : float or None
+    seconds, fit_seconds, select_seconds : float
         Of processor time.
     megabytes : float
     command, date, processor : str
@@ -67,8 +71,13 @@ class Row:
     energies: float | None
     fitted_constants: float | None
     fitted_energies: float | None
+    selected: int | None
+    selected_other: int | None
+    selected_constants: float | None
+    selected_energies: float | None
     seconds: float
     fit_seconds: float
+    select_seconds: float
     megabytes: float
     command: str
     date: str
@@ -78,6 +87,12 @@ class Row:
 def peak() -> float:
     """Return the largest size of the process so far in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+
+
+def steps_of(case: Case) -> ds.Stepping:
+    """Return how the equations are integrated."""
+    span = (float(case.times[0]), float(case.times[-1]))
+    return ds.Stepping(span, "esdirk5", rtol=1e-7, atol=1e-9)
 
 
 def fitted(case: Case, experiments: Sequence[Experiment], result: Discovered, noise: float) -> Any:
@@ -91,12 +106,10 @@ def fitted(case: Case, experiments: Sequence[Experiment], result: Discovered, no
         for name in model.parameter_names
         if name != "T"
     }
-    span = (float(case.times[0]), float(case.times[-1]))
-    stepping = ds.Stepping(span, "esdirk5", rtol=1e-7, atol=1e-9)
     listed = [
         Experiment(
             {name: column[1:] for name, column in e.data.items()},
-            stepping,
+            steps_of(case),
             [e.data[letter][0] for letter in case.species],
             parameters=e.parameters,
         )
@@ -117,7 +130,8 @@ def measured(name: str, noise: float, seed: int, command: str) -> Row:
     case = CASES[name]
     experiments = case.experiments(noise, seed)
     before, begin = peak(), time.process_time()
-    result = case.discovery(experiments, noise).fit(case.seen(experiments))
+    search = case.discovery(experiments, noise)
+    result = search.fit(case.seen(experiments))
     seconds, megabytes = time.process_time() - begin, peak() - before
     terms = {name for step in result.path[-1:] for name in step.terms}
     true = {flow.name for flow in case.flows}
@@ -128,6 +142,17 @@ def measured(name: str, noise: float, seed: int, command: str) -> Row:
     if complete:
         after = case.errors(fitted(case, experiments, result, noise).estimate)
     fit_seconds = time.process_time() - begin
+    begin = time.process_time()
+    chosen: tuple[Any, ...] = (None,) * 4
+    if noise:
+        levels = Normal(noise * case.spread(experiments))
+        selected = search.select(result, experiments, steps_of(case), noise=levels)
+        kept = {*selected.terms}
+        after_selection = (None, None)
+        if kept >= true:
+            after_selection = case.errors(selected.fit.estimate)
+        chosen = (len(kept & true), len(kept - true), *after_selection)
+    select_seconds = time.process_time() - begin
     machine = describe()
     return Row(
         name,
@@ -140,8 +165,10 @@ def measured(name: str, noise: float, seed: int, command: str) -> Row:
         constants,
         energies,
         *after,
+        *chosen,
         seconds,
         fit_seconds,
+        select_seconds,
         megabytes,
         command,
         machine["date"],
@@ -169,11 +196,17 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
             percent(row["fitted_energies"]),
             number(row["seconds"], ".2g"),
             number(row["megabytes"], ".2g"),
+            "" if row["selected"] is None else f"{row['selected']} of {row['true']}",
+            "" if row["selected"] is None else str(row["selected_other"]),
+            percent(row["selected_constants"]),
+            percent(row["selected_energies"]),
+            "" if row["selected"] is None else number(row["select_seconds"], ".2g"),
         ]
         for row in rows
     ]
     headings = ["reactions", "noise", "candidates", "true terms", "others"]
     headings += ["constants", "energies", "fitted", "fitted", "s", "MB"]
+    headings += ["true terms selected", "others", "constants", "energies", "s"]
     return with_sources(markdown(headings, lines), rows)
 
 
