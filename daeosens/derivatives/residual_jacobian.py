@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -236,12 +237,18 @@ def squares_of(cost: Cost) -> list[tuple[When, float, Squares]]:
     """
     result: list[tuple[When, float, Squares]] = []
     for time, weight, scalar in cost.points:
-        if not isinstance(scalar, Squares) or weight < 0:
+        if not _is_square(type(scalar)) or weight < 0:
             raise _no_square("a Terminal cost" if weight >= 0 else "a negative weight")
-        result.append((time, weight, scalar))
+        result.append((time, weight, cast("Squares", scalar)))
     if cost.densities:
         raise _no_square("a Running cost")
     return result
+
+
+@cache
+def _is_square(kind: type) -> bool:
+    # by type: to look through the methods of each of thousands of scalars takes longer than they do
+    return issubclass(kind, Squares)
 
 
 def _no_square(what: str) -> UnsupportedError:
@@ -260,9 +267,10 @@ def _terms(trajectory: Trajectory, objective: Objective) -> list[tuple[float, Sq
     terms = squares_of(lowered_on(trajectory, objective))
     pinned = [term for term in terms if not isinstance(term[0], At)]
     at_events = [term for term in terms if isinstance(term[0], At)]
+    numbers = [(weight, scalar, trajectory.index(at)) for at, weight, scalar in pinned]
     # by time; data at events follow, by event and number, whenever these happen
-    pinned.sort(key=lambda term: trajectory.index(term[0]))
-    numbers = [(weight, scalar, trajectory.index(at)) for at, weight, scalar in pinned + at_events]
+    numbers.sort(key=lambda term: term[2])
+    numbers += [(weight, scalar, trajectory.index(at)) for at, weight, scalar in at_events]
     return [
         (
             weight,

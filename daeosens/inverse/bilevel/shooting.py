@@ -78,7 +78,13 @@ class Shot:
             terms += squares_of(self.prior.lower(self.run.problem, final))
         listed: list[Any] = terms
         # without events there is one state at a time
-        return [(at.t if isinstance(at, Instant) else at, *rest) for at, *rest in listed]
+        terms = [(at.t if isinstance(at, Instant) else at, *rest) for at, *rest in listed]
+        return sorted(terms, key=lambda term: -np.inf if isinstance(term[0], Start) else term[0])
+
+    @cached_property
+    def moments(self) -> Array:
+        """The times of ``terms``, that of a prior before all others."""
+        return np.array([-np.inf if isinstance(at, Start) else at for at, *_ in self.terms])
 
     @cached_property
     def stepping(self) -> Stepping:
@@ -194,30 +200,43 @@ def _windows(shot: Shot, edges: Array, x: Array, states: Array) -> Iterator[Wind
     """Yield the windows of one experiment."""
     run, problem = shot.run, shot.run.problem
     u0, p = run.control.unpack(problem, scatter(x, run.start()))
-    moments = [term[0] for term in shot.terms if isinstance(term[0], float)]
     if problem.delays is not None:
-        yield _restarted(shot, edges, u0, p, states, moments)
+        yield _restarted(shot, edges, u0, p, states)
         return
+    # a window has what was measured from its first time on, the last one to its end
+    places = np.searchsorted(shot.moments, edges)
+    places[0], places[-1] = 0, len(shot.terms)
     for w, (first, last) in enumerate(pairwise(edges.tolist())):
         begin: Any = u0 if w == 0 else states[w - 1]
         follow = None
         if w and problem.form != "rhs":
             begin, follow = _consistent(run, first, begin, p)
-        within = np.unique([at for at in moments if first < at < last])
+        own = slice(places[w], places[w + 1])
+        moments = shot.moments[own]
+        within = np.unique(moments[(moments > first) & (moments < last)])
         trajectory = solve_part(problem, begin, p, shot.stepping, (first, last), within)
-        final = w == len(edges) - 2
         terms = [
-            (np.sqrt(weight), scalar, trajectory.index(at))
-            for at, weight, scalar in shot.terms
-            if (w == 0 if isinstance(at, Start) else first <= at < last or (final and at == last))
+            (np.sqrt(weight), scalar, number)
+            for (_, weight, scalar), number in zip(
+                shot.terms[own], _numbers(trajectory, moments), strict=True
+            )
         ]
-        ends = [] if final else [(trajectory.n_steps, w)]
+        ends = [] if w == len(edges) - 2 else [(trajectory.n_steps, w)]
         yield Window(trajectory, terms, follow, range(max(w - 1, 0), w), ends)
 
 
-def _restarted(
-    shot: Shot, edges: Array, u0: Any, p: Any, states: Array, moments: Sequence[float]
-) -> Window:
+def _numbers(trajectory: Trajectory, moments: Array) -> list[int]:
+    """Return the numbers of the states at times, of which there are thousands."""
+    numbers = np.searchsorted(trajectory.times, moments)
+    steps = trajectory.times[np.minimum(numbers, trajectory.n_steps)]
+    # a prior is before the first of them
+    wrong = (steps != moments) & np.isfinite(moments)
+    # where rounding has moved a time it is looked for more closely, or refused
+    numbers[wrong] = [trajectory.index(at) for at in moments[wrong].tolist()]
+    return numbers.tolist()
+
+
+def _restarted(shot: Shot, edges: Array, u0: Any, p: Any, states: Array) -> Window:
     """Return all windows of a delay equation: one run that is restarted where they begin."""
     problem, stepping = shot.run.problem, shot.stepping
     stepping = replaced(
@@ -226,6 +245,7 @@ def _restarted(
         max_steps=min(shot.run.stepping.max_steps, MOST_STEPS * (len(edges) - 1)),
     )
     inner = edges[1:-1].tolist()
+    moments = shot.moments[np.isfinite(shot.moments)]
     trajectory = run_delayed(
         problem,
         problem.admit_state(u0),
@@ -246,10 +266,12 @@ def _restarted(
     return Window(trajectory, terms, None, range(len(inner)), ends)
 
 
-def jacobian_of(shots: Sequence[Shot], runs: Runs, level: float = 1.0) -> Any:
+def jacobian_of(
+    shots: Sequence[Shot], runs: Runs, level: float = 1.0, *, held: bool = False
+) -> Any:
     """Return the derivative of all residuals.
 
-    Columns are x, then the starts of windows, scaled.
+    Columns are x, then the starts of windows, scaled, unless these are held.
 
     Raises
     ------
@@ -266,19 +288,22 @@ def jacobian_of(shots: Sequence[Shot], runs: Runs, level: float = 1.0) -> Any:
         du, dp = admit_rows(problem, [control.push_forward(problem, vec, unit) for unit in units])
         for window in windows:
             # the states where windows begin are unknown, but that of the first one follows from x
-            own = n * len(window.starts)
-            first = column + n * window.starts.start
+            starts = range(0) if held else window.starts
+            own = n * len(starts)
+            first = column + n * starts.start
             places = np.concatenate([np.arange(k), np.arange(first, first + own)])
-            along = _tangents(window, du, dp, shot.scale)
+            along = _tangents(window, du, dp, shot.scale, starts)
             beside = np.vstack([dp, np.zeros((own, dp.shape[1]))])
             for root, scalar, number in window.terms:
                 point = window.trajectory.point_at(number)
                 blocks.append((root * along_all(scalar, point, along[number], beside).T, places))
             for number, start in window.ends:
-                jump = np.hstack([along[number].T, -np.diag(shot.scale)])
-                of_jump = np.append(places, column + n * start + np.arange(n))
+                jump, of_jump = along[number].T, places
+                if not held:
+                    jump = np.hstack([jump, -np.diag(shot.scale)])
+                    of_jump = np.append(places, column + n * start + np.arange(n))
                 blocks.append((jump / (level * shot.level[:, None]), of_jump))
-        column += n * sum(len(window.ends) for window in windows)
+        column += 0 if held else n * sum(len(window.ends) for window in windows)
     counts = [len(block) for block, _ in blocks]
     starts = np.cumsum([0, *counts])
     rows: list[Any] = [
@@ -293,10 +318,10 @@ def jacobian_of(shots: Sequence[Shot], runs: Runs, level: float = 1.0) -> Any:
     return sparse.coo_array((entries, where), shape=(starts[-1], column)).tocsr()
 
 
-def _tangents(window: Window, du: Array, dp: Array, scale: Array) -> Array:
-    """Return the tangents of all states [N + 1, D, n], along x and along its starts, scaled."""
+def _tangents(window: Window, du: Array, dp: Array, scale: Array, starts: range) -> Array:
+    """Return the tangents of all states [N + 1, D, n], along x and along starts, scaled."""
     trajectory, k, n = window.trajectory, len(dp), len(scale)
-    own = len(window.starts)
+    own = len(starts)
     if trajectory.problem.delays is not None:
         restarts = np.zeros((own, k + own * n, n))
         for start in range(own):
@@ -305,9 +330,9 @@ def _tangents(window: Window, du: Array, dp: Array, scale: Array) -> Array:
         program = DelayedProgram(trajectory)
         tangents = program.tangents(np.vstack([du, none[0]]), np.vstack([dp, none[1]]), restarts)
         return tangents.du.transpose(0, 2, 1)
-    if own:
-        du = np.vstack([np.zeros((k, n)), np.diag(scale)])
-        dp = np.vstack([dp, np.zeros((n, dp.shape[1]))])
+    if window.starts:  # from which such a window begins, and not from what x says
+        du = np.vstack([np.zeros((k, n)), np.diag(scale)[: own * n]])
+        dp = np.vstack([dp, np.zeros((own * n, dp.shape[1]))])
     directions = du
     if window.follow is not None:
         directions = _following(window.follow, trajectory, du, dp)

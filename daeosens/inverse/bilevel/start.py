@@ -31,8 +31,11 @@ from daeosens.petsc.vectors import Array, gather, scatter
 STARTS = 8
 """Starts of the nonlinear parameters at least."""
 
-ROUGH = 1e-4
+ROUGH = 1e-3
 """Of the gradient of a bi-level estimate: windows move on by far more than the rest is."""
+
+APART = 0.3
+"""Bi-level estimates whose scaled parameters differ by less came to the same minimum."""
 
 HELD = 5
 """Samples of windows that are held where they begin: the shorter, the less does what is wrong."""
@@ -42,6 +45,12 @@ CANDIDATES = 3
 
 FURTHER = 5
 """So many starts are refined by windows besides, while chi-square rejects what there is."""
+
+HOPELESS = 0.25
+"""Held windows that leave so much of the variance of data are nowhere near: not gone on with."""
+
+TWICE = 2
+"""After so many starts without hope there is none for those that are left, which seemed worse."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -117,6 +126,8 @@ def prepared(
     if windows is None:
         return Preparation(first_estimate, (), ends[0])
     shots, guesses = _shots(runs, measured, likelihood, observation, noise)
+    variance = sum(_variance(shot) for shot in shots)
+    lost: list[float] = []
     tried: list[tuple[list[Stage], Array, list[Stage]]] = []
     failure: SolveError | None = None
     known = not is_estimated(noise)
@@ -130,6 +141,12 @@ def prepared(
         try:
             few = min(windows, HELD)
             held = [held_windows(shots, end, few, guess, known=known)] if complete else []
+            share = max((stage.value / variance for stage in held), default=0.0)
+            if known and share > HOPELESS and not held[0].explained and len(ends) > 1:
+                lost.append(share)
+                if len(lost) == TWICE and not tried:
+                    break
+                continue
             begin = held[0].x if held else end
             stages = refined_by_windows(shots, begin, windows, guess, single=True, known=known)
             # where noise levels are known, chi-square tells which candidate is worth going on with
@@ -142,6 +159,13 @@ def prepared(
         tried.append((held, begin, stages))
         if explained and stages[-1].explained:
             break  # the others can come to no less
+    if not tried and lost:
+        raise SolveError(
+            f"windows from {len(lost)} bi-level estimates leave {min(lost):.0%} of the variance of "
+            "the data unexplained",
+            expected=f"{HOPELESS:.0%} or less, from which fits come to the rest",
+            remedy="starts nearer to the truth, bounds, or more measurements of what is fast",
+        )
     if not tried:
         raise SolveError(
             f"no window could be integrated: {failure}",
@@ -153,6 +177,16 @@ def prepared(
     if not whole_runs:
         best = refined_by_windows(shots, begin, windows, [], begun=best[0], known=known)
     return Preparation(first_estimate, (*held, *best), best[-1].x)
+
+
+def _variance(shot: Shot) -> float:
+    """Return half the sum of squares that constants leave, in units of the noise levels."""
+    misfit: Any = shot.misfit
+    data: Array = misfit.scaled_data
+    seen = np.isfinite(data)
+    # of a column of which nothing was measured there is no mean
+    means = np.sum(data, axis=0, where=seen) / np.maximum(seen.sum(axis=0), 1)
+    return 0.5 * float(np.sum(((data - means) / misfit.sigma) ** 2, where=seen))
 
 
 def _bilevel(
@@ -188,7 +222,7 @@ def _bilevel(
     if first_estimate.starts is not None:
         for attempt in first_estimate.starts.ranked:
             # starts that came to the same minimum are one candidate
-            far = all(np.abs(attempt.x - point).max() > 1e-2 for point in points)
+            far = all(np.abs(attempt.x - point).max() > APART for point in points)
             if np.isfinite(attempt.value) and far and len(points) < CANDIDATES:
                 points.append(attempt.x)
         if not is_estimated(noise):

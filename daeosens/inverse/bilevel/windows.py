@@ -36,6 +36,12 @@ CLOSED = 0.1
 """Windows are one run if jumps add no more to half the sum of squares: far below a standard error.
 """
 
+ENOUGH = 1e-3
+"""The next level, or the fit, goes on from a minimum: no more digits of the value are of use."""
+
+PATIENCE = 5
+"""Steps that come to less than ``ENOUGH`` each, together, are the last ones."""
+
 LONGEST_STEP = 1.5
 """Parameters move by so many of their typical sizes in a step: of logarithms a factor of 4.5."""
 
@@ -99,7 +105,7 @@ def held_windows(
     guess: Sequence[Any],
     *,
     known: bool = True,
-    max_iterations: int = 100,
+    max_iterations: int = 50,
 ) -> Stage:
     """Minimise over the parameters, with windows that stay where they begin.
 
@@ -235,10 +241,10 @@ def _minimized(
     # and its logarithm does not come back from there by itself
     unit = 1.0 if known else 2.0 * runs.value / len(runs.residual)
     pull = np.where(_logarithms(functional), unit / WIDTH**2, 0.0)
-    jacobian = _jacobian(shots, runs, level, held=held)
+    jacobian = jacobian_of(shots, runs, level, held=held)
     value = runs.value + 0.5 * float(pull @ (x - centre) ** 2)
     k, iteration = len(x), 0
-    damping, growth = 1e-3, 2.0
+    damping, growth, values = 1e-3, 2.0, [value]
 
     def tried(step: Array) -> tuple[Runs | None, float]:
         """Return the windows after a step, and the value."""
@@ -275,13 +281,13 @@ def _minimized(
         if after is not None and lowered < value:
             try:
                 # of a trial that is taken alone: derivatives take most of the time
-                jacobian = _jacobian(shots, after, level, held=held)
+                jacobian = jacobian_of(shots, after, level, held=held)
             except SolveError:
                 lowered = np.inf
-        # the next level, or the fit, begins here: no more digits than that are of use; where
-        # damping or limits make steps short they say nothing of how far the minimum is
+        # where damping or limits make steps short, what is expected of them says nothing of how far
+        # the minimum is; what some of them have come to does
         within = bool((np.abs(step[:k]) < longest).all())
-        done = abs(expected) < 1e-3 * value and damping < 0.1 and within
+        done = abs(expected) < ENOUGH * value and damping < 0.1 and within
         if after is None or not lowered < value:
             if after is not None:
                 after.destroy()
@@ -292,13 +298,13 @@ def _minimized(
             continue
         # limits of the step may leave nothing to be expected, and yet it leads down
         gain = 0.5 if expected <= 0.0 else min((value - lowered) / expected, 1.0)
-        done = done or after.value < 1e-9 * len(after.residual)
         runs.destroy()
-        x, states, runs, value = x + step[:k], _moved(shots, states, step[k:]), after, lowered
+        x, states, runs = x + step[:k], _moved(shots, states, step[k:]), after
+        value, values = lowered, [*values[-PATIENCE:], lowered]
         # as far as the linear model has held (Nielsen)
         damping *= max(0.1, 1.0 - (2.0 * gain - 1.0) ** 3)
         damping, growth = max(damping, 1e-12), 2.0
-        if done:
+        if done or after.value < 1e-9 * len(after.residual) or _stalled(values):
             break
     runs.destroy()
     unknowns = jacobian.shape[1]
@@ -316,10 +322,11 @@ def _minimized(
     )
 
 
-def _jacobian(shots: Sequence[Shot], runs: Runs, level: float, *, held: bool) -> Any:
-    """Return the derivatives in what is moved: starts of windows that are held have no columns."""
-    jacobian = jacobian_of(shots, runs, level)
-    return jacobian[:, : len(runs.x)] if held else jacobian
+def _stalled(values: Sequence[float]) -> bool:
+    """Whether the last steps have come to too little to go on."""
+    if len(values) <= PATIENCE:
+        return False
+    return values[0] - values[-1] < PATIENCE * ENOUGH * values[-1]
 
 
 def _damped(

@@ -45,6 +45,10 @@ def test_derivatives_of_windows_are_those_of_their_runs(model):
         moved = shoot([shot], [edges], x + eps * dx, [states + eps * dstates * shot.scale])
         gaps.append(np.linalg.norm(moved.residual - rows.residual - eps * along))
     assert np.log2(gaps[0] / gaps[1]) > 1.9
+    # of windows that are held the same without what starts do
+    alone = jacobian_of([shot], rows, held=True)
+    assert alone.shape == (len(rows.residual), 5)
+    assert abs(jacobian[:, :5] - alone).max() < 1e-12 * abs(alone).max()
 
 
 def algebraic(t, u, p):

@@ -307,3 +307,15 @@ def test_ranks_share_the_starts_and_end_where_one_does():
         for comm in (MPI.COMM_SELF, MPI.COMM_WORLD)
     ]
     assert fits[1].estimate == fits[0].estimate
+
+
+def test_a_search_that_leads_nowhere_ends_and_says_how_far_it_came():
+    saturated = ds.trace(lambda t, u, p: -p.v * u / (p.K + u), ["u"], ["v", "K"])
+    t = np.linspace(0.0, 4.0, 41)
+    data = {"t": t, "u": 2.0 + np.random.default_rng(0).uniform(-1.0, 1.0, 41)}
+    parameters = Parameters(
+        {name: Parameter(1.0, scale="log") for name in ("v", "K")}, initial_state=[2.0]
+    )
+    stepping = ds.Stepping((0.0, 4.0), "rk5dp", dt=0.1)
+    with pytest.raises(SolveError, match=r"windows from 2 bi-level estimates leave 1?\d\d% of the"):
+        ds.fit(saturated, data, parameters, stepping, noise=Normal(1e-3), start="bilevel")
