@@ -67,7 +67,8 @@ class GridStepAdjoint:
         assert stencil is not None
         sums = np.zeros(self.problem.n_parameters)
         tableau = (self.below, self.b, self.c)
-        stencil.pull_steps(times, sizes, p, stages, lam, self._work, *tableau, sums)
+        read = self.problem.read_by_points(p)
+        stencil.pull_steps(times, sizes, read, stages, lam, self._work, *tableau, sums)
         _add_sums(self.problem, sums, mu)
 
 
@@ -127,8 +128,9 @@ class ThetaGridStepAdjoint:
         """
         sums = np.zeros(self.problem.n_parameters)
         method = (self.theta, self.endpoint)
+        read = self.problem.read_by_points(p)
         if not pull_theta_steps(
-            self._solver, times, sizes, states, p, *method, lam, self._work, sums
+            self._solver, times, sizes, states, read, *method, lam, self._work, sums
         ):
             return False
         tolerances: Any = self._solver.getTolerances()

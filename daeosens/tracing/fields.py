@@ -224,6 +224,27 @@ def field_layout(grid: Grid | FiniteElements, shapes: Shapes, fields: Sequence[s
     return FieldLayout(points, shapes, tuple(names))
 
 
+def coordinate_tables(grid: Grid, around: int) -> Array:
+    """Return widths and centres of cells along stretched dimensions, with points around the box.
+
+    Beyond edges that are not periodic: those of the images inside.
+    """
+    corner, sizes = grid.dm.getCorners()
+    shape = tuple(n + 2 * around for n in reversed(sizes))
+    tables: list[Array] = []
+    for axis, stretched in enumerate(grid.stretched):
+        if not stretched:
+            continue
+        edges = np.array(grid.box[axis])
+        wraps = grid.boundaries[axis] == "periodic"
+        along = [-1 if k == axis else 1 for k in reversed(range(len(shape)))]
+        for table in (np.diff(edges), 0.5 * (edges[1:] + edges[:-1])):
+            padded = np.pad(table, around, mode="wrap" if wraps else "symmetric")
+            part = padded[corner[axis] : corner[axis] + sizes[axis] + 2 * around]
+            tables.append(np.broadcast_to(part.reshape(along), shape).ravel())
+    return np.concatenate([np.empty(0), *tables])
+
+
 class FieldMemory:
     """The parameters as functions of points read them: numbers, then fields with points around.
 
@@ -232,9 +253,11 @@ class FieldMemory:
     layout : FieldLayout
     around : int
         How many points around the rank's own ones are read along each dimension.
+    known : array, optional
+        What is read after them and is no parameter.
     """
 
-    def __init__(self, layout: FieldLayout, around: int) -> None:
+    def __init__(self, layout: FieldLayout, around: int, known: Array | None = None) -> None:
         self._layout, self._around = layout, around
         grid = layout.grid
         assert isinstance(grid, Grid)
@@ -245,16 +268,20 @@ class FieldMemory:
         self._dm = wide_dm(grid, around) if self._several and around else None
         self._edges = list(self._beyond())
         self._seen: tuple[PETSc.Vec, int] | None = None
+        self._known = 0 if known is None else known.size
         self._array = np.zeros(self.size)
+        if known is not None:
+            self._array[self.size - self._known :] = known
 
     @property
     def size(self) -> int:
         """How many numbers there are."""
-        return self._layout.shapes.size + len(self._layout.names) * prod(self._shape)
+        fields = len(self._layout.names) * prod(self._shape)
+        return self._layout.shapes.size + fields + self._known
 
     def read(self, p: PETSc.Vec) -> Array:
         """Return what is read of a vector, valid until the next call.  Collective."""
-        if not (self._several or self._around):
+        if not (self._several or self._around or self._known):
             return read(p)  # just as it is
         seen = self._seen is not None
         if self._seen is not None:
@@ -272,7 +299,8 @@ class FieldMemory:
         layout = self._layout
         m, values = layout.shapes.size, read(p)
         self._array[:m] = layout.numbers(p)
-        blocks = self._array[m:].reshape(len(layout.names), *self._shape)
+        fields = self._array[m : self.size - self._known]
+        blocks = fields.reshape(len(layout.names), *self._shape)
         inner = tuple(slice(self._around, self._around + n) for n in self._own)
         for name, block in zip(layout.names, blocks, strict=True):
             own = values[layout.parts[name]]

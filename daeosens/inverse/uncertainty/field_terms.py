@@ -25,6 +25,7 @@ from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, finite_array, read, write
 from daeosens.problem.callback_guard import on_every_rank
 from daeosens.problem.grids import Grid
+from daeosens.problem.grids.structured import require_uniform
 from daeosens.tracing import trace_stencil
 
 
@@ -295,12 +296,11 @@ def _parts(functional: Reduced) -> dict[str, tuple[slice, Grid | None]]:
 
 def _natural(grid: Grid) -> Grid:
     """Return a grid of the same points, through whose edges nothing flows if it has any."""
+    require_uniform(grid, "a penalty of a field")
     periodic = [kind == "periodic" for kind in grid.boundaries]
     box = tuple(
-        ends if wraps else (first - 0.5 * h, first + (n - 0.5) * h)
-        for ends, first, h, n, wraps in zip(
-            grid.box, grid.origin, grid.spacing, grid.shape, periodic, strict=True
-        )
+        (first, first + n * h) if wraps else (first - 0.5 * h, first + (n - 0.5) * h)
+        for first, h, n, wraps in zip(grid.origin, grid.spacing, grid.shape, periodic, strict=True)
     )
     kinds: Any = ["periodic" if wraps else "neumann" for wraps in periodic]
     return Grid(box, grid.shape, kinds, 1, grid.comm)

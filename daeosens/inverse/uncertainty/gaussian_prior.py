@@ -31,7 +31,7 @@ from daeosens.petsc.vectors import (
     write,
 )
 from daeosens.problem.grids.stencil_matrix import Entry, fill_stencil_matrix, stencil_matrix
-from daeosens.problem.grids.structured import Grid
+from daeosens.problem.grids.structured import Grid, require_uniform
 from daeosens.verify.extrapolated_differences import random_numbers, unit
 
 MOST_SAMPLES = 1_000_000
@@ -280,6 +280,7 @@ def matern(grid: Grid, mean: PETSc.Vec, sigma: float, length: float) -> Gaussian
 
 def _elliptic(grid: Grid, squared: float) -> PETSc.Mat:
     """Return kappa^2 - Laplacian for each unknown of a point."""
+    require_uniform(grid, "a prior of this kind")
     points = grid.owned_shape[:-1]
     corner, sizes = grid.dm.getCorners()
     centre = np.full(points, squared)

@@ -85,7 +85,7 @@ def first_mode(grid: Grid) -> PETSc.Vec:
     require_grid(grid)
     if len(grid.box) != 2:
         raise InputError(f"{grid}", expected="a rectangle")
-    (west, east), (south, north) = grid.box
+    (west, east), (south, north) = grid.ends
     x, y = grid.coordinates()
     shape = np.sin(np.pi * (x - west) / (east - west))
     shape *= np.sin(np.pi * (y - south) / (north - south))

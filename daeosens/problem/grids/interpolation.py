@@ -10,7 +10,7 @@ from petsc4py import PETSc
 
 from daeosens.errors import InputError
 from daeosens.petsc.vectors import Array
-from daeosens.problem.grids.structured import Grid
+from daeosens.problem.grids.structured import Grid, require_uniform
 
 
 def interpolation(coarse: Grid, fine: Grid) -> PETSc.Mat:
@@ -45,6 +45,8 @@ def interpolation(coarse: Grid, fine: Grid) -> PETSc.Mat:
         raise InputError(
             f"{coarse} and {fine}", expected="the same box, boundary and ranks, and dof = 1"
         )
+    require_uniform(coarse, "interpolation")
+    require_uniform(fine, "interpolation")
     # along each dimension: two coarse points for each of the rank's own, and their weights
     along: list[list[tuple[Any, Any]]] = []
     corner, sizes = fine.dm.getCorners()

@@ -8,8 +8,9 @@ on how many ranks share the grid, to the last bit.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 from petsc4py import PETSc
@@ -44,12 +45,14 @@ NEIGHBOURS: tuple[tuple[int, int], ...] = ((-1, 0), (1, 0), (0, -1), (0, 1))
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """A uniform grid on an interval, a rectangle or a box, distributed over the ranks.
+    """A grid on an interval, a rectangle or a box, distributed over the ranks.
 
     Parameters
     ----------
     box : sequence of (float, float)
-        First and last coordinate along x, along y, along z.
+        First and last coordinate along x, along y, along z.  Along a stretched dimension, which is
+        for ``trace_stencil``: the edges of all cells (one more than points), or a function of
+        numbers between 0 and 1 that gives them.
     shape : sequence of int
         Number of points along each: unknowns, so for "zero" those inside only.
     boundary : "periodic", "zero" or "neumann", or one of them for each dimension
@@ -79,7 +82,7 @@ class Grid:
     (0.1, 0.2)
     """
 
-    box: tuple[Interval, ...]
+    box: tuple[Interval | tuple[float, ...] | Callable[[Array], Any], ...]
     shape: tuple[int, ...]
     boundary: Boundary | tuple[Boundary, ...] = "periodic"
     dof: int = 1
@@ -87,6 +90,7 @@ class Grid:
     dm: PETSc.DMDA = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "box", _with_edges(self.box, self.shape))
         complaints = _complaints(self.box, self.shape, self.boundary, self.dof)
         admit_comm(self.comm)
         if complaints:
@@ -123,18 +127,47 @@ class Grid:
         return _kinds(self.boundary, len(self.shape))
 
     @property
+    def stretched(self) -> tuple[bool, ...]:
+        """Whether the cells along each dimension have widths of their own."""
+        return tuple(len(along) > 2 for along in self._along)
+
+    @property
+    def ends(self) -> tuple[Interval, ...]:
+        """First and last coordinate along each dimension."""
+        return tuple((along[0], along[-1]) for along in self._along)
+
+    @property
+    def _along(self) -> tuple[tuple[float, ...], ...]:
+        box: Any = self.box
+        return box
+
+    def widths(self, axis: int) -> Array:
+        """Return the widths [n] of all cells along an axis, or the distances of the points."""
+        if self.stretched[axis]:
+            return np.diff(self._along[axis])
+        return np.full(self.shape[axis], self.spacing[axis])
+
+    def volumes(self) -> Array:
+        """Return the volumes [nz, ny, nx] of the rank's own cells: lengths, areas or volumes."""
+        corner, sizes = self.dm.getCorners()
+        axes = range(len(self.shape))
+        along = [self.widths(k)[corner[k] : corner[k] + sizes[k]] for k in axes]
+        volumes: Array = np.prod(np.meshgrid(*reversed(along), indexing="ij"), axis=0)
+        return volumes
+
+    @property
     def spacing(self) -> tuple[float, ...]:
-        """Distance of neighbouring points along each dimension."""
+        """Distance of neighbouring points along each dimension; of a stretched one the mean."""
         # points on both edges are no unknowns
         extra = [1 if kind == "zero" else 0 for kind in self.boundaries]
         return tuple(
             (last - first) / (n + more)
-            for (first, last), n, more in zip(self.box, self.shape, extra, strict=True)
+            for (first, last), n, more in zip(self.ends, self.shape, extra, strict=True)
         )
 
     @property
     def origin(self) -> tuple[float, ...]:
-        """Coordinates of the first point."""
+        """Coordinates of the first point, as if the grid were uniform."""
         return tuple(float(self._axis(k, 0, 1)[0]) for k in range(len(self.shape)))
 
     @property
@@ -147,6 +180,10 @@ class Grid:
         """Return x, y, z of the rank's own points, each of the shape [nz, ny, nx]."""
         corner, sizes = self.dm.getCorners()
         axes = [self._axis(k, *part) for k, part in enumerate(zip(corner, sizes, strict=True))]
+        for k, stretched in enumerate(self.stretched):
+            if stretched:
+                edges = np.array(self._along[k][corner[k] : corner[k] + sizes[k] + 1])
+                axes[k] = 0.5 * (edges[1:] + edges[:-1])
         return tuple(reversed(np.meshgrid(*reversed(axes), indexing="ij")))
 
     def create_vec(self) -> PETSc.Vec:
@@ -166,7 +203,7 @@ class Grid:
 
     def _axis(self, axis: int, first: int, count: int) -> Array:
         offset = FIRST[self.boundaries[axis]]
-        start, h = self.box[axis][0], self.spacing[axis]
+        start, h = self.ends[axis][0], self.spacing[axis]
         # from the point's number on the whole grid, so that every rank rounds alike
         numbers = np.arange(first, first + count, dtype=float)
         return start + h * (numbers + offset)
@@ -259,8 +296,21 @@ def laplacian_weights(grid: Grid) -> tuple[float, float]:
     return 1.0 / hx**2, 1.0 / hy**2
 
 
+def require_uniform(grid: Grid, what: str) -> None:
+    """Refuse a grid with stretched dimensions.
+
+    Raises
+    ------
+    InputError
+        Says for what.
+    """
+    if any(grid.stretched):
+        raise InputError(f"{what} on a stretched grid", expected="a uniform one")
+
+
 def _refuse_slopes(grid: Grid) -> None:
     require_grid(grid)
+    require_uniform(grid, "a stencil of equal distances")
     if "neumann" in grid.boundaries:
         raise InputError(
             'boundary = "neumann" without trace_stencil',
@@ -275,31 +325,59 @@ def _kinds(boundary: Any, dimensions: int) -> tuple[Boundary, ...]:
     return kinds
 
 
+def _with_edges(box: Any, shape: Any) -> Any:
+    """Return a box whose edges of cells are given by functions or arrays with them as tuples."""
+    if not isinstance(box, (tuple, list)):
+        return box
+    points = list(shape) if is_iterable(shape) else []
+
+    def edges(axis: int, along: Any) -> Any:
+        if callable(along) and axis < len(points) and is_whole(points[axis]):
+            along = along(np.linspace(0.0, 1.0, int(points[axis]) + 1))
+        return tuple(cast("Any", along).tolist()) if isinstance(along, np.ndarray) else along
+
+    return tuple(edges(axis, along) for axis, along in enumerate(cast("list[Any]", box)))
+
+
 def _complaints(box: Any, shape: Any, boundary: Any, dof: Any) -> list[str]:
     complaints: list[str] = []
     try:
-        ends = np.array(box, dtype=float)
+        ends = [np.array(along, dtype=float) for along in box]
     except (TypeError, ValueError, OverflowError):
-        ends = np.empty((0, 2))
-    several = ends.ndim == 2 and ends.shape[1] == 2 and 1 <= len(ends) <= 3
-    if not several or not np.isfinite(ends).all() or not (ends[:, 0] < ends[:, 1]).all():
+        ends = []
+    several = 1 <= len(ends) <= 3 and all(
+        along.ndim == 1
+        and along.size >= 2
+        and np.isfinite(along).all()
+        and (np.diff(along) > 0).all()
+        for along in ends
+    )
+    if not several:
         complaints.append(f"box = {box!r}; expected: ((x first, x last), (y first, y last), ...)")
     points = list(shape) if is_iterable(shape) else []
     count = len(ends) if several else len(points)
     whole = all(is_whole(number) and 3 <= number <= MOST for number in points)
     if not points or len(points) != count or not whole:
         complaints.append(f"shape = {shape!r}; expected: {count} integers of at least 3")
-    several = isinstance(boundary, (tuple, list))
-    kinds: list[Any] = list(boundary) if several else [boundary]
+    by_axis = isinstance(boundary, (tuple, list))
+    kinds: list[Any] = list(cast("Any", boundary)) if by_axis else [boundary]
     wrong = [kind for kind in kinds if not is_one_of(kind, *_DM_BOUNDARY)]
-    if wrong or (several and len(kinds) != count):
+    if wrong or (by_axis and len(kinds) != count):
         near = suggestion(wrong[0], _DM_BOUNDARY) if wrong else ""
-        number = f", or {count} of them" if several else ""
+        number = f", or {count} of them" if by_axis else ""
         complaints.append(
             f'boundary = {boundary!r}; expected: "periodic", "zero" or "neumann"{number}{near}'
         )
     if not (is_whole(dof) and 1 <= dof <= MOST):
         complaints.append(f"dof = {dof!r}; expected: an integer of at least 1")
+    for axis, (along, n) in enumerate(zip(ends, points, strict=False)):
+        if not complaints and along.size > 2:
+            kind = _kinds(boundary, count)[axis]
+            if along.size != n + 1 or kind == "zero":
+                complaints.append(
+                    f"box[{axis}] has {along.size} edges of cells with boundary = {kind!r}; "
+                    f'expected: {n + 1}, and "periodic" or "neumann"'
+                )
     if not complaints and math.prod(map(int, points)) * int(dof) > MOST:
         complaints.append(f"shape = {shape!r}; expected: at most {MOST} unknowns")
     return complaints

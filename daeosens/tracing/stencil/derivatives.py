@@ -17,7 +17,8 @@ import numpy as np
 from daeosens.problem.grids.stencil_matrix import Entry
 from daeosens.tracing.casadi import casadi
 from daeosens.tracing.decisions import decisions
-from daeosens.tracing.stencil.point import Offset, PointGraph
+from daeosens.tracing.stencil.differences import Offset
+from daeosens.tracing.stencil.point import PointGraph
 
 FIELDS, ALONG = -1, -2
 """In the place of a vector's number: the parameter fields, and a direction in them."""
@@ -112,7 +113,7 @@ class StencilDerivatives:
     def functions(self) -> list[PointFunction]:
         """Return f, its products and second-order products."""
         graph = self._graph
-        f, parametric = graph.value, graph.p.numel() + len(graph.fields) > 0
+        f, has_fields = graph.value, self._has_fields
         result = [self._function("rhs", f, added=True)]
         result.append(self._function("push", self._along(f, 1), vectors=2, added=True))
         # f_u^T w as terms, so that its derivatives along a direction (second order) are those of
@@ -122,18 +123,18 @@ class StencilDerivatives:
         result.append(self._function("pull", pulled, vectors=2, added=True))
         by_p = casadi.jtimes(f, graph.p, self._symbol(1, self._centre), True)
         # f_q^T w, of fields q
-        of_fields = self._pulled(f, w=1, fields=True)
-        if parametric:
-            if not graph.fields:
+        of_fields = self._pulled(f, w=1, fields=True) if has_fields else []
+        if graph.p.numel() or has_fields:
+            if not has_fields:
                 sums = self._at_neighbours(by_p)
                 result.append(self._function("pull_all", pulled, sums, vectors=2, added=True))
-            values = _total(of_fields) if graph.fields else None
+            values = _total(of_fields) if has_fields else None
             result.append(self._function("pull_p", values, by_p, vectors=2))
             result.append(self._function("push_p", self._along_p(f)))
         # (f_u^T w) differentiated along (du, dp): vector 2 is du, w stays as it is
         bent = [(weight, self._change(value)) for weight, value in terms]
         result.append(self._function("hessian", _total(bent), self._change(by_p), vectors=3))
-        if graph.fields:
+        if has_fields:
             bent = [(weight, self._change(value)) for weight, value in of_fields]
             result.append(self._function("hessian_fields", _total(bent), vectors=3))
         if not self.autonomous:
@@ -211,6 +212,11 @@ class StencilDerivatives:
         return casadi.SX.sym("dp", self._graph.p.numel())
 
     @property
+    def _has_fields(self) -> bool:
+        """Whether f reads fields that are parameters."""
+        return self._graph.parameter_fields > 0 and len(self._graph.fields) > 0
+
+    @property
     def _centre(self) -> Offset:
         return (0,) * len(self._spacing)
 
@@ -234,9 +240,9 @@ class StencilDerivatives:
     def _along_p(self, value: Any) -> Any:
         """Return the derivative of what reads parameters along dp, numbers and fields."""
         result = casadi.jtimes(value, self._graph.p, self._dp)
-        read = self._fields[FIELDS]
-        if read:
-            inputs = casadi.vertcat(*read.values())
+        if self._has_fields:
+            read, count = self._fields[FIELDS], self._graph.parameter_fields
+            inputs = casadi.vertcat(*(values[:count] for values in read.values()))
             along = casadi.vertcat(*(self._field(ALONG, offset) for offset in read))
             result = result + casadi.jtimes(value, inputs, along)
         return result
@@ -245,7 +251,9 @@ class StencilDerivatives:
         """Return the fields, or a direction in them, at an offset."""
         known = self._fields[which]
         if offset not in known:
-            count = next(iter(self._graph.fields.values())).numel()
+            count = self._graph.parameter_fields
+            if which == FIELDS:  # what is known is read like them
+                count = next(iter(self._graph.fields.values())).numel()
             known[offset] = casadi.SX.sym(f"q{-which}_{len(known)}", count)
         return known[offset]
 
@@ -260,7 +268,8 @@ class StencilDerivatives:
         for offset, unknowns in (graph.fields if fields else graph.u).items():
             # The point that reads u(j) at the offset o is s = j - o: f_u at s, and w at s.
             back = tuple(-step for step in offset)
-            jacobian = self._shifted(casadi.jacobian(f, unknowns), back)
+            by = unknowns[: graph.parameter_fields] if fields else unknowns
+            jacobian = self._shifted(casadi.jacobian(f, by), back)
             weight = self._symbol(w, back)
             known = casadi.vertcat(
                 graph.x, *self._vectors[0].values(), *self._fields[FIELDS].values()
@@ -344,7 +353,7 @@ class StencilDerivatives:
             self._function("rhs_t", by_t),
             self._function("hessian_t", _total(self._pulled(by_t, w=1)), sums, vectors=2),
         ]
-        if self._graph.fields:
+        if self._has_fields:
             of_fields = _total(self._pulled(by_t, w=1, fields=True))
             result.append(self._function("hessian_t_fields", of_fields, vectors=2))
         return result

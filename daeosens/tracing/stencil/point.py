@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -13,118 +12,51 @@ from daeosens.errors import InputError
 from daeosens.problem.grids import Grid
 from daeosens.tracing import numpy_functions  # noqa: F401 (fills the tables)  # type: ignore
 from daeosens.tracing.casadi import casadi
-from daeosens.tracing.named_parameters import Shapes
+from daeosens.tracing.named_parameters import Named, Shapes
 from daeosens.tracing.source_location import traced_call
+from daeosens.tracing.stencil.differences import (
+    TABLES,
+    Differences,
+    Location,
+    Offset,
+    Parameters,
+    Quantity,
+    admit_offset,
+)
 from daeosens.tracing.stencil.edges import Edges, Face
 from daeosens.tracing.symbols import Symbol, as_symbol
-
-Offset: TypeAlias = tuple[int, ...]
-"""Points from the centre along x, y, z."""
 
 Beyond: TypeAlias = Callable[[Face, Any, Callable[[], Any], "tuple[float, float]", Any], Any]
 """``beyond(face, image, beside, distances, x)``: as ``Edges.beyond`` at one time."""
 
 
-class Differences:
-    """Differences of what is known around a point.
-
-    Attributes
-    ----------
-    spacing : tuple of float
-        Distance of neighbouring points along each dimension.
-    """
-
-    spacing: tuple[float, ...]
-
-    def _at(self, offset: Offset) -> Any:
-        raise NotImplementedError
-
-    def laplacian(self, conductivity: Field | None = None) -> Symbol:
-        """Return the second derivatives added up: three points along each dimension.
-
-        Parameters
-        ----------
-        conductivity : field, optional
-            k of div(k grad u), conservative: between two points k is the mean of theirs.
-        """
-        if conductivity is not None and not isinstance(conductivity, Field):
-            raise InputError(
-                f"u.laplacian({type(conductivity).__name__})",
-                expected="a field of the parameters, u.laplacian(p.k)",
-                remedy="p.k * u.laplacian() for a number",
-            )
-        second = self._second if conductivity is None else partial(self._flux, conductivity)
-        total = second(0)
-        for axis in range(1, len(self.spacing)):
-            total = total + second(axis)
-        return total
-
-    def gradient(self) -> tuple[Symbol, ...]:
-        """Return the central differences along each dimension."""
-        return tuple(
-            (self._beside(axis, 1) - self._beside(axis, -1)) * (0.5 / h)
-            for axis, h in enumerate(self.spacing)
-        )
-
-    def _second(self, axis: int) -> Symbol:
-        sides: Any = self._beside(axis, -1) + self._beside(axis, 1)
-        # a division takes as long as all the rest at the point
-        return (sides - 2.0 * self._beside(axis, 0)) * self.spacing[axis] ** -2
-
-    def _flux(self, conductivity: Field, axis: int) -> Symbol:
-        """Return what flows in through both faces across an axis."""
-        here: Any = self._beside(axis, 0)
-        inflow: Any = 0.0
-        for side in (-1, 1):
-            offset = self._step(axis, side)
-            mean: Any = conductivity[self._step(axis, 0)] + conductivity[offset]
-            inflow = inflow + mean * (self._at(offset) - here)
-        return inflow * (0.5 * self.spacing[axis] ** -2)
-
-    def _beside(self, axis: int, distance: int) -> Any:
-        return self._at(self._step(axis, distance))
-
-    def _step(self, axis: int, distance: int) -> Offset:
-        return tuple(distance if k == axis else 0 for k in range(len(self.spacing)))
-
-
-class Neighbourhood(Differences):
+class Neighbourhood(Quantity):
     """Values at one point of a grid, and at the points around it: its unknowns, or its fields.
 
     Attributes
     ----------
-    x : array [dimensions]
-        Where the point is.
     graphs : dict of offset to casadi.MX [count]
         What has been asked for.
     """
 
     def __init__(
         self,
-        grid: Grid,
-        x: Any,
+        location: Location,
         count: int,
         kinds: Sequence[str],
         beyond: Beyond | None = None,
+        parameters: Parameters = lambda _view: None,
     ) -> None:
-        self.spacing = grid.spacing
-        self.x = Symbol(x, (len(self.spacing),), constant=True)
+        grid = location.grid
+        self.spacing, self.location, self.parameters = grid.spacing, location, parameters
         self._grid, self._beyond, self._count, self._kinds = grid, beyond, count, kinds
         self.graphs: dict[Offset, Any] = {}
-
-    def __getitem__(self, offset: Any) -> Symbol:
-        """Return the values [count] at a point so many points away along x, y, z."""
-        return self._at(_offset(offset, len(self.spacing), "u"))
-
-    @property
-    def center(self) -> Symbol:
-        """The values [count] at the point."""
-        return self._beside(0, 0)
 
     def _at(self, offset: Offset) -> Any:
         return self._mirrored(offset, 0)
 
-    def _read(self, key: Offset) -> Symbol:
+    def read(self, key: Offset) -> Symbol:
+        """Return the values that the loops have there."""
         # a neighbour that is read twice is one symbol; who is never asked for is never loaded
         if key not in self.graphs:
             self.graphs[key] = casadi.MX.sym(f"u{len(self.graphs)}", self._count)
@@ -138,7 +70,7 @@ class Neighbourhood(Differences):
         every function of the points is the same then, and its derivatives know the boundary.
         """
         if axis == len(key):
-            return self._read(key)
+            return self.read(key)
         distance, count = key[axis], self._grid.shape[axis]
         # in the middle of the grid: the neighbour itself
         result: Any = self._mirrored(key, axis + 1)
@@ -151,7 +83,7 @@ class Neighbourhood(Differences):
             )
         side = -1 if distance < 0 else 1
         first, h = self._grid.origin[axis], self.spacing[axis]
-        here: Any = self.x[axis]
+        here: Any = self.location.uniform[axis]
         for inside in range(abs(distance)):  # points between this one and the edge
             place = first + h * (inside if side < 0 else count - 1 - inside)
             value = 0.0 if self._kinds[axis] == "zero" else self._image(key, axis, side, inside)
@@ -162,24 +94,24 @@ class Neighbourhood(Differences):
 
     def _image(self, key: Offset, axis: int, side: int, inside: int) -> Any:
         """Return the values beyond an edge, with so many points between this one and the edge."""
-        h = self.spacing[axis]
         beyond = abs(key[axis]) - 1 - inside
+        widths = self._grid.widths(axis)[::-side]
 
         def moved(distance: int) -> Any:
             return self._mirrored((*key[:axis], distance, *key[axis + 1 :]), axis + 1)
 
-        # the edge is half a spacing beyond the last point, so that a point as far outside has its
+        # the edge is half a cell beyond the last point, so that a point as far outside has its
         # image as far inside
         image = moved(side * (inside - beyond))
         if self._beyond is None:
             return image
-        edge = self._grid.box[axis][0 if side < 0 else 1]
-        where = [
-            self.x[k] + distance * self.spacing[k] if k != axis else edge
-            for k, distance in enumerate(key)
-        ]
+        edge = self._grid.ends[axis][0 if side < 0 else 1]
+        along = (*key[:axis], 0, *key[axis + 1 :])
+        there: Any = self.location.moved(along).x
+        where = [there[k] if k != axis else edge for k in range(len(key))]
         x: Any = np.stack([as_symbol(coordinate) for coordinate in where])
-        distances = (2 * beyond + 1) * h, 0.5 * h
+        distance = 2.0 * float(sum(widths[:beyond])) + float(widths[beyond])
+        distances = distance, 0.5 * float(widths[0])
         return self._beyond((axis, side), image, lambda: moved(side * inside), distances, x)
 
 
@@ -193,37 +125,31 @@ class Field(Symbol, Differences):
     number : int
         Which of them it is.
     name : str
+    location : Location
+        From where it is seen.
     """
 
-    def __init__(self, around: Neighbourhood, number: int, name: str) -> None:
-        self.spacing = around.spacing
+    def __init__(self, around: Neighbourhood, number: int, name: str, location: Location) -> None:
+        self.spacing, self.location = around.spacing, location
         self._around, self._number, self._name = around, number, name
-        super().__init__(around.center[number].graph, (), constant=True)
+        super().__init__(self.beside(0, 0).graph, (), constant=True)
 
     def __getitem__(self, offset: Any) -> Symbol:
         """Return the value at a point so many points away along x, y, z."""
-        return self._at(_offset(offset, len(self.spacing), f"p.{self._name}"))
+        return self._at(admit_offset(offset, len(self.spacing), f"p.{self._name}"))
 
     @property
     def center(self) -> Symbol:
         """The value at the point, as the field itself."""
-        return self._beside(0, 0)
+        return self.beside(0, 0)
+
+    def moved(self, offset: Offset) -> Field:
+        """Return the field as it is seen so many points away."""
+        return Field(self._around, self._number, self._name, self.location.moved(offset))
 
     def _at(self, offset: Offset) -> Any:
-        return self._around[offset][self._number]
-
-
-def _offset(offset: Any, dimensions: int, name: str) -> Offset:
-    """Return an offset as a key, checked."""
-    steps = cast("tuple[Any, ...]", offset if isinstance(offset, tuple) else (offset,))
-    whole = all(isinstance(step, (int, np.integer)) for step in steps)
-    if not whole or len(steps) != dimensions:
-        raise InputError(
-            f"{name}[{', '.join(map(str, steps))}]",
-            expected=f"{dimensions} integers, the offset along each dimension",
-            remedy=f"{name}.center for the values at the point itself",
-        )
-    return tuple(int(step) for step in steps)
+        place = tuple(a + b for a, b in zip(offset, self.location.offset, strict=True))
+        return self._around[place][self._number]
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,7 +162,9 @@ class PointGraph:
     u : mapping of offset to casadi.SX [dof]
         The unknowns that it reads.
     fields : mapping of offset to casadi.SX [fields]
-        The parameter fields that it reads.
+        The parameter fields that it reads, and what is known at each point after them.
+    parameter_fields : int
+        How many of them are parameters.
     value : casadi.SX [dof]
     """
 
@@ -245,6 +173,7 @@ class PointGraph:
     x: Any
     u: Mapping[Offset, Any]
     fields: Mapping[Offset, Any]
+    parameter_fields: int
     value: Any
 
 
@@ -277,12 +206,23 @@ def point_graph(
     kinds = grid.boundaries
     if "periodic" not in kinds:  # the loops have zeros beyond edges then
         kinds = tuple("periodic" if kind == "zero" else kind for kind in kinds)
-    point = Neighbourhood(grid, x, dof, kinds, beyond if edges else None)
     # beyond an edge, where there is no value of the user's, a field has that of its image inside
     images = ["periodic" if kind == "periodic" else "neumann" for kind in grid.boundaries]
-    around = Neighbourhood(grid, x, len(fields), images)
-    of_fields = {name: Field(around, k, name) for k, name in enumerate(fields)}
-    known = shapes.split(Symbol(p, (shapes.size,), constant=True), of_fields)
+    location = Location(
+        grid,
+        x,
+        lambda number, offset: around.read(offset)[len(fields) + number],
+        (0,) * len(grid.shape),
+    )
+    around = Neighbourhood(location, len(fields) + TABLES * sum(grid.stretched), images)
+    of_fields = {name: Field(around, k, name, location) for k, name in enumerate(fields)}
+    flat = Symbol(p, (shapes.size,), constant=True)
+
+    def parameters(view: Callable[[Any], Any]) -> Named:
+        return shapes.split(flat, {name: view(field) for name, field in of_fields.items()})
+
+    point = Neighbourhood(location, dof, kinds, beyond if edges else None, parameters)
+    known = parameters(lambda field: field)
     result = traced_call(lambda *of: as_symbol(function(*of)), "rhs", time, point, known)
     if dof == 1 and result.shape == ():
         result = result.reshape((1,))
@@ -295,4 +235,4 @@ def point_graph(
     value = casadi.cse(casadi.densify(traced(*scalars)))
     unknowns = dict(zip(point.graphs, scalars[3:], strict=False))
     values = dict(zip(around.graphs, scalars[3 + len(unknowns) :], strict=True))
-    return PointGraph(scalars[0], scalars[1], scalars[2], unknowns, values, value)
+    return PointGraph(scalars[0], scalars[1], scalars[2], unknowns, values, len(fields), value)

@@ -25,7 +25,7 @@ from daeosens.problem.matrices import Derivative, Products, negative
 from daeosens.problem.problem import AUTONOMOUS, Problem
 from daeosens.tracing.casadi import casadi
 from daeosens.tracing.execution import compiled_library
-from daeosens.tracing.fields import FieldLayout, FieldMemory, field_layout
+from daeosens.tracing.fields import FieldLayout, FieldMemory, coordinate_tables, field_layout
 from daeosens.tracing.model import FieldModel, Parametrized
 from daeosens.tracing.named_parameters import admit_shapes
 from daeosens.tracing.stencil.chain import chain_function, chain_size, chained
@@ -59,7 +59,7 @@ def build_stencil(
     layout = field_layout(grid, shapes, fields) if name_list(fields, "fields") else None
     edges = Edges(grid, dirichlet, slope)
     graph = point_graph(rhs, shapes, grid, () if layout is None else layout.names, edges)
-    derivatives = StencilDerivatives(graph, grid.spacing, grid.box, periodic=periodic)
+    derivatives = StencilDerivatives(graph, grid.spacing, grid.ends, periodic=periodic)
     functions = derivatives.functions()
     entries: list[Entry] = []
     # entries of a row of f_u: one for each neighbour and unknown that f reads
@@ -69,7 +69,7 @@ def build_stencil(
     deciding = derivatives.branches()
     if deciding is not None:
         functions.append(deciding[0])
-    if layout is not None:
+    if layout is not None or any(grid.stretched):
         # how far they are read by the function that looks farthest
         reach = max(
             max(function.widths(which), default=0)
@@ -82,11 +82,12 @@ def build_stencil(
     )
     of_state = [function for function in functions if not function.name.endswith(OF_FIELDS)]
     stencil = _make_stencil(of_state, grid, library)
-    calls = _Calls(stencil, shapes.size)
+    known = coordinate_tables(grid, of_state[0].around)
+    calls = _Calls(stencil, shapes.size, known)
     if layout is not None:
         of_fields = [function for function in functions if function not in of_state]
         also = _make_stencil(of_fields, grid, library)
-        calls = _FieldCalls(stencil, also, layout, of_state[0].around)
+        calls = _FieldCalls(stencil, also, layout, of_state[0].around, known)
     # without a matrix by default: products with f_u read less memory than its entries take
     attributes: dict[str, Any] = {"jacobian": Products(calls.push, calls.pull), "rhs_t": AUTONOMOUS}
     filled = _Assembled(calls, grid, entries)
@@ -253,9 +254,10 @@ class _Branches:
 class _Calls:
     """The functions as callbacks of PETSc style; p as callbacks see it."""
 
-    def __init__(self, stencil: Stencil, size: int) -> None:
-        self._stencil = stencil
-        self.size = size
+    def __init__(self, stencil: Stencil, numbers: int, known: Array) -> None:
+        self._stencil, self._m = stencil, numbers
+        self._memory = np.concatenate([np.zeros(numbers), known])
+        self.size = self._memory.size
         """Of p as functions of points read it."""
 
     def fill(self, name: str, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
@@ -276,10 +278,10 @@ class _Calls:
         self._stencil.apply("pull", t, self.read(p), (u, w), out)
 
     def push_p(self, t: float, u: PETSc.Vec, p: Any, dp: PETSc.Vec, out: PETSc.Vec) -> None:
-        self._stencil.apply("push_p", t, p, (u,), out, dp=gather(dp))
+        self._stencil.apply("push_p", t, self.read(p), (u,), out, dp=gather(dp))
 
     def pull_p(self, t: float, u: PETSc.Vec, p: Any, w: PETSc.Vec, out: PETSc.Vec) -> None:
-        sums = self._stencil.apply("pull_p", t, p, (u, w), sums=self.size)
+        sums = self._stencil.apply("pull_p", t, self.read(p), (u, w), sums=self._m)
         # each rank has the sums over its own points
         scatter(_reduced(sums, w), out)
 
@@ -288,7 +290,8 @@ class _Calls:
     ) -> Any:
         """Fill the first of ``out``, [n]; return the part of the numbers."""
         (by_u,) = out
-        sums = self._stencil.apply("hessian", t, p, (u, w, du), by_u, dp=dp, sums=self.size)
+        p, inputs = self.read(p), (u, w, du)
+        sums = self._stencil.apply("hessian", t, p, inputs, by_u, dp=dp, sums=self._m)
         return _reduced(sums, w)
 
     def rhs_t(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
@@ -297,25 +300,33 @@ class _Calls:
     def hessian_t(self, t: float, u: PETSc.Vec, p: Any, w: PETSc.Vec, *out: PETSc.Vec) -> Any:
         """Fill the first of ``out``, [n]; return the part of the numbers, and that of the time."""
         (by_u,) = out
-        sums = self._stencil.apply("hessian_t", t, p, (u, w), by_u, sums=self.size + 1)
+        sums = self._stencil.apply("hessian_t", t, self.read(p), (u, w), by_u, sums=self._m + 1)
         reduced = _reduced(sums, w)
         return reduced[:-1], float(reduced[-1])
 
     def read(self, p: Any) -> Array:
-        """Return what the functions read of the parameters."""
-        return p
+        """Return what the functions read of the parameters, valid until the next call."""
+        if self.size == self._m:
+            return p
+        self._memory[: self._m] = p
+        return self._memory
 
 
 class _FieldCalls(_Calls):
     """The same where p is a vector of numbers and fields."""
 
     def __init__(
-        self, stencil: Stencil, of_fields: Stencil, layout: FieldLayout, around: int
+        self,
+        stencil: Stencil,
+        of_fields: Stencil,
+        layout: FieldLayout,
+        around: int,
+        known: Array,
     ) -> None:
-        self._p, self._dp = FieldMemory(layout, around), FieldMemory(layout, around)
-        super().__init__(stencil, self._p.size)
+        super().__init__(stencil, layout.shapes.size, np.empty(0))
+        self._p, self._dp = FieldMemory(layout, around, known), FieldMemory(layout, around)
+        self.size = self._p.size
         self._of_fields, self._layout = of_fields, layout
-        self._m = layout.shapes.size
         size = layout.points * len(layout.names)
         # derivatives in the fields at the rank's own points
         self._values = PETSc.Vec().createSeq(size, comm=PETSc.COMM_SELF)

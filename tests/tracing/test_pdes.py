@@ -1,0 +1,206 @@
+"""Well-known equations on grids: closed forms, orders, derivatives, any ranks."""
+
+import numpy as np
+import pytest
+from fields import own_part, random_field
+from petsc4py import PETSc
+
+from daeosens import (
+    InputError,
+    Parameter,
+    Parameters,
+    Reduced,
+    Stepping,
+    Terminal,
+    adjoint,
+    hessian_product,
+    solve,
+    taylor,
+)
+from daeosens.problem.grids import Grid
+from daeosens.tracing import pdes
+from daeosens.verify import duality
+
+SELF = PETSc.COMM_SELF
+TURN = (0.0, 2.0 * np.pi)
+EXACT = {"snes_rtol": 1e-13}
+
+ENERGY = Terminal(
+    lambda t, u, p: 0.5 * u.dot(u) / u.size,
+    lambda t, u, p, out: out.axpby(1.0 / u.size, 0.0, u),
+    "independent",
+    hessian_product=lambda t, u, p, du, dp, out: (
+        out.axpby(1.0 / u.size, 0.0, du),
+        np.zeros(len(p)),
+    )[1],
+)
+
+
+def lotka(u, p):
+    return [p.a * u[0] - u[0] * u[1], u[0] * u[1] - p.b * u[1]]
+
+
+ROUND, WALLS = ("periodic", "periodic"), ("periodic", "neumann")
+CASES = {
+    "heat": (pdes.heat, WALLS, 1, {"dirichlet": {"y-": 1.0}}, [0.3]),
+    "reaction": (
+        lambda grid, **options: pdes.reaction_diffusion(lotka, grid, ["a", "b"], **options),
+        WALLS,
+        2,
+        {},
+        [0.1, 0.2, 0.7, 0.4],
+    ),
+    "advection": (pdes.advection_diffusion, ROUND, 1, {}, [0.1, 0.6, -0.3]),
+    "burgers": (pdes.burgers, WALLS, 1, {"dirichlet": {"y": 0.0}}, [0.1]),
+    "allen_cahn": (pdes.allen_cahn, WALLS, 1, {}, [0.2]),
+    "cahn_hilliard": (pdes.cahn_hilliard, WALLS, 1, {}, [0.1, 0.3]),
+    "shallow_water": (pdes.shallow_water, WALLS, 3, {"dirichlet": {"y": [None, None, 0.0]}}, [0.8]),
+    "wave": (pdes.wave, WALLS, 2, {"dirichlet": {"y+": [0.0, 0.0]}}, [0.7]),
+    "kuramoto": (pdes.kuramoto_sivashinsky, ROUND, 1, {}, [0.1]),
+}
+
+
+def start(grid):
+    u = random_field(grid, 3)
+    u.shift(1.0)  # depths of water
+    u.scale(0.6)
+    return u
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("name", CASES)
+def test_derivatives_are_exact(name):
+    make, boundary, dof, options, p = CASES[name]
+    grid = Grid((TURN, TURN), (9, 8), boundary, dof)
+    model, p, u0 = make(grid, **options), np.array(p), start(grid)
+    stepping = Stepping((0.0, 0.1), "rk4", dt=0.02)
+    run = solve(model, u0, p, stepping)
+    assert duality(run, ENERGY) < 1e-12
+    names = model.shapes.names
+    control = Parameters({key: Parameter(value) for key, value in zip(names, p, strict=True)}, u0)
+    orders = taylor(Reduced(model, ENERGY, stepping, control), hessian=True)
+    assert orders.order > 1.9
+    assert orders.hessian_order > 2.9
+    implicit = solve(model, u0, p, Stepping((0.0, 0.1), "cn", dt=0.05, options=EXACT))
+    assert duality(implicit, ENERGY) < 1e-12
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("name", CASES)
+def test_answers_do_not_depend_on_the_number_of_ranks(name):
+    make, boundary, dof, options, p = CASES[name]
+    answers = []
+    for comm in (PETSc.COMM_WORLD, SELF):
+        grid = Grid((TURN, TURN), (9, 12), boundary, dof, comm)
+        run = solve(make(grid, **options), start(grid), p, Stepping((0.0, 0.1), "rk4", dt=0.02))
+        gradient = adjoint(run, ENERGY)
+        product = hessian_product(run, ENERGY, random_field(grid, 4), np.ones(len(p)))
+        vecs = [run.final, gradient.u0_vec, product.u0_vec]
+        answers.append(([grid.values(vec).copy() for vec in vecs], [gradient.p, product.p], grid))
+    (ours, mine, grid), (theirs, expected, _) = answers
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, own_part(grid, b), rtol=1e-10, atol=1e-13)
+    for a, b in zip(mine, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10)
+
+
+def ring(n, dof=1):
+    return Grid((TURN,), (n,), "periodic", dof, SELF)
+
+
+def final(model, u0, p, end=1.0):
+    return solve(model, u0, p, Stepping((0.0, end), "esdirk5", rtol=1e-11, atol=1e-13)).final.array
+
+
+def eigenvalue(grid, k=1):
+    """Return that of minus the second difference, for cos(k x)."""
+    return (2.0 / grid.spacing[0] * np.sin(0.5 * k * grid.spacing[0])) ** 2
+
+
+def test_linear_equations_have_the_closed_forms_of_their_differences():
+    grid = ring(24)
+    (x,) = grid.coordinates()
+    h, lam = grid.spacing[0], eigenvalue(grid)
+    ends = final(pdes.heat(grid), np.cos(x), [0.3])
+    np.testing.assert_allclose(ends, np.cos(x) * np.exp(-0.3 * lam), atol=1e-9)
+    model = pdes.reaction_diffusion(lambda u, p: [p.r * u[0]], grid, ["r"])
+    ends = final(model, np.cos(x), [0.3, 0.4])
+    np.testing.assert_allclose(ends, np.cos(x) * np.exp(0.4 - 0.3 * lam), atol=1e-9)
+    ends = final(pdes.advection_diffusion(grid), np.cos(x), [0.3, 0.7])
+    moved = 0.7 * np.sin(h) / h
+    np.testing.assert_allclose(ends, np.cos(x - moved) * np.exp(-0.3 * lam), atol=1e-9)
+    two = ring(24, 2)
+    u0 = np.stack([np.cos(x), 0.0 * x], -1).ravel()
+    ends = final(pdes.wave(two), u0, [0.7]).reshape(-1, 2)
+    turned = 0.7 * np.sqrt(lam)
+    expected = np.stack([np.cos(x) * np.cos(turned), -turned * np.cos(x) * np.sin(turned)], -1)
+    np.testing.assert_allclose(ends, expected, atol=1e-8)
+
+
+def test_small_waves_grow_as_linear_theory_says():
+    grid = ring(24)
+    (x,) = grid.coordinates()
+    lam, small = eigenvalue(grid), 1e-4 * np.cos(x)
+    ends = final(pdes.cahn_hilliard(grid), small, [0.5, 0.3])
+    np.testing.assert_allclose(ends, small * np.exp(0.5 * lam * (1 - 0.09 * lam)), atol=1e-11)
+    ends = final(pdes.allen_cahn(grid), small, [0.3])
+    np.testing.assert_allclose(ends, small * np.exp(1.0 - 0.09 * lam), atol=1e-10)
+    ends = final(pdes.kuramoto_sivashinsky(grid), small, [0.5])
+    np.testing.assert_allclose(ends, small * np.exp(lam - 0.5 * lam**2), atol=1e-8)
+
+
+def test_a_wave_of_burgers_equation_converges_in_second_order():
+    """Closed form: u = c - a tanh(a (x - c t) / (2 k)), between walls with its values."""
+    k, a, c = 0.1, 0.5, 0.3
+
+    def exact(t, x):
+        return c - a * np.tanh(a * (x - c * t) / (2.0 * k))
+
+    errors = []
+    for n in (40, 80, 160):
+        grid = Grid(((-2.0, 2.0),), (n,), "neumann", 1, SELF)
+        model = pdes.burgers(grid, dirichlet={"x": lambda t, x, p: exact(t, x[0])})
+        (x,) = grid.coordinates()
+        errors.append(np.abs(final(model, exact(0.0, x), [k]) - exact(1.0, x)).max())
+    assert (np.log2(np.divide(errors[:-1], errors[1:])) > 1.9).all()
+
+
+def test_fronts_stand_to_second_order():
+    """Closed form: tanh(x / (sqrt(2) eps)) is at rest in Allen-Cahn's and Cahn-Hilliard's."""
+    for make, p in ((pdes.allen_cahn, [0.3]), (pdes.cahn_hilliard, [0.5, 0.3])):
+        errors = []
+        for n in (80, 160):
+            grid = Grid(((-4.0, 4.0),), (n,), "neumann", 1, SELF)
+            front = np.tanh(grid.coordinates()[0] / (np.sqrt(2.0) * 0.3))
+            errors.append(np.abs(final(make(grid), front, p, 0.5) - front).max())
+        assert (np.log2(np.divide(errors[:-1], errors[1:])) > 1.9).all()
+
+
+def test_the_mean_of_kuramoto_sivashinsky_falls_by_its_slopes():
+    grid = ring(64)
+    (x,) = grid.coordinates()
+    out, u0 = grid.create_vec(), grid.create_vec()
+    grid.writable(u0)[..., 0] = np.cos(x) + 0.3 * np.sin(2 * x)
+    pdes.kuramoto_sivashinsky(grid).rhs(0.0, u0, np.array([0.2]), out)
+    slopes = -np.sin(x) + 0.6 * np.cos(2 * x)
+    assert out.sum() / 64 == pytest.approx(-0.5 * np.mean(slopes**2), rel=0.02)
+
+
+def test_shallow_waves_converge_and_keep_their_water():
+    """Closed form: h = 1 + a cos(x - c t) for small a, c^2 = g."""
+    g, a, errors = 0.8, 1e-7, []
+    c = np.sqrt(g)
+    for n in (100, 200, 400):
+        grid = ring(n, 2)
+        (x,) = grid.coordinates()
+        u0 = np.stack([1.0 + a * np.cos(x), a * c * np.cos(x)], -1)
+        stepping = Stepping((0.0, 0.5), "rk4", dt=1.0 / n)
+        ends = solve(pdes.shallow_water(grid), u0.ravel(), [g], stepping).final.array.reshape(-1, 2)
+        errors.append(np.abs(ends[:, 0] - 1.0 - a * np.cos(x - 0.5 * c)).max() / a)
+        assert ends[:, 0].sum() == pytest.approx(n, rel=1e-13)
+    assert (np.log2(np.divide(errors[:-1], errors[1:])) > 0.95).all()
+
+
+def test_other_numbers_of_unknowns_are_refused():
+    with pytest.raises(InputError, match=r"wave on a grid with dof = 1(.|\n)*2 unknowns"):
+        pdes.wave(ring(9))
