@@ -101,7 +101,8 @@ def test_answers_do_not_depend_on_the_number_of_ranks(name):
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, own_part(grid, b), rtol=1e-10, atol=1e-13)
     for a, b in zip(mine, expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-10)
+        # the squares of what is only carried do not depend on its speed: a sum of 0 is left
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12 * np.abs(b).max())
 
 
 def ring(n, dof=1):
