@@ -8,6 +8,7 @@ from typing import Any
 from petsc4py import PETSc
 
 from daeosens.errors import require, together
+from daeosens.petsc.ranks import agree
 from daeosens.problem.breakpoints import admit_breakpoints
 from daeosens.problem.callback_guard import on_every_rank
 from daeosens.problem.hessian_products import residual_hessian, residual_time_hessian
@@ -56,6 +57,7 @@ def imex(*, implicit: Problem, explicit: Problem) -> Problem:
     """
     for name, part in (("implicit", implicit), ("explicit", explicit)):
         require(part, Problem, name, "imex(implicit=ODE(f, ...), explicit=ODE(g, ...))")
+    agree(implicit.comm, "imex")
     with on_every_rank(implicit.comm):
         _refuse_others(implicit, explicit)
     explicit = _noting_faults(explicit, implicit.faults)

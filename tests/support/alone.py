@@ -217,6 +217,7 @@ def calls(comm: Any) -> Calls:
         "Results.read": lambda: results.read("u", u0),
         "Results.array": lambda: results.array("u"),
         "Parameters.estimates_at": lambda: control.estimates_at(x),
+        "imex": lambda: problems.imex(implicit=problem, explicit=problem),
         "ODE": lambda: ds.ODE(lambda t, u, p, out: u.copy(out), state=u0),
         "DAE": lambda: ds.DAE(lambda t, u, v, p, out: u.copy(out), state=u0),
     }
@@ -224,7 +225,6 @@ def calls(comm: Any) -> Calls:
         "hybrid": lambda: ds.hybrid({"on": problem, "off": problem}, "on"),
         "Regularized": lambda: inverse.Regularized(field_functional, prior),
         "Joint": lambda: ds.functional.Joint([functional, functional]),
-        "imex": lambda: problems.imex(implicit=problem, explicit=problem),
         "add_events": lambda: problems.add_events(problem, [ds.Event(0.1)]),
         "with_events": lambda: problems.with_events(problem, []),
         "with_doses": lambda: problems.with_doses(decay, problems.Doses([(0.5, 1.0, 0.0, 0)])),
