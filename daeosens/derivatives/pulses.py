@@ -1,5 +1,7 @@
 """Pulses in time that a step has passed without a stage in them: steps end inside of these.
 
+Jumps are looked for here, smooth peaks and tables in ``peaks``.
+
 A stimulus ``np.where((t >= 10) & (t < 11), p[0], 0)`` is nothing to a step from 9 to 30 whose
 stages lie beside it.  But what the callback compares the time with is known, and so are the times
 at which that changes sides, each pulse of ``t % 24 < 0.5`` too.
@@ -14,8 +16,12 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.derivatives.looks.branch_changes import equations_of, point_on_chord
-from daeosens.derivatives.looks.switch_times import switch_times
+from daeosens.derivatives.looks.look import is_due
+from daeosens.derivatives.looks.switch_times import made_of_time, times_of_change
+from daeosens.derivatives.peaks import Peak, peaks_missed
+from daeosens.errors import DiscretizationWarning, warn
 from daeosens.petsc.vectors import Array
+from daeosens.problem.problem import ProblemCache
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 Take: TypeAlias = "Callable[[PETSc.Vec, Array], Trajectory]"
@@ -27,8 +33,18 @@ ROUNDS = 4
 MOST = 10_000
 """Pulses, at most, that are looked into."""
 
+MANY = 10.0
+"""Multiples of the tolerance that adaptive steps may miss."""
+
+CONSIDERABLE = 0.01
+"""Part of the largest size of an unknown that steps of fixed size may miss without a word."""
+
 FINEST = 1e-6
 """Part of a pulse: so far from its ends its sides are."""
+
+
+_RUNS: ProblemCache[list[int]] = ProblemCache(lambda: [0])
+"""How many runs of a problem with fixed steps there were: lists of one number."""
 
 
 def see_pulses(run: Trajectory, pinned: Array, take: Take) -> tuple[Trajectory, Array]:
@@ -41,9 +57,17 @@ def see_pulses(run: Trajectory, pinned: Array, take: Take) -> tuple[Trajectory, 
     take : callable
         See ``Take``.
     """
-    for _ in range(ROUNDS):
-        inside = list(_pulses_passed(run))
+    rtol, atol = run.stepping.tolerances
+    for number in range(ROUNDS + 1):
+        inside = [
+            peak.time
+            for peak in _passed(run)
+            if np.any(peak.missed > MANY * (atol + rtol * np.abs(peak.state)))
+        ]
         if not inside:
+            break
+        if number == ROUNDS:
+            _warn(inside[0], "whatever steps were tried")
             break
         pinned = np.union1d(pinned, inside)
         again = take(run.stored[0].copy(), pinned)
@@ -52,15 +76,46 @@ def see_pulses(run: Trajectory, pinned: Array, take: Take) -> tuple[Trajectory, 
     return run, pinned
 
 
-def _pulses_passed(run: Trajectory) -> Iterator[float]:
-    """Yield a time inside of each pulse that lies between two stages of a step."""
-    times = switch_times(run)
+def warn_of_pulses(run: Trajectory) -> None:
+    """Warn where steps of fixed size pass pulses, if it is time to look for them."""
+    if not run.problem.branches_known or run.thinned or run.n_steps < 1:
+        return
+    runs = _RUNS.of(run.problem)
+    runs[0] += 1
+    if not is_due(runs[0]):
+        return
+    for peak in _passed(run):
+        largest = np.abs(run.u).max(axis=0)
+        if np.any(peak.missed > CONSIDERABLE * largest):
+            _warn(peak.time, f"of dt = {run.stepping.dt:g}")
+            return
+
+
+def _warn(time: float, steps: str) -> None:
+    warn(
+        f"the equations have a pulse near t = {time:.6g} that lies between the stages of steps "
+        f"{steps}: the run knows nothing of it, or little\n"
+        "  try: breakpoints= where it begins and ends, or rtol= and max_step=, or a smaller dt",
+        DiscretizationWarning,
+    )
+
+
+def _passed(run: Trajectory) -> Iterator[Peak]:
+    """Yield what lies between two stages of a step."""
+    noted = made_of_time(run)
+    times = times_of_change(run, noted.switches)
+    yield from _pulses_passed(run, times)
+    if run.problem.delays is None:  # a step that ends at a kink there would hide it
+        yield from peaks_missed(run, noted, times)
+
+
+def _pulses_passed(run: Trajectory, times: Array) -> Iterator[Peak]:
+    """Yield the pulses, between two of the times [S], that lie between two stages of a step."""
     missed = _without_stages(run, times[:-1], times[1:]) if times.size > 1 else []
     if not 0 < len(missed) <= MOST:
         return
     function = equations_of(run)
     assert function is not None
-    rtol, atol = run.stepping.tolerances
     for k in missed:
         first, last = float(times[k]), float(times[k + 1])
         n = int(np.searchsorted(run.times, first, side="right")) - 1
@@ -69,9 +124,7 @@ def _pulses_passed(run: Trajectory) -> Iterator[float]:
         _, t, u = point_on_chord(run, n, (middle - start) / h)
         beside = FINEST * (last - first)
         sides = 0.5 * (function.value(n, first - beside, u) + function.value(n, last + beside, u))
-        extra = np.abs(function.value(n, t, u) - sides)
-        if np.any((last - first) * extra > atol + rtol * np.abs(u)):
-            yield t
+        yield Peak(t, u, (last - first) * np.abs(function.value(n, t, u) - sides))
 
 
 def _without_stages(run: Trajectory, first: Array, last: Array) -> list[int]:

@@ -10,7 +10,7 @@ from petsc4py import PETSc
 
 from daeosens.derivatives.kink_cuts import cut_at_kinks
 from daeosens.derivatives.poles import warn_of_poles
-from daeosens.derivatives.pulses import see_pulses
+from daeosens.derivatives.pulses import see_pulses, warn_of_pulses
 from daeosens.derivatives.step_control import resolved
 from daeosens.errors import InputError, UnsupportedError, is_one_of, require
 from daeosens.petsc._kernels import no_options
@@ -144,6 +144,8 @@ def solve(
             return run_delayed(problem, start, parameters, delayed, times, record)
 
         run = take_delayed(state, pinned)
+        if not delayed.adaptive:
+            warn_of_pulses(run)
         if not delayed.adaptive or delayed.shares:
             return run
         return cut_at_kinks(*see_pulses(run, pinned, take_delayed), take_delayed)
@@ -157,6 +159,8 @@ def solve(
     def cut(steps: Stepping, run: Trajectory) -> Trajectory:
         # states that do not fit into memory are not all looked at
         warn_of_poles(run)
+        if not steps.adaptive:
+            warn_of_pulses(run)
         if not steps.adaptive or petsc_trajectory is not None or (few and checkpoint == "auto"):
             return run
 

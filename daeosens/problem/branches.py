@@ -7,14 +7,14 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from daeosens.petsc.vectors import Array
-from daeosens.problem.clock import Clock, Formula, Switch
+from daeosens.problem.clock import Clock, Formula, Noted
 from daeosens.problem.derivative_arrays import (
     DerivativeArray,
     PointArray,
@@ -33,6 +33,9 @@ Along: TypeAlias = "Callable[[Array, Array, Array], Decided]"
 FEW_POINTS, TOGETHER = 16, 512
 """Fewer points are as quick one after the other, and more are evaluated in parts: as derivatives
 are (``batched/pointwise``)."""
+
+PLAIN = frozenset({"builtins", "cmath", "daeosens", "functools", "math", "numpy", "scipy"})
+"""Packages whose functions do not choose by an argument what is done, or say so themselves."""
 
 SAME = 1e-10
 """Part of the largest value by which one from many points may be rounded."""
@@ -119,7 +122,7 @@ class Branches:
         self._home = str(getattr(function, "__module__", "") or "").partition(".")[0]
         self._at_points = True
         self._divides: bool | None = None
-        self._compares_times = True
+        self._follows_time = True
         self._uses = 0
 
     def __call__(
@@ -169,33 +172,38 @@ class Branches:
         return [self(*point, p, in_time=in_time) for point in zip(t.tolist(), u, strict=True)]
 
     @property
-    def compares_times(self) -> bool:
-        """Whether f may compare t with what does not vary, as far as is known."""
-        return self._compares_times
+    def follows_time(self) -> bool:
+        """Whether f may make anything of the time alone that jumps or bends, as far as is known."""
+        return self._follows_time
 
-    def switches(
+    def of_time(
         self, t: float, u: Array, p: Array, rate: Array | None = None, *, fixed: bool = False
-    ) -> dict[object, Switch]:
-        """Return what f compares of the time alone at (t, u, p), by what they have in common.
+    ) -> Noted:
+        """Return what f makes of the time alone at (t, u, p), and compares.
 
         If ``fixed``, without what parameters have a part in.
         """
-        noted: list[list[Switch]] = []
-        for moves in (False, True):
-            noted.append([])
+        noted = (Noted(), Noted())
+        for moves, of_call in enumerate(noted):
             state = _elsewhere(u) if moves else u
             parameters = _elsewhere(p) if moves and fixed else p
             states = [vector.copy() for vector in (state, rate) if vector is not None]
             arguments = (*states, self._split(parameters.copy()))
             try:
-                call_at(self.function, Clock(t, Formula(), noted[-1]), arguments)
+                call_at(self.function, Clock(t, Formula(), of_call), arguments)
             except Exception:  # noqa: BLE001 (the equations tell it themselves)
-                return {}
-        if not self.forks and not noted[0]:
-            self._compares_times = False
-        # what is compared with the state is another one elsewhere
-        here, there = ({switch.key: switch for switch in part} for part in noted)
-        return {key: switch for key, switch in here.items() if key in there}
+                return Noted()
+        here, there = noted
+        if not (self.forks or here.switches or any(formula.bends for formula in here.formulas)):
+            self._follows_time = False
+        # what is made with the state is another one elsewhere
+        switches, formulas = (
+            {item.key for item in part} for part in (there.switches, there.formulas)
+        )
+        return Noted(
+            [switch for switch in here.switches if switch.key in switches],
+            [formula for formula in here.formulas if formula.key in formulas],
+        )
 
     def divides(self, t: float, u: Array, p: Array) -> bool:
         """Whether f divides by what varies; found where it is asked for first."""
@@ -266,28 +274,38 @@ def _elsewhere(x: Array) -> Array:
 
 
 def _forks(function: object) -> bool:
-    """Return whether a function, or one that it names and is of the same module, has an ``if``."""
-    if not isinstance(function, FunctionType):
-        return True
+    """Return whether a function, or one of the user's that it names, may have an ``if``."""
     waiting, seen = [function], set[CodeType]()
     while waiting:
         known = waiting.pop()
+        if not isinstance(known, FunctionType):
+            return True
         for code in _codes(known.__code__):
             if code in seen:
                 continue
             seen.add(code)
+            # Python's own take one of their arguments, and leave the others
+            if {"max", "min"} & set(code.co_names) - set(known.__globals__):
+                return True
             if any(
                 "JUMP" in step.opname and "IF" in step.opname for step in dis.get_instructions(code)
             ):
                 return True
             named: list[object] = [known.__globals__.get(name) for name in code.co_names]
             named += inspect.getclosurevars(known).nonlocals.values()
-            waiting += [
-                thing
-                for thing in named
-                if isinstance(thing, FunctionType) and thing.__globals__ is known.__globals__
-            ]
+            waiting += [thing for thing in named if _may_fork(thing)]
     return False
+
+
+def _may_fork(thing: object) -> bool:
+    """Return whether what a function names is the user's, and more than a number."""
+    if isinstance(thing, ModuleType):
+        home = thing.__name__
+    elif isinstance(thing, FunctionType):
+        home = str(thing.__module__ or "")
+    else:
+        home = type(thing).__module__ if callable(thing) and not isinstance(thing, type) else ""
+    return bool(home) and home.partition(".")[0] not in PLAIN
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

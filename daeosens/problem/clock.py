@@ -1,9 +1,9 @@
-"""A time that notes what a callback compares it with, and the times at which that changes sides.
+"""A time that notes what a callback makes of it and compares it with, and when that changes.
 
 ``t % 24 < 0.5`` and ``np.sin(t) > 0.99`` say nothing at the ends of a step that is longer than the
-pulse.  But what is compared is made of the time alone, of few operations: noted at one call, it is
-evaluated at all times without the callback, and between the wraps of a remainder and the extrema of
-a sine it is monotone.
+pulse, nor does ``np.exp(-((t - 10) / 0.1) ** 2)``.  But these are made of the time alone, of few
+operations: noted at one call, they are evaluated at all times without the callback, and between the
+wraps of a remainder, the extrema of a sine and the knots of a table they are monotone.
 """
 
 # what users' callbacks do with their time is known at run time only
@@ -14,9 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
+from scipy.special import erf, erfc, expit
 
 from daeosens.petsc.vectors import Array
 
@@ -25,6 +27,9 @@ MOST_ENTRIES = 100
 
 MOST_CHANGES = 100_000
 """Changes of one comparison, at most, that are looked for."""
+
+FLAT = 4.0
+"""Powers, at most, that are no narrow peaks."""
 
 PIECES = 256
 """Pieces of the span in which what is compared is monotone, unless it is known where it turns."""
@@ -56,20 +61,74 @@ class Formula:
 
         return Formula(self.function, tuple(of(x) for x in self.operands))
 
-    @property
+    @cached_property
     def key(self) -> tuple[Any, ...]:
         """What two formulas have in common that are the same."""
         parts = (x.key if isinstance(x, Formula) else x.tobytes() for x in self.operands)
         return (self.function, *parts)
 
+    @cached_property
+    def bends(self) -> bool:
+        """Whether it may have narrow peaks: sums, products and low powers of others have none."""
+        if any(isinstance(x, Formula) and x.bends for x in self.operands):
+            return True
+        if self.function is np.power:
+            exponent = self.operands[1]
+            return isinstance(exponent, Formula) or bool(np.any((exponent < 0) | (exponent > FLAT)))
+        if self.function in (np.divide, np.reciprocal):
+            return isinstance(self.operands[-1], Formula)
+        return isinstance(self.function, Lookup) or self.function in _BENT
+
     def turns(self) -> Iterator[Switch]:
-        """Yield where it may jump or turn, the innermost first."""
+        """Yield where it may jump, turn or be steepest, the innermost first."""
         for x in self.operands:
             if isinstance(x, Formula):
                 yield from x.turns()
+        if isinstance(self.function, Lookup):
+            yield from self.function.turns(cast("Formula", self.operands[0]))
         rule = _TURNS.get(cast("Any", self.function))
         if rule is not None:
             yield rule(*self.operands)
+
+
+class Lookup:
+    """A table or an interpolant, which turns at its knots [K] alone, and perhaps comes again.
+
+    Two of them with the same ``key`` are the same.
+    """
+
+    def __init__(
+        self, function: Callable[[Any], Any], knots: Array, key: object, period: float | None = None
+    ) -> None:
+        self.function, self.key, self.period = function, key, period
+        self.knots = np.unique(knots if period is None else knots % period)
+
+    def __call__(self, x: Any) -> Any:
+        """Return its values."""
+        return self.function(x)
+
+    def turns(self, x: Formula) -> Iterator[Switch]:
+        """Yield where it turns as a function of a formula."""
+        if self.period is not None:
+            x = Formula(np.remainder, (x, np.full((1, 1), float(self.period))))
+            yield from x.turns()
+        yield Switch(x, self.knots)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both have the same key."""
+        return isinstance(other, Lookup) and self.key == other.key
+
+    def __hash__(self) -> int:
+        """Return a number that tells keys apart."""
+        return hash(self.key)
+
+
+@dataclass(frozen=True)
+class Noted:
+    """What a callback has made of the time alone: what it compares, and numbers."""
+
+    switches: list[Switch] = field(default_factory=list["Switch"])
+    formulas: list[Formula] = field(default_factory=list[Formula])
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +185,16 @@ _TURNS: dict[Callable[..., Any], Callable[..., Switch]] = {
     np.minimum: lambda x, y: Switch(Formula(np.subtract, (x, y))),
     np.sign: Switch,
     np.heaviside: lambda x, _: Switch(x),
+    # monotone, and steepest there, or where they begin to grow
+    np.exp: Switch,
+    np.exp2: Switch,
+    np.expm1: Switch,
+    np.tanh: Switch,
+    np.arctan: Switch,
+    expit: Switch,
+    erf: Switch,
+    erfc: Switch,
+    np.cosh: Switch,
 }
 _COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal)
 _DECIDE = (
@@ -139,13 +208,15 @@ _DECIDE = (
     np.heaviside,
 )
 _CHOOSE = (np.maximum, np.minimum, np.fmax, np.fmin)
+_LINEAR = (np.add, np.subtract, np.multiply, np.divide, np.negative, np.positive)
+_BENT = (np.exp, np.exp2, np.expm1, np.tanh, np.arctan, np.cosh, expit, erf, erfc)
 
 
 class _Noting:
     """What a number and an array made of the time have in common."""
 
     formula: Formula | None
-    noted: list[Switch]
+    noted: Noted
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         plain = [_plain(x) for x in inputs]
@@ -159,16 +230,27 @@ class _Noting:
         self._note(ufunc, known)
         if np.asarray(result).dtype.kind != "f":
             return result
-        formula = Formula(ufunc, known)
+        return self._made(result, Formula(ufunc, known))
+
+    def _made(self, result: Any, formula: Formula) -> Any:
+        self.noted.formulas.append(formula)
         if np.ndim(result) == 0:
             return Clock(result, formula, self.noted)
         return _clocks(result, formula, self.noted)
 
+    def looked_up(self, table: Lookup) -> Any:
+        """Return what a table has for it."""
+        x = _plain(self)
+        result = table(x)
+        if self.formula is None or np.shape(result) != np.shape(x):
+            return result
+        return self._made(result, Formula(table, (self.formula,)))
+
     def _note(self, ufunc: np.ufunc, operands: tuple[Any, ...]) -> None:
         if ufunc in _COMPARISONS or ufunc in _CHOOSE:
-            self.noted.append(Switch(Formula(np.subtract, operands)))
+            self.noted.switches.append(Switch(Formula(np.subtract, operands)))
         elif ufunc in _DECIDE:
-            self.noted.append(_TURNS[ufunc](*operands))
+            self.noted.switches.append(_TURNS[ufunc](*operands))
 
     def __array_function__(
         self, function: Callable[..., Any], _types: Any, arguments: Any, options: Any
@@ -179,7 +261,10 @@ class _Noting:
         if places is not None and len(arguments) > 1:
             x, edges = (arguments[k] for k in places)
             if isinstance(x, _Noting) and x.formula is not None:
-                self.noted.append(Switch(x.formula, np.sort(np.asarray(edges, dtype=float))))
+                levels = np.sort(np.asarray(edges, dtype=float))
+                self.noted.switches.append(Switch(x.formula, levels))
+        if function is np.interp and len(arguments) > 2 and isinstance(arguments[0], _Noting):
+            return arguments[0].looked_up(_table(*arguments[1:], **options))
         plain = {name: _plain(x) for name, x in options.items()}
         return function(*(_plain(x) for x in arguments), **plain)
 
@@ -189,14 +274,14 @@ class Clock(_Noting, float):
 
     Examples
     --------
-    >>> noted: list[Switch] = []
+    >>> noted = Noted()
     >>> bool(np.sin(Clock(1.0, Formula(), noted)) > 0.99)
     False
-    >>> changes(noted, 0.0, 5.0).round(4)
+    >>> changes(noted.switches, 0.0, 5.0).round(4)
     array([1.4293, 1.7123])
     """
 
-    def __new__(cls, value: float, formula: Formula, noted: list[Switch]) -> Clock:
+    def __new__(cls, value: float, formula: Formula, noted: Noted) -> Clock:
         """Make one of a number."""
         made = float.__new__(cls, value)
         made.formula, made.noted = formula, noted
@@ -240,12 +325,23 @@ class _Clocks(_Noting, np.ndarray):
     formula = None
 
 
-def _clocks(value: Any, formula: Formula, noted: list[Switch]) -> Any:
+def _clocks(value: Any, formula: Formula, noted: Noted) -> Any:
     made = np.asarray(value).view(_Clocks)
     if made.ndim == 1 and made.size <= MOST_ENTRIES:
         made.formula, made.noted = formula, noted
         return made
     return value
+
+
+def _table(xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Lookup:
+    """Return ``np.interp`` in a table of numbers."""
+    knots, values = np.asarray(xp, dtype=float), np.asarray(fp, dtype=float)
+
+    def function(x: Any) -> Any:
+        return np.interp(x, knots, values, left, right, period)
+
+    key = (knots.tobytes(), values.tobytes(), left, right, period)
+    return Lookup(function, knots, key, period)
 
 
 def _plain(x: Any) -> Any:
@@ -293,6 +389,16 @@ for _name, _ufunc in _OPERATORS.items():
     setattr(Clock, f"__r{_name}__", _forward(_ufunc, reflected=True))
 for _name, _ufunc in zip(("lt", "le", "gt", "ge"), _COMPARISONS, strict=False):
     setattr(Clock, f"__{_name}__", _forward(_ufunc, reflected=False))
+
+
+def outlines(formulas: Sequence[Formula]) -> list[Formula]:
+    """Return the formulas that may have narrow peaks, without sums and products of other ones.
+
+    But for those that are part of none: a sum of two steps is a peak.
+    """
+    known = {formula.key: formula for formula in formulas if formula.bends}
+    parts = {x.key for f in known.values() for x in f.operands if isinstance(x, Formula)}
+    return [f for key, f in known.items() if f.function not in _LINEAR or key not in parts]
 
 
 def changes(switches: Sequence[Switch], start: float, end: float) -> Array:

@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from daeosens.costs.objective import Terminal
 from daeosens.petsc.vectors import Array
-from daeosens.problem.branches import Branches
+from daeosens.problem.branches import Branches, Decided
 from daeosens.problem.callback_guard import check_output
 from daeosens.problem.delay_equations import (
     Delay,
@@ -75,12 +75,22 @@ def build(
             name: replace(getattr(problem, name), constant=True) for name in ("rhs_u", "residual_u")
         }
         problem = replace(problem, **constant)
-    # where f decides, runs can be looked at for kinks: the function itself is kept for that
-    if graphs[0].branches:
-        scalars = of_scalars(graphs[0])
-        along = None if scalars is None else decided_along([*scalars.point.values()], scalars.value)
+    # where f decides, or follows the time, runs can be looked at for kinks and peaks: the function
+    # itself is kept for that
+    if graphs[0].branches or not graphs[0].ignores("t"):
+        along = _decides_nothing
+        if graphs[0].branches:
+            scalars = of_scalars(graphs[0])
+            known = scalars is not None
+            along = decided_along([*scalars.point.values()], scalars.value) if known else None
         problem = replace(problem, branches=Branches(rhs, tracer.shapes.split, along))
     return replace(_model(tracer, problem, running, ready), graph=graphs[0])
+
+
+def _decides_nothing(t: Array, _u: Array, _p: Array) -> Decided:
+    """Return what decides in a function without branches."""
+    none = np.zeros(0, dtype=bool)
+    return np.empty((len(t), 0)), none, none
 
 
 def build_residual(
@@ -113,8 +123,9 @@ def build_residual(
         breakpoints=breakpoints,
         events=[parts.traced_event(tracer, event, name, ready) for name, event in named.items()],
     )
-    if of_residual.branches:
-        problem = replace(problem, branches=Branches(residual, tracer.shapes.split))
+    if of_residual.branches or not of_residual.ignores("t"):
+        along = None if of_residual.branches else _decides_nothing
+        problem = replace(problem, branches=Branches(residual, tracer.shapes.split, along))
     return _model(tracer, problem, running, ready)
 
 

@@ -5,16 +5,16 @@ import math
 import numpy as np
 import pytest
 
-from daeosens.problem.clock import Clock, Formula, changes
+from daeosens.problem.clock import Clock, Formula, Noted, changes
 from daeosens.problem.derivative_arrays import call_at
 
 STARTS = np.array([9.0, 30.0, 31.0])
 
 
 def times(function, end=50.0, at=3.3):
-    noted = []
+    noted = Noted()
     call_at(function, Clock(at, Formula(), noted), ())
-    return changes(noted, 0.0, end)
+    return changes(noted.switches, 0.0, end)
 
 
 @pytest.mark.parametrize(
@@ -69,4 +69,4 @@ def test_numbers_are_those_of_a_plain_time():
             np.stack([t, t]).tolist(),
         ]
 
-    assert function(Clock(3.7, Formula(), [])) == function(3.7)
+    assert function(Clock(3.7, Formula(), Noted())) == function(3.7)

@@ -34,7 +34,7 @@ from daeosens.problem.derivative_arrays.callback_at_work import (
 from daeosens.problem.derivative_arrays.fresh_arrays import FreshArray, all_now
 from daeosens.problem.derivative_arrays.points import PointArray
 from daeosens.problem.derivative_arrays.recorded_slopes import Record
-from daeosens.problem.derivative_arrays.splines import interpolants
+from daeosens.problem.derivative_arrays.splines import clocked, interpolants
 
 
 def _at_work() -> bool:
@@ -254,15 +254,22 @@ def evaluate(
 
 
 def call_at(function: Callable[..., Any], clock: Clock, arguments: Sequence[Any]) -> Any:
-    """Return what a callback makes of a clock and numbers; ``math`` takes clocks meanwhile."""
+    """Return what a callback makes of a clock and numbers.
+
+    ``math`` and the interpolants of SciPy take clocks meanwhile.
+    """
     if not AT_WORK:
         _MATHEMATICS.update(_IN_MATH)
+        for kind, original, _ in interpolants():
+            kind.__call__ = clocked(original)
     try:
         with np.errstate(all="ignore"):
             return function(clock, *arguments)
     finally:
         if not AT_WORK:
             _MATHEMATICS.update(_OF_MATH)
+            for kind, original, _ in interpolants():
+                kind.__call__ = original
 
 
 def denominators(

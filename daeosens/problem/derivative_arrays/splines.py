@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from daeosens.problem.clock import Clock, Lookup
 from daeosens.problem.derivative_arrays.arrays import (
     DerivativeArray,
     admitted,
@@ -63,6 +64,19 @@ def _piecewise(original: Callable[..., Any]) -> Callable[..., Any]:
         own = np.ndim(primal(slope)) - np.ndim(primal(x))
         slopes = x.slopes.reshape(*np.shape(primal(x)), *[1] * own, x.slopes.shape[-1])
         return DerivativeArray(value, slope[..., None] * slopes)
+
+    return call
+
+
+def clocked(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return calls of an interpolant that note what it makes of a clock."""
+
+    def call(self: Any, x: Any, *arguments: Any, **options: Any) -> Any:
+        knots = getattr(self, "x", getattr(self, "t", None))
+        if isinstance(x, Clock) and knots is not None and not (arguments or options):
+            table = Lookup(lambda at: original(self, at), np.asarray(knots), id(self))
+            return x.looked_up(table)
+        return original(self, x, *arguments, **options)
 
     return call
 
