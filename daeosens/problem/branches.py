@@ -68,6 +68,19 @@ class Decisions:
         return cls(np.empty(0), np.empty(0, dtype=bool))
 
 
+def joined(parts: Sequence[Decisions]) -> Decisions:
+    """Return what decides in several functions, one after the other."""
+    moves = [np.ones(p.values.size, bool) if p.moves is None else p.moves for p in parts]
+    kinds = [np.arange(p.values.size) if p.kinds is None else p.kinds for p in parts]
+    firsts = np.cumsum([0, *(part.max(initial=-1) + 1 for part in kinds)])
+    return Decisions(
+        np.concatenate([part.values for part in parts]),
+        np.concatenate([part.whole for part in parts]),
+        np.concatenate(moves),
+        np.concatenate([first + part for first, part in zip(firsts, kinds, strict=False)]),
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class DecisionTable(Sequence[Decisions]):
     """The same that decides at each of K points: ``values`` [K, B], the others as of ``Decisions``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,8 @@ from petsc4py import PETSc
 
 from daeosens.errors import require, together
 from daeosens.petsc.ranks import agree
+from daeosens.petsc.vectors import Array
+from daeosens.problem.branches import Decisions, joined
 from daeosens.problem.breakpoints import admit_breakpoints
 from daeosens.problem.callback_guard import on_every_rank
 from daeosens.problem.hessian_products import residual_hessian, residual_time_hessian
@@ -95,12 +98,24 @@ def imex(*, implicit: Problem, explicit: Problem) -> Problem:
         batch=None,
         native={},
         stencil=None,
-        branches=None,
+        branches=_sum_of_branches(parts),
         sources=_sources(implicit, explicit),
         state_names=implicit.state_names or explicit.state_names,
         breakpoints=admit_breakpoints(sorted({t for part in parts for t in part.breakpoints})),
         parts=(replace(implicit, native={}), replace(explicit, native={})),
     )
+
+
+def _sum_of_branches(parts: Sequence[Problem]) -> Callable[..., Decisions] | None:
+    """Return what decides in any of the parts, one after the other; None if nothing is known."""
+    asked = [part.branches for part in parts if part.branches is not None]
+    if not asked:
+        return None
+
+    def decide(t: float, u: Array, p: Array, *, in_time: bool = False) -> Decisions:
+        return joined([branches(t, u, p, in_time=in_time) for branches in asked])
+
+    return decide
 
 
 def _refuse_others(implicit: Problem, explicit: Problem) -> None:

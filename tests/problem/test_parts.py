@@ -1,5 +1,7 @@
 """Equations of two parts: what IMEX methods make of them, and what all others do."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from petsc4py import PETSc
@@ -252,3 +254,25 @@ def test_parameters_may_be_fields():
 def test_implicit_methods_factorise_the_sum_on_grids():
     problem, _, _ = advected_reactions(PETSc.COMM_SELF, "auto")
     assert problem.residual_u.assembled
+
+
+@pytest.mark.parametrize("jumps", [False, True], ids=["kink", "jump"])
+def test_kinks_and_jumps_of_either_part_are_told(jumps):
+    def g(t, u, p):
+        return p[1] * (np.where(u > 0.5, 1.0, 0.25) if jumps else np.maximum(u - 0.5, 0.0))
+
+    names = ["a", "b"]
+    parts = ds.ODE(lambda t, u, p: p[0] * (2.0 - u), 1, names), ds.ODE(g, 1, names)
+    cost = ds.Terminal(lambda t, u, p: u[0] ** 2)
+    start, rates = [0.1], [0.5, 0.3]
+    problem = imex(implicit=parts[0], explicit=parts[1])
+    run = ds.solve(problem, start, rates, ds.Stepping((0.0, 1.0), "arkimex4", rtol=1e-7))
+    told = pytest.warns(ds.errors.KinkWarning, match="equations jump near t = 0.434")
+    with told if jumps else nullcontext():
+        gradient = ds.adjoint(run, cost)
+    with pytest.warns(ds.errors.KinkWarning, match="a jump near" if jumps else "a kink near"):
+        ds.hessian_product(run, cost, [1.0], [0.0, 0.0])
+    if not jumps:  # steps end at the kink
+        whole = ds.ODE(lambda t, u, p: p[0] * (2.0 - u) + g(t, u, p), 1, names)
+        fine = ds.solve(whole, start, rates, ds.Stepping((0.0, 1.0), "rk8vr", rtol=1e-11))
+        np.testing.assert_allclose(gradient.p, ds.adjoint(fine, cost).p, rtol=3e-6)
