@@ -212,3 +212,19 @@ def test_what_does_not_go_on_stretched_grids_is_refused():
         FivePoint(grid)
     with pytest.raises(InputError, match="across a stretched dimension"):
         make(weno, stretched(9), n=9, comm=SELF)
+
+
+@pytest.mark.parametrize(
+    "rhs",
+    [
+        lambda t, u, p: u.map(lambda v, q: p.k * v.center).laplacian(),
+        lambda t, u, p: u.map(lambda v, q: p.k[1] * v.center).laplacian(),
+        lambda t, u, p: u.divergence(lambda v, q: p.k * v.gradient),
+    ],
+    ids=["map", "beside", "flux"],
+)
+def test_fields_of_an_outer_function_are_refused(rhs):
+    """They would be those at its point, not at that of the function inside."""
+    line = Grid(((0.0, 1.0),), (8,), "neumann", comm=PETSc.COMM_SELF)
+    with pytest.raises(InputError, match='reads the field "k" of that one'):
+        trace_stencil(rhs, line, fields=["k"])

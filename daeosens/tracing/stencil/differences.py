@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, TypeAlias, cast
 
@@ -18,6 +20,20 @@ Offset: TypeAlias = tuple[int, ...]
 
 Parameters: TypeAlias = Callable[[Callable[[Any], Any]], Any]
 """``parameters(view)``: all parameters by name, fields as ``view(field)`` shows them."""
+
+DEPTH: ContextVar[int] = ContextVar("depth", default=0)
+"""How many functions of points are inside of one another where this is asked."""
+
+
+@contextmanager
+def inside() -> Generator[None]:
+    """Call a function of points from another one."""
+    before = DEPTH.set(DEPTH.get() + 1)
+    try:
+        yield
+    finally:
+        DEPTH.reset(before)
+
 
 TABLES = 2
 """Of each stretched dimension: widths of cells, and their centres."""
@@ -303,10 +319,13 @@ class Quantity(Differences):
         """
         total: Any = 0.0
         for axis in range(len(self.spacing)):
-            before, behind = (
-                as_symbol(traced_call(flux, "flux", Face(self, axis, first), self._p(axis, first)))
-                for first in (-1, 0)
-            )
+            with inside():
+                before, behind = (
+                    as_symbol(
+                        traced_call(flux, "flux", Face(self, axis, first), self._p(axis, first))
+                    )
+                    for first in (-1, 0)
+                )
             width = self.location.width(axis)
             apart = behind - before
             stretched = self.location.grid.stretched[axis]
@@ -341,8 +360,9 @@ class Derived(Quantity):
     def _at(self, offset: Offset) -> Any:
         if offset not in self._known:
             there = Elsewhere(self._of, offset)
-            p = there.parameters(lambda field: field)
-            self._known[offset] = as_symbol(traced_call(self._function, "map", there, p))
+            with inside():
+                p = there.parameters(lambda field: field.known_here())
+                self._known[offset] = as_symbol(traced_call(self._function, "map", there, p))
         return self._known[offset]
 
 

@@ -15,6 +15,7 @@ from daeosens.tracing.casadi import casadi
 from daeosens.tracing.named_parameters import Named, Shapes
 from daeosens.tracing.source_location import traced_call
 from daeosens.tracing.stencil.differences import (
+    DEPTH,
     TABLES,
     Differences,
     Location,
@@ -127,11 +128,20 @@ class Field(Symbol, Differences):
     name : str
     location : Location
         From where it is seen.
+    depth : int, optional
+        Of the function of points that sees it, see ``known_here``.
     """
 
-    def __init__(self, around: Neighbourhood, number: int, name: str, location: Location) -> None:
+    def __init__(
+        self,
+        around: Neighbourhood,
+        number: int,
+        name: str,
+        location: Location,
+        depth: int | None = None,
+    ) -> None:
         self.spacing, self.location = around.spacing, location
-        self._around, self._number, self._name = around, number, name
+        self._around, self._number, self._name, self._depth = around, number, name, depth
         super().__init__(self.beside(0, 0).graph, (), constant=True)
 
     def __getitem__(self, offset: Any) -> Symbol:
@@ -143,11 +153,30 @@ class Field(Symbol, Differences):
         """The value at the point, as the field itself."""
         return self.beside(0, 0)
 
+    @property
+    def graph(self) -> Any:
+        """The graph of the value at the point."""
+        self._refuse_elsewhere()
+        return super().graph
+
+    def known_here(self) -> Field:
+        """Return the field for the function of points that is called, and no other one."""
+        return Field(self._around, self._number, self._name, self.location, DEPTH.get())
+
+    def _refuse_elsewhere(self) -> None:
+        if self._depth not in (None, DEPTH.get()):
+            raise InputError(
+                f'a function inside of another one reads the field "{self._name}" of that one, '
+                "which is at another point",
+                expected="the p of the function itself: u.map(lambda u, p: ...)",
+            )
+
     def moved(self, offset: Offset) -> Field:
         """Return the field as it is seen so many points away."""
         return Field(self._around, self._number, self._name, self.location.moved(offset))
 
     def _at(self, offset: Offset) -> Any:
+        self._refuse_elsewhere()
         place = tuple(a + b for a, b in zip(offset, self.location.offset, strict=True))
         return self._around[place][self._number]
 
@@ -222,7 +251,7 @@ def point_graph(
         return shapes.split(flat, {name: view(field) for name, field in of_fields.items()})
 
     point = Neighbourhood(location, dof, kinds, beyond if edges else None, parameters)
-    known = parameters(lambda field: field)
+    known = parameters(lambda field: field.known_here())
     result = traced_call(lambda *of: as_symbol(function(*of)), "rhs", time, point, known)
     if dof == 1 and result.shape == ():
         result = result.reshape((1,))
