@@ -154,6 +154,15 @@ def test_alpha_pinene_finds_the_published_optimum_without_a_guess(tmp_path):
     assert facts["sum_of_squares"] == pytest.approx(19.8722, abs=5e-5)
 
 
+def test_school_influenza_finds_the_published_rates(tmp_path):
+    """To the digits that Murray prints, and their least squares."""
+    facts, _ = studied("school_influenza", tmp_path, points=1)
+    r, a = facts["parameters"]["r"], facts["parameters"]["a"]
+    assert r == pytest.approx(2.18e-3, abs=1e-5)
+    assert a / r == pytest.approx(202.0, abs=1.0)
+    assert facts["sum_of_squares"] == pytest.approx(4121.9415, abs=1e-3)
+
+
 AIRCRAFT = [2.88134, 2.79477, 2.68143, 2.52676, 2.30725, 1.99478, 1.59983, 1.22992, 0.98469]
 AIRCRAFT += [0.860197]
 """Headings printed by PETSc's tutorial, which stops a few 1e-6 from the optimum."""
