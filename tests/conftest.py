@@ -16,7 +16,6 @@ from __future__ import annotations
 import ctypes
 import io
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -24,11 +23,10 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
-from coverage import Coverage
 from mpi4py import MPI
 from petsc4py import PETSc
 
@@ -180,64 +178,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 # ---- coverage ------------------------------------------------------------------------------------
 
 
-class Counting:
-    """Coverage's tracer, which doubles the time of everything in Python, in turns.
+ENOUGH = 0.1  # seconds
+in_vain: dict[str, float] = {}  # of each test, of its latest cases that reached no line anew
 
-    After a moment in which no line was reached anew it rests, twice as long each time, until
-    another test begins.  What only a rest reaches is missed: about one line of 400.
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Count no lines of a test of which so many seconds of cases in turn reached none anew.
+
+    Coverage's tracer doubles the time of everything in Python.
     """
-
-    moment = 0.05  # seconds of processor time
-    longest = 32  # moments
-
-    def __init__(self, coverage: Coverage) -> None:
-        self.coverage = coverage
-        # lines, or ways between two, of each file
-        self.reached = cast("Any", sys.gettrace()).data
-        self.known, self.counts = 0, True
-        self.test, self.rest, self.rested = "", 1, 0
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Count the first moment of each test."""
-        test = nodeid.partition("[")[0]
-        if test == self.test:
-            return
-        self.test, self.rest = test, 1
-        self.count()
-        signal.signal(signal.SIGVTALRM, self.take_turns)
-        signal.setitimer(signal.ITIMER_VIRTUAL, self.moment, self.moment)
-
-    def take_turns(self, *_: Any) -> None:
-        """Rest after a moment in vain, count after a rest."""
-        if self.counts:
-            known = sum(map(len, self.reached.values()))
-            if known > self.known:
-                self.known, self.rest = known, 1
-            else:
-                self.coverage.stop()
-                self.counts, self.rested = False, 0
-        elif (rested := self.rested + 1) < self.rest:
-            self.rested = rested
-        else:
-            self.rest = min(2 * self.rest, self.longest)
-            self.count()
-
-    def count(self) -> None:
-        """Count again, by a new tracer: the old one knows calls that have ended since."""
-        if not self.counts:
-            self.coverage.start()
-            self.counts = True
-
-    def pytest_unconfigure(self) -> None:
-        """Stop the clock: at its exit Python forgets what to do when it ticks."""
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
-        self.count()
+    tracer = sys.gettrace()
+    if type(tracer).__module__ != "coverage":
+        return (yield)
+    test = item.nodeid.partition("[")[0]
+    if in_vain.get(test, 0.0) > ENOUGH:
+        sys.settrace(None)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(tracer)
+    known, begin = reached(tracer), time.process_time()
+    result = yield
+    more = time.process_time() - begin
+    in_vain[test] = 0.0 if reached(tracer) > known else in_vain.get(test, 0.0) + more
+    return result
 
 
-def lines_are_counted() -> bool:
-    """Tell whether coverage traces this process."""
-    return type(sys.gettrace()).__module__ == "coverage"
+def reached(tracer: Any) -> int:
+    """Return the number of lines, or of ways between two, that coverage's tracer has met."""
+    return sum(map(len, tracer.data.values()))
 
 
 # ---- ranks ---------------------------------------------------------------------------------------
@@ -245,9 +215,7 @@ def lines_are_counted() -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Count lines in turns; under mpiexec silence all ranks but the first, and let ranks meet."""
-    if (coverage := Coverage.current()) is not None and lines_are_counted():
-        config.pluginmanager.register(Counting(coverage), "daeosens-counting")
+    """Under mpiexec: silence all ranks but the first, and make the ranks meet after each test."""
     if MPI.COMM_WORLD.size == 1:
         return
     config.pluginmanager.register(Ranks(), "daeosens-ranks")

@@ -311,24 +311,16 @@ import time
 
 import pytest
 
-def share_of_counting(seconds=1.0):
-    counted = total = 0
-    end = time.process_time() + seconds
-    while time.process_time() < end:
-        counted += type(sys.gettrace()).__module__ == "coverage"
-        total += 1
-    return counted / total
-
-@pytest.mark.parametrize("case", range(2))
+@pytest.mark.parametrize("case", range(3))
 def test_that_reaches_no_line_of_ours(case):
-    assert 0 < share_of_counting() < (0.3 if case == 0 else 0.15)
-
-def test_another_of_them():
-    assert share_of_counting(0.02) == 1
+    assert (type(sys.gettrace()).__module__ == "coverage") == (case == 0)
+    end = time.process_time() + 0.6
+    while time.process_time() < end:
+        pass
 """
 
 
-def test_lines_are_counted_seldom_where_in_vain(tmp_path, monkeypatch):
+def test_lines_of_cases_in_vain_are_counted_no_more(tmp_path, monkeypatch):
     monkeypatch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
     monkeypatch.setenv("COVERAGE_CORE", "ctrace")
     monkeypatch.setenv("COVERAGE_FILE", str(tmp_path / "coverage"))
