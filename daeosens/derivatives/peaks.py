@@ -9,14 +9,15 @@ comparison, ``max(t - 10, 0)``, holds until the next one changes: so steps are t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.derivatives.looks.branch_changes import equations_of, point_on_chord
+from daeosens.derivatives.looks.branch_changes import Piecewise, equations_of, point_on_chord
 from daeosens.derivatives.looks.switch_times import times_of_change
+from daeosens.errors import DaeosensError
 from daeosens.petsc.vectors import Array
 from daeosens.problem.clock import Formula, Noted, outlines
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -76,14 +77,26 @@ def peaks_missed(run: Trajectory, noted: Noted, cuts: Array) -> Iterator[Peak]:
                 first, last = steps.stages[after - 1 : after + 1].tolist()
                 part = (top - first) / (last - first)
                 # at one state, so that nothing but the time makes a difference
-                here, there, before, behind = (
-                    function.value(n, t, u) for t in (top, beside, first, last)
-                )
+                values = values_at(function, n, (top, beside, first, last), u)
+                if values is None:
+                    continue
+                here, there, before, behind = values
                 # by how much it rises above the stages beside it, and falls from there
                 risen = np.abs(here - (1.0 - part) * before - part * behind)
                 fallen = np.abs(here - there)
                 missed = np.minimum(min(area / height, h) * risen, min(area / fall, h) * fallen)
                 yield Peak(top, u, missed)
+
+
+def values_at(function: Piecewise, n: int, times: Sequence[float], u: Array) -> list[Array] | None:
+    """Return a function at times in step n, at one state.
+
+    None where it fails at one of them, which nobody has asked for: steps that come there tell it.
+    """
+    try:
+        return [function.value(n, t, u) for t in times]
+    except DaeosensError:
+        return None
 
 
 class _Steps(NamedTuple):

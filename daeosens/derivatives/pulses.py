@@ -18,7 +18,7 @@ from petsc4py import PETSc
 from daeosens.derivatives.looks.branch_changes import equations_of, point_on_chord
 from daeosens.derivatives.looks.look import is_due
 from daeosens.derivatives.looks.switch_times import made_of_time, times_of_change
-from daeosens.derivatives.peaks import Peak, peaks_missed
+from daeosens.derivatives.peaks import Peak, peaks_missed, values_at
 from daeosens.errors import DiscretizationWarning, warn
 from daeosens.petsc.vectors import Array
 from daeosens.problem.problem import ProblemCache
@@ -123,8 +123,10 @@ def _pulses_passed(run: Trajectory, times: Array) -> Iterator[Peak]:
         middle = 0.5 * (first + last)
         _, t, u = point_on_chord(run, n, (middle - start) / h)
         beside = FINEST * (last - first)
-        sides = 0.5 * (function.value(n, first - beside, u) + function.value(n, last + beside, u))
-        yield Peak(t, u, (last - first) * np.abs(function.value(n, t, u) - sides))
+        values = values_at(function, n, (first - beside, t, last + beside), u)
+        if values is not None:
+            before, inside, behind = values
+            yield Peak(t, u, (last - first) * np.abs(inside - 0.5 * (before + behind)))
 
 
 def _without_stages(run: Trajectory, first: Array, last: Array) -> list[int]:

@@ -1,7 +1,7 @@
 """A program for test_memory.py: what cycles of solve and adjoint leave on each of several ranks.
 
 ``mpiexec -n 2 python cycles.py CYCLES`` prints the bytes of the heap in use [a cycle] that each
-window of 10 cycles in the second half has added at least, for each kind of problem.
+window of 25 cycles in the second half has added at least, for each kind of problem.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from petsc4py import PETSc
 
 import daeosens as ds
 
-WINDOW = 10
+WINDOW = 25
 """Cycles between two looks."""
 
 
