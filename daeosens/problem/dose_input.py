@@ -127,6 +127,9 @@ def with_input(problem: Problem, doses: Input) -> Problem:
     rhs_p = problem.rhs_p if doses.fixed else _added(problem.rhs_p, doses, 1.0)
     residual_p = problem.residual_p if doses.fixed else _added(problem.residual_p, doses, -1.0)
     of_mass = problem.mass_hessian_function
+    parts = problem.parts
+    if parts is not None:  # an input is not stiff
+        parts = (parts[0], with_input(parts[1], doses))
     return replace(
         problem,
         rhs_function=rhs,
@@ -138,6 +141,7 @@ def with_input(problem: Problem, doses: Input) -> Problem:
         native={},
         batch=None if problem.batch is None else _BatchWithInput(problem.batch, doses),
         stencil=None,
+        parts=parts,
         events=(),
         modes={},
         mode="",

@@ -654,6 +654,12 @@ def separate(model: Any) -> Any:
             expected=f"u' = f(t, u{', z' * delays}, p) that was traced",
             remedy=f"daeosens.trace({arguments})",
         )
+    if model.parts is not None:
+        raise InputError(
+            "the model has two parts",
+            expected="u' = f(t, u, p), traced as a whole",
+            remedy="daeosens.trace of the sum",
+        )
     if model.form != "rhs":
         raise InputError(
             "the model has a mass matrix",

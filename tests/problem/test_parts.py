@@ -8,9 +8,10 @@ from petsc4py import PETSc
 
 import daeosens as ds
 from daeosens.petsc import read
-from daeosens.problem import add_events, imex
+from daeosens.problem import Doses, add_events, imex, saturated, with_doses
 from daeosens.problem.grids import Grid
 from daeosens.timestepping import Checkpoints
+from daeosens.tracing import separate
 from daeosens.verify import duality
 
 NAMES = ["rate", "force", "speed"]
@@ -129,7 +130,29 @@ def test_breakpoints_of_either_part_are_hit():
     assert duality(run, SUM) < 1e-12
 
 
+TABLE = {"time": [0.1], "amount": [2.0], "duration": [0.2], "compartment": [2]}
+CHANGED = {
+    "infusions": lambda problem: with_doses(problem, Doses(TABLE, bioavailability="force")),
+    "limits": lambda problem: saturated(problem, 2, upper=0.0),
+}
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_what_changes_equations_changes_their_parts(change):
+    problem = CHANGED[change](parts())
+    runs = [
+        ds.solve(problem, U0, P, ds.Stepping((0.0, 0.6), method, dt=0.01))
+        for method in ("rk4", "arkimex4")
+    ]
+    assert runs[1].crossings
+    np.testing.assert_allclose(runs[1].u[-1], runs[0].u[-1], rtol=1e-6, atol=1e-12)
+    assert duality(runs[1], COST) < 1e-12
+    gradients = [ds.adjoint(run, COST).p for run in runs]
+    np.testing.assert_allclose(gradients[1], gradients[0], rtol=1e-5)
+
+
 REFUSED = {
+    "the model has two parts": lambda: separate(parts(ds.trace)),
     "explicit part has a mass": lambda: imex(
         implicit=ds.ODE(stiff, 3, NAMES), explicit=ds.ODE(slow, 3, NAMES, mass=np.eye(3))
     ),

@@ -66,6 +66,9 @@ def held(problem: Problem, index: int) -> Problem:
     rhs_t = cleared(problem.rhs_t)
     rhs_u = _without_row(problem.rhs_u, index, clear)
     rhs_p = _without_row(problem.rhs_p, index, clear)
+    parts = problem.parts
+    if parts is not None:
+        parts = (held(parts[0], index), held(parts[1], index))
     return replace(
         problem,
         rhs_function=cleared(problem.rhs),
@@ -81,6 +84,7 @@ def held(problem: Problem, index: int) -> Problem:
         residual_time_hessian_function=residual_time_hessian(of_time),
         native={},
         batch=None,
+        parts=parts,
     )
 
 
