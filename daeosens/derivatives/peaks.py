@@ -66,7 +66,7 @@ def peaks_missed(run: Trajectory, noted: Noted, cuts: Array) -> Iterator[Peak]:
         places = times_of_change(run, list(formula.turns()))
         if not 0 < places.size + steps.cuts.size <= MOST:
             continue
-        for entry in _entries(formula):
+        for entry in formula.entries():
             for n, top, beside, area, height, fall in steps.missed(entry, places):
                 looks += 1
                 if looks > LOOKS:
@@ -206,12 +206,6 @@ class _Steps(NamedTuple):
         """Return the numbers of the steps that times are in."""
         n = np.searchsorted(self.run.times, t, side="right") - 1
         return np.clip(n, 0, len(self.run.step_sizes) - 1)
-
-
-def _entries(formula: Formula) -> Iterator[Formula]:
-    count = len(formula.at(np.zeros(1)))
-    for number in range(count):
-        yield formula.entry(number) if count > 1 else formula
 
 
 def _values(formula: Formula, t: Array) -> Array:

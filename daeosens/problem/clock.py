@@ -51,6 +51,11 @@ class Formula:
             return t[None, :]
         return self.function(*(x.at(t) if isinstance(x, Formula) else x for x in self.operands))
 
+    def entries(self) -> list[Formula]:
+        """Return the formulas of all entries."""
+        count = len(self.at(np.zeros(1)))
+        return [self.entry(number) for number in range(count)] if count > 1 else [self]
+
     def entry(self, number: int) -> Formula:
         """Return the formula of one entry."""
 
@@ -417,15 +422,13 @@ def changes(switches: Sequence[Switch], start: float, end: float) -> Array:
         return known[key]
 
     with np.errstate(all="ignore"):
-        times = [of(entry) for switch in switches for entry in _entries(switch)]
+        times = [
+            of(Switch(entry, switch.levels))
+            for switch in switches
+            for entry in switch.formula.entries()
+        ]
     inside = np.unique(np.concatenate([np.empty(0), *times]))
     return inside[(inside > start) & (inside < end)]
-
-
-def _entries(switch: Switch) -> Iterator[Switch]:
-    count = len(switch.formula.at(np.zeros(1)))
-    for number in range(count):
-        yield Switch(switch.formula.entry(number) if count > 1 else switch.formula, switch.levels)
 
 
 def _passages(switch: Switch, cuts: Array) -> Array:

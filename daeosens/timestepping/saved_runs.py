@@ -170,8 +170,9 @@ def load_run(path: str | Path, problem: Problem | None = None) -> Trajectory:
     path : path or str
         The file; those of the ranks that wrote it lie beside it.
     problem : Problem, optional
-        The same equations, on any number of ranks.  Without them the states, times and events can
-        be looked at, on one rank; each that calls reads all of them.
+        The same equations, on any number of ranks.  The first and the last step are compared, and
+        where events lead; the functions of events are not.  Without them the states, times and
+        events can be looked at, on one rank; each that calls reads all of them.
 
     Returns
     -------

@@ -122,8 +122,7 @@ def warn_of_kinks(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> 
 
     A product with the Hessian differentiates the steps that were taken, each on its branch of f.
     Where f_u jumps between two states, the exact second derivative has a term from the moving time
-    of the crossing that no step contains; an event there brings it in.  Not collective: problems
-    whose branches are known are on one rank.
+    of the crossing that no step contains; an event there brings it in.  Collective.
 
     Parameters
     ----------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from daeosens.costs.cost import Densities
-from daeosens.methods.imex.stage_equations import ImexEquations
+from daeosens.methods.imex.stage_equations import ImexEquations, destroy
 from daeosens.methods.imex.tableau import Additive
 from daeosens.methods.rk.time_and_size import StageTimeAndSize
 from daeosens.methods.step import Adjoint, SecondOrder, Step
@@ -130,9 +130,7 @@ class ImexSecondOrder:
                 if not i:
                     equations.start(source, along.lam_dot, adjoints[k])
         for stages in tangents:
-            for of_implicit, of_explicit in stages:
-                of_implicit.destroy()
-                of_explicit.rate.destroy()  # both have one state
+            destroy(stages)
         return [
             (sum(by_t), sum(by_h))
             for pairs in zip(*(clock.slopes for clock in clocks), strict=True)

@@ -277,3 +277,10 @@ class ImexEquations:
         if dt:
             matrices.part.rhs_t(*point, self._work)
             out.axpy(dt, self._work)
+
+
+def destroy(stages: Sequence[tuple[StageTangent, StageTangent]]) -> None:
+    """Free the vectors of the stages now."""
+    for of_implicit, of_explicit in stages:
+        of_implicit.destroy()
+        of_explicit.rate.destroy()  # both have one state

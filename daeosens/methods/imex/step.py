@@ -11,7 +11,7 @@ from petsc4py import PETSc
 from daeosens.costs.cost import Densities, change
 from daeosens.methods.factored_matrix import MakeSolver
 from daeosens.methods.imex.second_order import ImexSecondOrder
-from daeosens.methods.imex.stage_equations import ImexEquations
+from daeosens.methods.imex.stage_equations import ImexEquations, destroy
 from daeosens.methods.imex.stages import ImexStages
 from daeosens.methods.imex.tableau import Additive
 from daeosens.methods.rk.time_and_size import StageTangent
@@ -196,10 +196,3 @@ class ImexStep(FixedTimes):
     @cached_property
     def _second_order(self) -> ImexSecondOrder:
         return ImexSecondOrder(self._problem, self._scheme, self._equations)
-
-
-def destroy(stages: Sequence[tuple[StageTangent, StageTangent]]) -> None:
-    """Free the vectors of the stages now."""
-    for of_implicit, of_explicit in stages:
-        of_implicit.destroy()
-        of_explicit.rate.destroy()  # both have one state

@@ -57,9 +57,9 @@ class Grid:
         Number of points along each: unknowns, so for "zero" those inside only.
     boundary : "periodic", "zero" or "neumann", or one of them for each dimension
         Periodic: the last point lies one spacing before the end.  Zero: the values on the edge of
-        the box are 0 and no unknowns.  Neumann, for ``trace_stencil``: nothing flows through the
-        edge, or what else is asked for there; points are the centres of cells, the first and the
-        last one half a spacing from the edge.
+        the box are 0 and no unknowns.  Neumann, for ``trace_stencil``: the slope across the
+        edge is 0, or what else is asked for there; points are the centres of cells, the first and
+        the last one half a spacing from the edge.
     dof : int
         Unknowns at each point.
     comm : PETSc.Comm
