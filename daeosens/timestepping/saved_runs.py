@@ -48,6 +48,9 @@ FORMAT = "daeosens run 1"
 SAME = 1e-6
 """Part of a step's change by which the same step, taken again, may end elsewhere."""
 
+LOOKS = 16
+"""Steps, at most, whose ends are compared with the functions of events."""
+
 
 def save_run(run: Trajectory, path: str | Path) -> None:
     """Write a run into a file, from which ``load_run`` makes it again.  Collective.
@@ -171,8 +174,8 @@ def load_run(path: str | Path, problem: Problem | None = None) -> Trajectory:
         The file; those of the ranks that wrote it lie beside it.
     problem : Problem, optional
         The same equations, on any number of ranks.  The first and the last step are compared, and
-        where events lead; the functions of events are not.  Without them the states, times and
-        events can be looked at, on one rank; each that calls reads all of them.
+        where events happen and lead.  Without them the states, times and events can be looked at,
+        on one rank; each that calls reads all of them.
 
     Returns
     -------
@@ -183,7 +186,7 @@ def load_run(path: str | Path, problem: Problem | None = None) -> Trajectory:
     ------
     InputError
         On every rank: no file of a run, or of another format; a damaged one; another problem, whose
-        step leads elsewhere.
+        step or event leads elsewhere, or whose event is not where it was.
     UnsupportedError
         A problem with delays or embedded optimisers, whose runs know more than a file keeps.
 
@@ -241,6 +244,7 @@ def load_run(path: str | Path, problem: Problem | None = None) -> Trajectory:
         run = _with_events(run, told, later, path)
     if "field" not in problem.sources:
         _check_steps(run, path)
+        _check_events(run, path)
     return run
 
 
@@ -445,3 +449,21 @@ def _check_steps(run: Trajectory, path: Path) -> None:
             raise _another_problem(
                 path, f"its step from t = {run.times[n]:.9g} ends {off:.3g} elsewhere"
             )
+
+
+def _check_events(run: Trajectory, path: Path) -> None:
+    """Ask the functions of events where steps end at them: they are zero there."""
+    ended = [(n, record.ends_at) for n, record in enumerate(run.records) if record.ends_at]
+    for n, switch in ended[:LOOKS]:
+        when, mode = switch.when, run.records[n].mode
+        if when is None:
+            continue
+        alike = [k for k, record in enumerate(run.records) if record.mode == mode]
+        size = largest(run.stored[n + 1])
+        for k in alike[:: 1 + len(alike) // LOOKS]:
+            size = max(size, abs(when.value(float(run.times[k]), run.stored[k], run.parameters(k))))
+        t = float(run.times[n + 1])
+        off = abs(when.value(t, run.stored[n + 1], run.parameters(n)))
+        if not off <= SAME * size:
+            why = f'event "{switch.name}" is not at t = {t:.9g}, where its function is {off:.3g}'
+            raise _another_problem(path, why)

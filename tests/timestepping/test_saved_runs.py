@@ -154,14 +154,14 @@ def test_another_problem_is_refused(problem, why, saved):
 
 
 def test_events_of_another_problem_are_refused(tmp_path):
-    def bouncing(loss):
+    def bouncing(loss, floor=0.0):
         return ODE(
             lambda t, u, p: np.array([u[1], -p[0]]),
             2,
             ["gravity"],
             events=[
                 ds.Event(
-                    lambda t, u, p: u[0],
+                    lambda t, u, p: u[0] - floor,
                     reset=lambda t, u, p: np.array([u[0], -loss * u[1]]),
                     direction=-1,
                     name="bounce",
@@ -174,6 +174,8 @@ def test_events_of_another_problem_are_refused(tmp_path):
     load_run(tmp_path / "run.h5", bouncing(0.8))
     with pytest.raises(InputError, match='event "bounce" leads elsewhere'):
         load_run(tmp_path / "run.h5", bouncing(0.7))
+    with pytest.raises(InputError, match=r'event "bounce" is not at t = 0\.45.*is 0\.1'):
+        load_run(tmp_path / "run.h5", bouncing(0.8, floor=0.1))
 
 
 def test_what_a_file_does_not_keep_is_refused(tmp_path):
