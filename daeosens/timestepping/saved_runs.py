@@ -180,8 +180,8 @@ def load_run(path: str | Path, problem: Problem | None = None) -> Trajectory:
     Returns
     -------
     Trajectory
-        Derivatives are those of the run that was saved, on as many ranks and without events to the
-        last digit, else to rounding.
+        Derivatives are those of the run that was saved: to the last digit by ``engine="vectors"``
+        on as many ranks, else to rounding.
 
     Raises
     ------
