@@ -1,15 +1,18 @@
 """Checkpoints: the theory of binomial ones, what runs keep, and how many steps are taken again."""
 
+import gc
 import json
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import daeosens as ds
-from daeosens import ODE, InputError, Stepping, Terminal, adjoint, solve
+from daeosens import ODE, InputError, Stepping, Terminal, adjoint, solve, trace_stencil
+from daeosens.problem.grids import Grid
 from daeosens.timestepping import Checkpoints
 from daeosens.timestepping.trajectory import trajectory as trajectory_module
 from daeosens.timestepping.trajectory.schedule import Stay, advance, repeated_steps
@@ -257,3 +260,29 @@ def test_a_run_keeps_as_many_states_as_fit_into_memory():
     steps, kept = answer["adaptive"]
     assert kept == steps + 1  # there was room for all of them
     assert "a state takes 1.6 MB a rank, of which" in answer["hopeless"]
+
+
+def resident(line="VmRSS"):
+    """Return the bytes that this process has in memory, or had at most (VmHWM)."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(status.partition(f"{line}:")[2].split()[0])
+
+
+@pytest.mark.mpi
+def test_no_more_states_are_in_memory_than_are_kept_on_any_number_of_ranks():
+    """Four hundred states have 100 MB; objects of several ranks are freed late by petsc4py."""
+    grid = Grid(((0.0, 1.0), (0.0, 1.0)), (128, 128), dof=2)
+    model = trace_stencil(lambda t, u, p: p.k * u.laplacian() - u.center**3, grid, ["k"])
+    u0 = grid.create_vec()
+    u0.set(1.0)
+    energy = Terminal(
+        lambda t, u, p: 0.5 * u.dot(u), lambda t, u, p, out: u.copy(out), "independent"
+    )
+    stepping = Stepping((0.0, 0.4), "rk4", dt=1e-3)
+    run = solve(model, u0, [1e-3], stepping, checkpoint=Checkpoints(20))
+    state = 8 * u0.getLocalSize()
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # the largest size begins at what is in use now
+    begin = resident()
+    adjoint(run, energy)
+    assert resident("VmHWM") - begin < 60 * state + 8e6

@@ -179,6 +179,8 @@ class SomeStates(Sequence[S], Generic[S]):
                 )
         window = {place: in_memory(known[place]) for place in range(first, last) if place in known}
         known, self._window = {}, []  # free what is not on the way before anything is made
+        if isinstance(u, PETSc.Vec) and u.comm.size > 1:
+            PETSc.garbage_cleanup(u.comm)  # petsc4py delays the destruction of parallel objects
         if start == first:
             window[first] = u
         # checkpoints on the way first, then the states of the window
