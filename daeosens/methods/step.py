@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from petsc4py import PETSc
 
-from daeosens.costs.cost import Densities
+from daeosens.costs.cost import Densities, Point
+from daeosens.petsc.vectors import Array
 
 Kept: TypeAlias = "Mapping[int, Sequence[PETSc.Vec]]"
 """Stage states by the number of the step."""
@@ -29,6 +30,16 @@ class Step(NamedTuple):
     u_next: PETSc.Vec
     p: Any
     number: int = 0
+
+
+def weighted(points: Sequence[Point], weights: Array, densities: Densities) -> float:
+    """Return sum_i b_i r_i of the densities at the stages of a step, with weights b [s]."""
+    return sum(
+        b * factor * density.value(*point)
+        for b, point in zip(weights.tolist(), points, strict=True)
+        if b
+        for factor, density in densities
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fields import own_part, random_field
+from fields import ENERGY, own_part, random_field
 from petsc4py import PETSc
 
 from daeosens import (
@@ -11,7 +11,6 @@ from daeosens import (
     Parameters,
     Reduced,
     Stepping,
-    Terminal,
     adjoint,
     hessian_product,
     solve,
@@ -24,16 +23,6 @@ from daeosens.verify import duality
 SELF = PETSc.COMM_SELF
 TURN = (0.0, 2.0 * np.pi)
 EXACT = {"snes_rtol": 1e-13}
-
-ENERGY = Terminal(
-    lambda t, u, p: 0.5 * u.dot(u) / u.size,
-    lambda t, u, p, out: out.axpby(1.0 / u.size, 0.0, u),
-    "independent",
-    hessian_product=lambda t, u, p, du, dp, out: (
-        out.axpby(1.0 / u.size, 0.0, du),
-        np.zeros(len(p)),
-    )[1],
-)
 
 
 def lotka(u, p):

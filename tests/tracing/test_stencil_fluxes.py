@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fields import close, own_part, random_field
+from fields import ENERGY, close, own_part, random_field
 from petsc4py import PETSc
 
 from daeosens import (
@@ -23,16 +23,6 @@ from daeosens.verify import duality
 
 SELF = PETSc.COMM_SELF
 UNIT = (0.0, 1.0)
-
-ENERGY = Terminal(
-    lambda t, u, p: 0.5 * u.dot(u) / u.size,
-    lambda t, u, p, out: out.axpby(1.0 / u.size, 0.0, u),
-    "independent",
-    hessian_product=lambda t, u, p, du, dp, out: (
-        out.axpby(1.0 / u.size, 0.0, du),
-        np.zeros(len(p)),
-    )[1],
-)
 
 
 def upwind(u, p):

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Point
+from daeosens.methods.esdirk.stage_matrices import StageMatrices
 from daeosens.methods.esdirk.stages import StageSolver
 from daeosens.methods.esdirk.tableau import Esdirk
 from daeosens.methods.factored_matrix import FactoredMatrix, MakeSolver
 from daeosens.methods.rk.time_and_size import StageTangent
 from daeosens.methods.step import Step
-from daeosens.problem.implicit_matrix import SystemMatrix
 from daeosens.problem.matrices import PointMatrix
 from daeosens.problem.problem import Problem
 
@@ -49,13 +49,12 @@ class DirkEquations:
     ) -> None:
         self._problem = problem
         self._scheme = scheme
-        self._make_solver = make_solver
+        self.slot = StageMatrices(problem, scheme.gamma, make_solver).at
         self._stages = stages
         create = problem.create_state
         self._zero, self._right, self._later = create(), create(), create()
         self._by_u, self._rate_t = create(), create()
         self._by_p = problem.create_parameters()
-        self._slots: list[FactoredMatrix] = []
         self._rhs_u, self._rhs_p = PointMatrix(problem.rhs_u), PointMatrix(problem.rhs_p)
         self._rates: list[PETSc.Vec] = []
         self._adjoints: list[list[PETSc.Vec]] = []
@@ -75,17 +74,6 @@ class DirkEquations:
             self._problem.rhs(*point, rate)
             self._stages.mask(rate)
         return self._rates
-
-    def slot(self, number: int, point: Point, h: float) -> FactoredMatrix:
-        """Return M/(h gamma) - f_u, with room for its factors."""
-        problem, (t, u, p) = self._problem, point
-        if problem.residual_u.constant:
-            number = 0  # all stages have one matrix
-        if number == len(self._slots):
-            system = SystemMatrix(problem.residual_u, problem.residual_udot, t, u, self._zero, p)
-            self._slots.append(FactoredMatrix(system, self._make_solver))
-        self._slots[number].fill(t, u, self._zero, p, 1.0 / (h * self._scheme.gamma))
-        return self._slots[number]
 
     def slopes(self, point: Point, *, by_u: bool) -> tuple[PETSc.Mat | None, PETSc.Mat | None]:
         """Return f_u, or None if it is not wanted, and f_p, or None without parameters."""

@@ -15,8 +15,8 @@ from daeosens.methods.esdirk.stages import StageSolver
 from daeosens.methods.esdirk.tableau import Esdirk
 from daeosens.methods.factored_matrix import MakeSolver
 from daeosens.methods.rk.time_and_size import StageTangent
-from daeosens.methods.step import FixedTimes, SecondOrderMap, Step
-from daeosens.petsc.vectors import Array, dot
+from daeosens.methods.step import FixedTimes, SecondOrderMap, Step, weighted
+from daeosens.petsc.vectors import dot
 from daeosens.problem.problem import Problem
 
 ALMOST_NONE = 1e-6
@@ -53,20 +53,14 @@ class DirkStep(FixedTimes):
 
     def quadrature(self, step: Step, densities: Densities) -> float:
         """Return h sum_i b_i r_i, summed over the weighted densities."""
-        return self._quadrature(step, densities, self._scheme.a[-1]) if densities else 0.0
+        if not densities:
+            return 0.0
+        return step.h * weighted(self._equations.points(step), self._scheme.a[-1], densities)
 
     def quadrature_error(self, step: Step, densities: Densities) -> float:
         """Return by how much the embedded quadrature differs."""
-        return self._quadrature(step, densities, self._scheme.a[-1] - self._scheme.b_embedded)
-
-    def _quadrature(self, step: Step, densities: Densities, weights: Array) -> float:
-        points = self._equations.points(step)
-        return step.h * sum(
-            b * weight * density.value(*point)
-            for b, point in zip(weights.tolist(), points, strict=True)
-            if b
-            for weight, density in densities
-        )
+        weights = self._scheme.a[-1] - self._scheme.b_embedded
+        return step.h * weighted(self._equations.points(step), weights, densities)
 
     def tangent(
         self,

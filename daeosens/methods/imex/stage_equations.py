@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Point
+from daeosens.methods.esdirk.stage_matrices import StageMatrices
 from daeosens.methods.factored_matrix import FactoredMatrix, MakeSolver
 from daeosens.methods.imex.stages import ImexStages
 from daeosens.methods.imex.tableau import Additive
 from daeosens.methods.rk.time_and_size import StageTangent
 from daeosens.methods.step import Step
-from daeosens.problem.implicit_matrix import SystemMatrix
 from daeosens.problem.matrices import PointMatrix
 from daeosens.problem.problem import Problem
 
@@ -67,12 +67,11 @@ class ImexEquations:
         self._problem = problem
         self.implicit, self.explicit = problem.parts
         self._scheme = scheme
-        self._make_solver = make_solver
+        self.slot = StageMatrices(self.implicit, scheme.gamma, make_solver).at
         self._stages = stages
         create = problem.create_state
-        self._zero, self._right, self._later, self._work = create(), create(), create(), create()
+        self._right, self._later, self._work = create(), create(), create()
         self._by_p = problem.create_parameters()
-        self._slots: list[FactoredMatrix] = []
         self.of_implicit = PartMatrices.of(self.implicit)
         self.of_explicit = PartMatrices.of(self.explicit)
         self._rates: list[tuple[PETSc.Vec, PETSc.Vec]] = []
@@ -98,17 +97,6 @@ class ImexEquations:
     def slots(self, points: Sequence[Point], h: float) -> list[FactoredMatrix | None]:
         """Return the matrices of all stages, with room for their factors: None at the first."""
         return [None, *(self.slot(i, point, h) for i, point in enumerate(points[1:]))]
-
-    def slot(self, number: int, point: Point, h: float) -> FactoredMatrix:
-        """Return 1/(h gamma) - f_u, with room for its factors."""
-        part, (t, u, p) = self.implicit, point
-        if part.residual_u.constant:
-            number = 0  # all stages have one matrix
-        if number == len(self._slots):
-            system = SystemMatrix(part.residual_u, part.residual_udot, t, u, self._zero, p)
-            self._slots.append(FactoredMatrix(system, self._make_solver))
-        self._slots[number].fill(t, u, self._zero, p, 1.0 / (h * self._scheme.gamma))
-        return self._slots[number]
 
     def adjoints(self, count: int) -> list[list[PETSc.Vec]]:
         """Return room for the nu_i of ``count`` adjoints."""

@@ -15,8 +15,8 @@ from daeosens.methods.imex.stage_equations import ImexEquations, destroy
 from daeosens.methods.imex.stages import ImexStages
 from daeosens.methods.imex.tableau import Additive
 from daeosens.methods.rk.time_and_size import StageTangent
-from daeosens.methods.step import FixedTimes, SecondOrderMap, Step
-from daeosens.petsc.vectors import Array, dot
+from daeosens.methods.step import FixedTimes, SecondOrderMap, Step, weighted
+from daeosens.petsc.vectors import dot
 from daeosens.problem.problem import Problem
 
 
@@ -54,21 +54,15 @@ class ImexStep(FixedTimes):
 
     def quadrature(self, step: Step, densities: Densities) -> float:
         """Return h sum_i b_i r_i, summed over the weighted densities."""
-        return self._quadrature(step, densities, self._scheme.b) if densities else 0.0
+        if not densities:
+            return 0.0
+        return step.h * weighted(self._equations.points(step), self._scheme.b, densities)
 
     def quadrature_error(self, step: Step, densities: Densities) -> float:
         """Return by how much the embedded quadrature differs."""
         assert self._scheme.b_embedded is not None
-        return self._quadrature(step, densities, self._scheme.b - self._scheme.b_embedded)
-
-    def _quadrature(self, step: Step, densities: Densities, weights: Array) -> float:
-        points = self._equations.points(step)
-        return step.h * sum(
-            b * weight * density.value(*point)
-            for b, point in zip(weights.tolist(), points, strict=True)
-            if b
-            for weight, density in densities
-        )
+        weights = self._scheme.b - self._scheme.b_embedded
+        return step.h * weighted(self._equations.points(step), weights, densities)
 
     def tangent(
         self,

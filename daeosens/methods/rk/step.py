@@ -18,7 +18,7 @@ from daeosens.methods.grid_steps import GridStepAdjoint
 from daeosens.methods.rk.second_order import RungeKuttaSecondOrder
 from daeosens.methods.rk.stages import ExplicitStages, Kept, pull_back, weigh
 from daeosens.methods.rk.tableau import Tableau
-from daeosens.methods.step import FixedTimes, SecondOrderMap, Step
+from daeosens.methods.step import FixedTimes, SecondOrderMap, Step, weighted
 from daeosens.petsc.vectors import dot
 from daeosens.problem.matrices import PointMatrix
 from daeosens.problem.problem import Problem
@@ -67,13 +67,10 @@ class RungeKuttaStep(FixedTimes):
             return 0.0
         t, h, _, _, p, _ = step
         self._stages.recompute(step)
-        tableau = self._tableau
-        return h * sum(
-            float(tableau.b[i]) * weight * density.value(self._stages.time(i, t, h), stage, p)
-            for i, stage in enumerate(self._stages.states)
-            if tableau.b[i]
-            for weight, density in densities
-        )
+        points = [
+            (self._stages.time(i, t, h), stage, p) for i, stage in enumerate(self._stages.states)
+        ]
+        return h * weighted(points, self._tableau.b, densities)
 
     def tangent(
         self,
