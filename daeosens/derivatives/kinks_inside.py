@@ -20,16 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from daeosens.derivatives.looks.branch_changes import (
-    JUMP,
-    LASTS,
-    NEARER,
-    SIDE,
     Piecewise,
     equations_of,
     largest_values,
     rate_in,
     signs_of,
 )
+from daeosens.derivatives.looks.slope_jumps import JUMP, LASTS, NEARER, SIDE
 from daeosens.errors import InputError, NotFiniteError
 from daeosens.petsc.vectors import Array, read
 from daeosens.problem.branches import Decisions, DecisionTable

@@ -1,14 +1,13 @@
-"""Where branches of a function change sides inside the steps of a run, and what jumps there."""
+"""What a run evaluates, and where branches of it change sides inside the steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from daeosens.derivatives.looks.seen import Seen
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.branches import Branches, Decisions
 from daeosens.problem.delays import Delays
@@ -27,30 +26,6 @@ NOTHING = 1e-14
 LOCAL = 1e-6
 """Part of the time: what steps shorter than it do at a jump is looked at along a longer chord."""
 
-SIDE = 1e-5
-"""Distance from a kink, as a part of the step, at which slopes on its sides are taken."""
-
-INSIDE = 3 * SIDE
-"""Distance from the ends of a step, in steps, of a kink both of whose sides are in it."""
-
-NEARER = 8.0
-"""Slopes are taken a second time so many times nearer: what a kink makes of them is as large there,
-that of a function which is only bent is not."""
-
-LASTS = 0.7
-"""Part of a difference that lasts nearer to a kink; of one like |x|^a only 8^-a does."""
-
-SHARP = 0.2
-"""Part of a difference of slopes that lasts where they have no bounded slope themselves.
-
-Of |x|^1.5 it is 0.35, of smooth functions 0.125."""
-
-BEND = 0.1
-"""Such differences are told from this part of those that count as a kink."""
-
-JUMP = 1e-3
-"""Slopes that differ by a larger part of themselves, or of the change in a step, are a kink's."""
-
 
 @dataclass(frozen=True)
 class Piecewise:
@@ -63,20 +38,6 @@ class Piecewise:
     value: Callable[..., Array]
     along: Callable[[Array, Array], Sequence[Decisions]] | None = None
     """What decides at times t [K] and states u [K, n], where that is the same in all steps."""
-
-
-@dataclass(frozen=True)
-class BranchChange:
-    """Where a slope jumps or is sharp, by how much in a step, and whether the function jumps.
-
-    ``timed`` tells that the time of the change is one of the parameters' alone, not of the state.
-    """
-
-    time: float
-    kink: float
-    jump: bool
-    sharp: bool
-    timed: bool
 
 
 def equations_of(trajectory: Trajectory, in_time: bool = False) -> Piecewise | None:
@@ -195,89 +156,37 @@ def density_of(trajectory: Trajectory, scalar: Any, in_time: bool = False) -> Pi
     return Piecewise(decide, value)
 
 
+class BranchChange(NamedTuple):
+    """The step in which a branch changes, where in it, the rank that has it, and its number there.
+
+    The place is in [0, 1], or a little before where the step begins on the kink.
+    """
+
+    step: int
+    place: float
+    rank: int
+    number: int
+
+
 def branch_changes(
     trajectory: Trajectory,
-    function: Piecewise | None,
-    seen: Seen,
+    function: Piecewise,
     elsewhere: Set[int] = frozenset(),
-    at_ends: Literal["too", "never", "alone"] = "too",
+    at_ends: str = "too",
 ) -> Iterator[BranchChange]:
-    """Yield where a function or its slope jumps inside of steps, but for those ``elsewhere``.
+    """Yield where branches change inside of steps, but for steps of events and those ``elsewhere``.
 
-    ``at_ends`` says whether where a step ends just there is meant.
-    """
-    if function is None:
-        return
-    left_out = set(elsewhere) | {crossing.step for crossing in trajectory.crossings}
-    short = NOTHING * float(np.max(np.abs(trajectory.times[[0, -1]])))
-    left_out |= set(np.flatnonzero(trajectory.step_sizes <= short).tolist())
-    for n, place, rank, k in _crossings(trajectory, function, left_out, at_ends):
-        seen.branches_change = True
-        if at_ends == "never" and not INSIDE < place < 1.0 - INSIDE:
-            continue
-        stretch = _stretch(trajectory, function, n, place)
-        sides = (0.0, False, False) if stretch is None else _slope_jump(*stretch)
-        comm = trajectory.problem.comm.tompi4py()
-        if comm.size > 1:
-            # slopes are those of a rank's own rows
-            kink, *flags = zip(*comm.allgather(sides), strict=True)
-            sides = max(kink), any(flags[0]), any(flags[1])
-        if any(sides):
-            time = float(trajectory.times[n] + place * trajectory.step_sizes[n])
-            alone = _of_rank(comm, rank, _in_time_alone(trajectory, function, n, k))
-            yield BranchChange(time, *sides, alone)
-
-
-def _of_rank(comm: Any, rank: int, value: bool) -> bool:
-    """Return what is true on a rank.  Collective."""
-    return value if comm.size == 1 else comm.bcast(value, rank)
-
-
-def _in_time_alone(trajectory: Trajectory, function: Piecewise, n: int, k: int) -> bool:
-    """Return whether what decides as number k of this rank in step n has no part in the state."""
-    n, t, u = point_on_chord(trajectory, n, 0.5)
-    elsewhere = u + 1e-3 * (np.abs(u) + np.abs(u).max(initial=0.0))
-    values = [function.decide(n, t, state).values for state in (u, elsewhere)]
-    return all(k < decided.size for decided in values) and bool(values[0][k] == values[1][k])
-
-
-def _stretch(
-    trajectory: Trajectory, function: Piecewise, n: int, place: float
-) -> tuple[Callable[[float], Array], float] | None:
-    """Return a function on the chord of a step, and the place in [0, 1] where it may have a kink.
-
-    Adaptive steps become so short at a jump that rounding leaves no room for slopes on its sides,
-    and one may end there, as may one of fixed size: the chord is then continued beyond the step.
-    None at breakpoints.
-    """
-    t, h = float(trajectory.times[n]), float(trajectory.step_sizes[n])
-    long = max(h, LOCAL * abs(t))
-    low, high = t + place * h - 0.5 * long, t + place * h + 0.5 * long
-    if long == h and INSIDE < place < 1.0 - INSIDE:
-        return lambda x: function.value(*point_on_chord(trajectory, n, x)), place
-    if any(low <= known <= high for known in trajectory.problem.breakpoints):
-        return None  # a step between two numbers of one breakpoint
-    before, after = read(trajectory.stored[n]), read(trajectory.stored[n + 1])
-
-    def value(x: float) -> Array:
-        ahead = place + (x - 0.5) * long / h  # in steps
-        return function.value(n, t + ahead * h, before + ahead * (after - before))
-
-    return value, 0.5
-
-
-def _crossings(
-    trajectory: Trajectory, function: Piecewise, left_out: set[int], at_ends: str
-) -> Iterator[tuple[int, float, int, int]]:
-    """Yield the steps inside of which a branch changes, the place, the rank that has it, and which.
-
-    The place is in [0, 1], or a little before where the step begins on the kink.  Collective.
+    ``at_ends`` says whether changes where a step ends just on a kink are meant ``"too"``,
+    ``"never"``, or ``"alone"``.  Collective.
     """
     comm, times, sizes = (
         trajectory.problem.comm.tompi4py(),
         trajectory.times,
         trajectory.step_sizes,
     )
+    left_out = set(elsewhere) | {crossing.step for crossing in trajectory.crossings}
+    short = NOTHING * float(np.max(np.abs(times[[0, -1]])))
+    left_out |= set(np.flatnonzero(sizes <= short).tolist())
     own = _changes(trajectory, function, left_out, at_ends)
     everyone: Iterator[tuple[_Change, int]] = ((change, 0) for change in own)
     if comm.size > 1:
@@ -291,19 +200,24 @@ def _crossings(
         if changes[change.kind] > OFTEN and changes[change.kind] & (changes[change.kind] - 1):
             continue
         if change.landed:
-            yield n, 0.0, rank, k
+            yield BranchChange(n, 0.0, rank, k)
             continue
 
         def changed(place: float, n: int = n, k: int = k, x: float = x, rank: int = rank) -> bool:
             here = function.decide(*point_on_chord(trajectory, n, place))
             if k >= here.values.size:
-                return _of_rank(comm, rank, value=True)
+                return of_rank(comm, rank, value=True)
             number = float(here.values[k])
             other = number != x if here.whole[k] else (number > 0.0) != (x > 0.0)
-            return _of_rank(comm, rank, other)
+            return of_rank(comm, rank, other)
 
         low = (change.off - float(times[n])) / float(sizes[n])
-        yield n, _bisected(changed, low), rank, k
+        yield BranchChange(n, _bisected(changed, low), rank, k)
+
+
+def of_rank(comm: Any, rank: int, value: bool) -> bool:
+    """Return what is true on a rank.  Collective."""
+    return value if comm.size == 1 else comm.bcast(value, rank)
 
 
 class _Change(NamedTuple):
@@ -324,7 +238,7 @@ def _changes(
     trajectory: Trajectory, function: Piecewise, left_out: set[int], at_ends: str
 ) -> Iterator[_Change]:
     """Yield what changes of this rank's inside of steps."""
-    ends, largest = _decisions(trajectory, function)
+    ends, largest = decisions_at_ends(trajectory, function)
     off, when = np.empty(0), np.empty(0)  # the last values that were off the kink, and their times
     for n, (before, after) in enumerate(ends):
         t = float(trajectory.times[n])
@@ -355,7 +269,7 @@ def _changes(
             yield _Change(n, k, kind, float(x[k]), begin, bool(landed[k]))
 
 
-def _decisions(
+def decisions_at_ends(
     trajectory: Trajectory, function: Piecewise
 ) -> tuple[list[tuple[Decisions, Decisions]], Array]:
     """Return what decides at both ends of each step, and the largest values of the run.
@@ -409,60 +323,6 @@ def signs_of(values: Array, largest: Array) -> Array:
     return np.where(np.abs(values) <= ON_THE_KINK * largest, 0.0, np.sign(values))
 
 
-def jumps_at_states(trajectory: Trajectory, function: Piecewise) -> Iterator[float]:
-    """Yield the times of states at which a branch changes and the function jumps.
-
-    An event, or a step that happens to end there, has it evaluated on either side by chance.
-    Breakpoints are evaluated on the side of the step.
-    """
-    ends, largest = _decisions(trajectory, function)
-    decided = [ends[0][0], *(end for _, end in ends)] if ends else []
-    common = min((end.values.size for end in decided), default=0)
-    differences = [k for k in range(common) if not decided[0].whole[k]]
-    places = [k for k in range(common) if decided[0].whole[k]]
-    if not common:
-        return
-    # a place in a table, int(t), is that of one side: it changes from or to the next state
-    changed = np.diff([end.values[places] for end in decided], axis=0).any(axis=1)
-    beside = np.append(changed, False) | np.insert(changed, 0, False)
-    tableau = trajectory.stepping.resolved_method.tableau
-    stages = (0.0, 1.0) if tableau is None else tableau.c
-    table, largest = np.array([end.values[differences] for end in decided]), largest[differences]
-    signs = signs_of(table, largest)
-    on = np.flatnonzero((signs == 0.0).any(axis=1) | beside)
-    moved = trajectory.step_sizes > 0.0
-    for n in on.tolist():
-        t = float(trajectory.times[n])
-        before = n - 1
-        while before >= 0 and not moved[before]:
-            before -= 1
-        after = n
-        while after < trajectory.n_steps and not moved[after]:
-            after += 1
-        if before < 0 or after >= trajectory.n_steps:
-            continue
-        if not (beside[n] or np.any(signs[before] * signs[after + 1] < 0.0)):
-            continue
-        if any(abs(t - jump) <= 1e-9 * abs(t) for jump in trajectory.problem.breakpoints):
-            continue
-        if not np.array_equal(read(trajectory.stored[before + 1]), read(trajectory.stored[after])):
-            continue  # a reset, which jumps itself
-        ends = [(before, 1 - 2 * SIDE), (before, 1 - SIDE), (after, SIDE), (after, 2 * SIDE)]
-        at = [function.value(*point_on_chord(trajectory, *end)) for end in ends]
-        bent = np.abs(at[1] - at[0]) + np.abs(at[3] - at[2])
-        rounding = 1e-9 * max(np.max(np.abs(state)) for state in at)
-        if not np.any(np.abs(at[2] - at[1]) > 10.0 * bent + rounding):
-            continue
-        if beside[n]:
-            # only a step with a stage there is on the wrong side: the one that ends at a jump if
-            # the place is that behind it, the one that begins there if it is that before it
-            here = function.value(*point_on_chord(trajectory, after, 0.0))
-            behind = np.abs(here - at[2]).max() <= np.abs(here - at[1]).max()
-            if (1.0 if behind else 0.0) not in stages:
-                continue
-        yield t
-
-
 def _bisected(changed: Callable[[float], bool], low: float) -> float:
     """Return where on the chord of a step, from ``low`` on, what decides has changed."""
     high = 1.0
@@ -473,37 +333,6 @@ def _bisected(changed: Callable[[float], bool], low: float) -> float:
         else:
             low = middle
     return high
-
-
-def _slope_jump(function: Callable[[float], Array], place: float) -> tuple[float, bool, bool]:
-    """Return by how much the slope in [0, 1] jumps at a place, and whether the function does.
-
-    The last one tells whether the slope of the slope has no bound there, as that of |x|^1.5.
-    """
-    jumps, bends, slopes = [], [], []
-    changed = np.abs(function(1.0) - function(0.0))
-    for side in (SIDE, SIDE / NEARER, SIDE / NEARER**2):
-        # a slope on each side of the place, which itself is left out
-        at = [function(place + k * side) for k in (-2, -1, 1, 2)]
-        left, right = (at[1] - at[0]) / side, (at[3] - at[2]) / side
-        # differences of numbers of this size leave so much, divided by the distance
-        rounding = 1e-13 * max(np.abs(state).max(initial=0.0) for state in at) / side
-        size = JUMP * (np.abs(left) + np.abs(right) + changed) + rounding
-        bends.append(np.where(np.abs(right - left) > BEND * size, np.abs(right - left), 0.0))
-        slopes.append((left, right, BEND * size))
-        jumps.append(
-            np.where(np.abs(at[2] - at[1]) > 1e4 * side * size, np.abs(at[2] - at[1]), 0.0)
-        )
-    kink = np.where(bends[1] > LASTS * bends[0], bends[1], 0.0)
-    jump = bool(np.any((jumps[1] > LASTS * jumps[0]) & (jumps[1] > 0.0)))
-    sharp = bool(np.any((bends[1] > SHARP * bends[0]) & (bends[1] > 0.0)))
-    # what is odd about the place, sign(x) |x|^a, has the same slopes on both sides of it, but
-    # they change as fast as |x|^(a - 1) towards it
-    for k in (0, 1):
-        far = np.abs(slopes[1][k] - slopes[0][k])
-        near = np.abs(slopes[2][k] - slopes[1][k])
-        sharp |= bool(np.any((near > SHARP * far) & (near > slopes[2][2])))
-    return float(kink.max(initial=0.0)), jump, sharp
 
 
 def point_on_chord(trajectory: Trajectory, n: int, place: float) -> tuple[int, float, Array]:

@@ -11,21 +11,23 @@ import numpy as np
 
 from daeosens.costs.cost import Cost, Scalar
 from daeosens.derivatives.looks.branch_changes import (
-    LASTS,
     LOCAL,
-    NEARER,
     ON_THE_KINK,
-    SIDE,
-    BranchChange,
     Piecewise,
-    branch_changes,
     density_of,
     equations_of,
     history_of,
-    jumps_at_states,
     point_on_chord,
 )
 from daeosens.derivatives.looks.seen import Seen
+from daeosens.derivatives.looks.slope_jumps import (
+    LASTS,
+    NEARER,
+    SIDE,
+    SlopeJump,
+    jumps_at_states,
+    slope_jumps,
+)
 from daeosens.derivatives.looks.switch_times import switch_times
 from daeosens.errors import DaeosensError, KinkWarning, warn
 from daeosens.petsc.vectors import Array, read, write
@@ -53,7 +55,7 @@ def warn_of_jumps(trajectory: Trajectory, _costs: Sequence[Cost], seen: Seen) ->
     function, fixed = equations_of(trajectory), None
     if function is None:
         return
-    for change in branch_changes(trajectory, function, seen):
+    for change in slope_jumps(trajectory, function, seen):
         if change.jump and not (trajectory.records or trajectory.problem.delays):
             fixed = switch_times(trajectory, fixed=True) if fixed is None else fixed
             if _jumps_in_time_alone(trajectory, function, change, fixed):
@@ -77,7 +79,7 @@ def warn_of_jumps(trajectory: Trajectory, _costs: Sequence[Cost], seen: Seen) ->
 
 
 def _jumps_in_time_alone(
-    trajectory: Trajectory, function: Piecewise, change: BranchChange, fixed: Array
+    trajectory: Trajectory, function: Piecewise, change: SlopeJump, fixed: Array
 ) -> bool:
     """Return whether f jumps at one of the times [S] that are ``fixed``, by the time alone.
 
@@ -134,7 +136,7 @@ def warn_of_kinks(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> 
         What is known of runs of the problem.
     """
     _warn_of_passed_jumps(trajectory, seen)
-    for change in branch_changes(trajectory, equations_of(trajectory), seen):
+    for change in slope_jumps(trajectory, equations_of(trajectory), seen):
         # a kink of f is a jump of f_u: first derivatives are right, second ones lack its term
         what = "a jump" if change.jump else "a kink"
         then = "lack what the moving time of that change contributes"
@@ -149,7 +151,7 @@ def warn_of_kinks(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> 
         )
         return
     for scalar in _densities(trajectory, costs):
-        for change in branch_changes(trajectory, density_of(trajectory, scalar), seen):
+        for change in slope_jumps(trajectory, density_of(trajectory, scalar), seen):
             _warn(
                 f"the running cost has a kink or jump near t = {change.time:.6g}, where a branch, "
                 "abs, maximum or the like changes sides between two steps: products with the "
@@ -173,8 +175,8 @@ def _warn_of_densities(trajectory: Trajectory, cost: Cost, seen: Seen) -> None:
         density = density_of(trajectory, scalar, in_time=True)
         lost, last = 0.0, 0.0
         # where a step ends on a jump the integral is right, and its derivative if the jump stays
-        moving = branch_changes(trajectory, density_of(trajectory, scalar), seen, at_ends="alone")
-        inside = branch_changes(trajectory, density, seen, at_ends="never")
+        moving = slope_jumps(trajectory, density_of(trajectory, scalar), seen, at_ends="alone")
+        inside = slope_jumps(trajectory, density, seen, at_ends="never")
         for change in chain(inside, (change for change in moving if change.jump)):
             if change.jump:
                 _warn(
@@ -230,7 +232,7 @@ def _warn_of_passed_jumps(trajectory: Trajectory, seen: Seen) -> None:
         return
     # those of steps that do not move are left out: the jump stays at the same place in the step
     fixed = {n for n, moves in enumerate(moving) if not moves}
-    changes = branch_changes(trajectory, equations_of(trajectory, in_time=True), seen, fixed)
+    changes = slope_jumps(trajectory, equations_of(trajectory, in_time=True), seen, fixed)
     for change in changes:
         if change.jump:
             seen.equations_jump = True
@@ -257,7 +259,7 @@ def _warn_of_jumps_passed_by_delays(trajectory: Trajectory, delays: Delays, seen
     still = set(np.flatnonzero(~(moved[:-1] | moved[1:])).tolist())
     function = equations_of(trajectory, in_time=True)
     assert function is not None
-    changes = list(branch_changes(trajectory, function, seen, still))
+    changes = list(slope_jumps(trajectory, function, seen, still))
     end = float(trajectory.times[-1] - 1e-6 * (trajectory.times[-1] - trajectory.times[0]))
     # of a jump at the last time nothing is on the other side
     jumps = (change.time for change in changes if change.jump and change.time < end)
@@ -285,7 +287,7 @@ def _warn_of_jumps_passed_by_delays(trajectory: Trajectory, delays: Delays, seen
         past = history_of(trajectory, delays, number, in_time=bool(tau_p[number].any()))
         if past is None:
             continue
-        changes = list(branch_changes(trajectory, past, seen))
+        changes = list(slope_jumps(trajectory, past, seen))
         inside = (change.time for change in changes if change.jump)
         tau = float(steps.tau[number])
         for time in itertools.chain(inside, jumps_at_states(trajectory, past)):
@@ -316,7 +318,7 @@ def _is_breakpoint(trajectory: Trajectory, time: float, tau: float) -> bool:
 
 
 def _kinks_passed_by_delays(
-    trajectory: Trajectory, delays: Delays, changes: Sequence[BranchChange], *, of_history: bool
+    trajectory: Trajectory, delays: Delays, changes: Sequence[SlopeJump], *, of_history: bool
 ) -> list[float]:
     """Return the times of kinks of f in t, or of a history, inside of steps that move with delays.
 

@@ -1,0 +1,208 @@
+"""What jumps where branches change: slopes on both sides of the place, or the function itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from daeosens.derivatives.looks.branch_changes import (
+    LOCAL,
+    Piecewise,
+    branch_changes,
+    decisions_at_ends,
+    of_rank,
+    point_on_chord,
+    signs_of,
+)
+from daeosens.derivatives.looks.seen import Seen
+from daeosens.petsc.vectors import Array, read
+from daeosens.timestepping.trajectory.trajectory import Trajectory
+
+SIDE = 1e-5
+"""Distance from a kink, as a part of the step, at which slopes on its sides are taken."""
+
+INSIDE = 3 * SIDE
+"""Distance from the ends of a step, in steps, of a kink both of whose sides are in it."""
+
+NEARER = 8.0
+"""Slopes are taken a second time so many times nearer: what a kink makes of them is as large there,
+that of a function which is only bent is not."""
+
+LASTS = 0.7
+"""Part of a difference that lasts nearer to a kink; of one like |x|^a only 8^-a does."""
+
+SHARP = 0.2
+"""Part of a difference of slopes that lasts where they have no bounded slope themselves.
+
+Of |x|^1.5 it is 0.35, of smooth functions 0.125."""
+
+BEND = 0.1
+"""Such differences are told from this part of those that count as a kink."""
+
+JUMP = 1e-3
+"""Slopes that differ by a larger part of themselves, or of the change in a step, are a kink's."""
+
+
+@dataclass(frozen=True)
+class SlopeJump:
+    """Where a slope jumps or is sharp, by how much in a step, and whether the function jumps.
+
+    ``timed`` tells that the time of the change is one of the parameters' alone, not of the state.
+    """
+
+    time: float
+    kink: float
+    jump: bool
+    sharp: bool
+    timed: bool
+
+
+def slope_jumps(
+    trajectory: Trajectory,
+    function: Piecewise | None,
+    seen: Seen,
+    elsewhere: Set[int] = frozenset(),
+    at_ends: Literal["too", "never", "alone"] = "too",
+) -> Iterator[SlopeJump]:
+    """Yield where a function or its slope jumps inside of steps, but for those ``elsewhere``.
+
+    ``at_ends`` says whether where a step ends just there is meant.
+    """
+    if function is None:
+        return
+    comm = trajectory.problem.comm.tompi4py()
+    for n, place, rank, k in branch_changes(trajectory, function, elsewhere, at_ends):
+        seen.branches_change = True
+        if at_ends == "never" and not INSIDE < place < 1.0 - INSIDE:
+            continue
+        stretch = _stretch(trajectory, function, n, place)
+        sides = (0.0, False, False) if stretch is None else _slope_jump(*stretch)
+        if comm.size > 1:
+            # slopes are those of a rank's own rows
+            kink, *flags = zip(*comm.allgather(sides), strict=True)
+            sides = max(kink), any(flags[0]), any(flags[1])
+        if any(sides):
+            time = float(trajectory.times[n] + place * trajectory.step_sizes[n])
+            timed = of_rank(comm, rank, _in_time_alone(trajectory, function, n, k))
+            yield SlopeJump(time, *sides, timed)
+
+
+def _in_time_alone(trajectory: Trajectory, function: Piecewise, n: int, k: int) -> bool:
+    """Return whether what decides as number k of this rank in step n has no part in the state."""
+    n, t, u = point_on_chord(trajectory, n, 0.5)
+    elsewhere = u + 1e-3 * (np.abs(u) + np.abs(u).max(initial=0.0))
+    values = [function.decide(n, t, state).values for state in (u, elsewhere)]
+    return all(k < decided.size for decided in values) and bool(values[0][k] == values[1][k])
+
+
+def _stretch(
+    trajectory: Trajectory, function: Piecewise, n: int, place: float
+) -> tuple[Callable[[float], Array], float] | None:
+    """Return a function on the chord of a step, and the place in [0, 1] where it may have a kink.
+
+    Adaptive steps become so short at a jump that rounding leaves no room for slopes on its sides,
+    and one may end there, as may one of fixed size: the chord is then continued beyond the step.
+    None at breakpoints.
+    """
+    t, h = float(trajectory.times[n]), float(trajectory.step_sizes[n])
+    long = max(h, LOCAL * abs(t))
+    low, high = t + place * h - 0.5 * long, t + place * h + 0.5 * long
+    if long == h and INSIDE < place < 1.0 - INSIDE:
+        return lambda x: function.value(*point_on_chord(trajectory, n, x)), place
+    if any(low <= known <= high for known in trajectory.problem.breakpoints):
+        return None  # a step between two numbers of one breakpoint
+    before, after = read(trajectory.stored[n]), read(trajectory.stored[n + 1])
+
+    def value(x: float) -> Array:
+        ahead = place + (x - 0.5) * long / h  # in steps
+        return function.value(n, t + ahead * h, before + ahead * (after - before))
+
+    return value, 0.5
+
+
+def _slope_jump(function: Callable[[float], Array], place: float) -> tuple[float, bool, bool]:
+    """Return by how much the slope in [0, 1] jumps at a place, and whether the function does.
+
+    The last one tells whether the slope of the slope has no bound there, as that of |x|^1.5.
+    """
+    jumps, bends, slopes = [], [], []
+    changed = np.abs(function(1.0) - function(0.0))
+    for side in (SIDE, SIDE / NEARER, SIDE / NEARER**2):
+        # a slope on each side of the place, which itself is left out
+        at = [function(place + k * side) for k in (-2, -1, 1, 2)]
+        left, right = (at[1] - at[0]) / side, (at[3] - at[2]) / side
+        # differences of numbers of this size leave so much, divided by the distance
+        rounding = 1e-13 * max(np.abs(state).max(initial=0.0) for state in at) / side
+        size = JUMP * (np.abs(left) + np.abs(right) + changed) + rounding
+        bends.append(np.where(np.abs(right - left) > BEND * size, np.abs(right - left), 0.0))
+        slopes.append((left, right, BEND * size))
+        jumps.append(
+            np.where(np.abs(at[2] - at[1]) > 1e4 * side * size, np.abs(at[2] - at[1]), 0.0)
+        )
+    kink = np.where(bends[1] > LASTS * bends[0], bends[1], 0.0)
+    jump = bool(np.any((jumps[1] > LASTS * jumps[0]) & (jumps[1] > 0.0)))
+    sharp = bool(np.any((bends[1] > SHARP * bends[0]) & (bends[1] > 0.0)))
+    # what is odd about the place, sign(x) |x|^a, has the same slopes on both sides of it, but
+    # they change as fast as |x|^(a - 1) towards it
+    for k in (0, 1):
+        far = np.abs(slopes[1][k] - slopes[0][k])
+        near = np.abs(slopes[2][k] - slopes[1][k])
+        sharp |= bool(np.any((near > SHARP * far) & (near > slopes[2][2])))
+    return float(kink.max(initial=0.0)), jump, sharp
+
+
+def jumps_at_states(trajectory: Trajectory, function: Piecewise) -> Iterator[float]:
+    """Yield the times of states at which a branch changes and the function jumps.
+
+    An event, or a step that happens to end there, has it evaluated on either side by chance.
+    Breakpoints are evaluated on the side of the step.
+    """
+    ends, largest = decisions_at_ends(trajectory, function)
+    decided = [ends[0][0], *(end for _, end in ends)] if ends else []
+    common = min((end.values.size for end in decided), default=0)
+    differences = [k for k in range(common) if not decided[0].whole[k]]
+    places = [k for k in range(common) if decided[0].whole[k]]
+    if not common:
+        return
+    # a place in a table, int(t), is that of one side: it changes from or to the next state
+    changed = np.diff([end.values[places] for end in decided], axis=0).any(axis=1)
+    beside = np.append(changed, False) | np.insert(changed, 0, False)
+    tableau = trajectory.stepping.resolved_method.tableau
+    stages = (0.0, 1.0) if tableau is None else tableau.c
+    table, largest = np.array([end.values[differences] for end in decided]), largest[differences]
+    signs = signs_of(table, largest)
+    on = np.flatnonzero((signs == 0.0).any(axis=1) | beside)
+    moved = trajectory.step_sizes > 0.0
+    for n in on.tolist():
+        t = float(trajectory.times[n])
+        before = n - 1
+        while before >= 0 and not moved[before]:
+            before -= 1
+        after = n
+        while after < trajectory.n_steps and not moved[after]:
+            after += 1
+        if before < 0 or after >= trajectory.n_steps:
+            continue
+        if not (beside[n] or np.any(signs[before] * signs[after + 1] < 0.0)):
+            continue
+        if any(abs(t - jump) <= 1e-9 * abs(t) for jump in trajectory.problem.breakpoints):
+            continue
+        if not np.array_equal(read(trajectory.stored[before + 1]), read(trajectory.stored[after])):
+            continue  # a reset, which jumps itself
+        ends = [(before, 1 - 2 * SIDE), (before, 1 - SIDE), (after, SIDE), (after, 2 * SIDE)]
+        at = [function.value(*point_on_chord(trajectory, *end)) for end in ends]
+        bent = np.abs(at[1] - at[0]) + np.abs(at[3] - at[2])
+        rounding = 1e-9 * max(np.max(np.abs(state)) for state in at)
+        if not np.any(np.abs(at[2] - at[1]) > 10.0 * bent + rounding):
+            continue
+        if beside[n]:
+            # only a step with a stage there is on the wrong side: the one that ends at a jump if
+            # the place is that behind it, the one that begins there if it is that before it
+            here = function.value(*point_on_chord(trajectory, after, 0.0))
+            behind = np.abs(here - at[2]).max() <= np.abs(here - at[1]).max()
+            if (1.0 if behind else 0.0) not in stages:
+                continue
+        yield t
