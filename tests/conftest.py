@@ -23,7 +23,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -131,7 +130,7 @@ def run_mpi() -> RunMpi:
 
 
 # of one test at most, in a normal run on one, two, and more ranks; exhaustive sweeps are for --all
-CASES = (4, 2, 2)
+CASES = (4, 1, 1)
 CASES_SLOW = (2, 1, 1)
 
 
@@ -173,41 +172,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         sample.update(group[(first + k) % len(group)] for k in range(min(count, len(group))))
     config.hook.pytest_deselected(items=[item for item in items if item not in sample])
     items[:] = [item for item in items if item in sample]
-
-
-# ---- coverage ------------------------------------------------------------------------------------
-
-
-ENOUGH = 0.1  # seconds
-in_vain: dict[str, float] = {}  # of each test, of its latest cases that reached no line anew
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Count no lines of a test of which so many seconds of cases in turn reached none anew.
-
-    Coverage's tracer doubles the time of everything in Python.
-    """
-    tracer = sys.gettrace()
-    if type(tracer).__module__ != "coverage":
-        return (yield)
-    test = item.nodeid.partition("[")[0]
-    if in_vain.get(test, 0.0) > ENOUGH:
-        sys.settrace(None)
-        try:
-            return (yield)
-        finally:
-            sys.settrace(tracer)
-    known, begin = reached(tracer), time.process_time()
-    result = yield
-    more = time.process_time() - begin
-    in_vain[test] = 0.0 if reached(tracer) > known else in_vain.get(test, 0.0) + more
-    return result
-
-
-def reached(tracer: Any) -> int:
-    """Return the number of lines, or of ways between two, that coverage's tracer has met."""
-    return sum(map(len, tracer.data.values()))
 
 
 # ---- ranks ---------------------------------------------------------------------------------------

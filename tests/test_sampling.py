@@ -59,10 +59,10 @@ def test_a_run_takes_a_sample_of_many_cases_and_all_of_few(collect):
 
 def test_runs_on_several_ranks_take_other_cases(collect):
     alone, two, three = collect(), collect(ranks=2), collect(ranks=3)
-    assert counts(two) == [2, 1, 1]
-    assert counts(three) == [2, 1, 1]
+    assert counts(two) == [1, 1, 1]
+    assert counts(three) == [1, 1, 1]
     together = {test: alone[test] | two[test] | three[test] for test in alone}
-    assert counts(together) == [4 + 2 + 2, 2 + 1 + 1, 1]
+    assert counts(together) == [4 + 1 + 1, 2 + 1 + 1, 1]
 
 
 def test_a_quick_run_takes_a_case_of_each_test_that_is_not_slow(collect):

@@ -303,36 +303,3 @@ def test_failure_of_one_rank_is_shown_and_ends_the_job(tmp_path, run_mpi, monkey
     assert done.returncode != 0
     for text in shown:
         assert text in done.stdout + done.stderr
-
-
-CASES = """
-import sys
-import time
-
-import pytest
-
-@pytest.mark.parametrize("case", range(3))
-def test_that_reaches_no_line_of_ours(case):
-    assert (type(sys.gettrace()).__module__ == "coverage") == (case == 0)
-    end = time.process_time() + 0.6
-    while time.process_time() < end:
-        pass
-"""
-
-
-def test_lines_of_cases_in_vain_are_counted_no_more(tmp_path, monkeypatch):
-    monkeypatch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
-    monkeypatch.setenv("COVERAGE_CORE", "ctrace")
-    monkeypatch.setenv("COVERAGE_FILE", str(tmp_path / "coverage"))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"))
-    test = tmp_path / "test_cases.py"
-    test.write_text(CASES)
-    settings = ROOT / "pyproject.toml"
-    coverage = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}"]
-    options = ["-q", "-c", settings, "-p", "conftest", "-p", "no:cacheprovider"]
-    command = [*coverage, "-m", "pytest", *options, test]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 passed" in done.stdout
