@@ -3,6 +3,10 @@
 A job runs a driver on its ranks with ``--restart`` and a time limit a little below its own.  The
 driver ends before the scheduler would end it, with everything saved and exit code 75; the script
 then hands the job in again, which goes on where it ended.
+
+An array of jobs runs the driver as so many programs that share its tasks by the results folder: the
+first goes to the end of the study, the others end where nothing is left to take.  Nothing is put
+together afterwards, and it does not matter when an element begins, or whether it dies.
 """
 
 from __future__ import annotations
@@ -40,12 +44,21 @@ class Scheduler:
         Its options; one that names something the user has not given is left out.
     submit, again : str
         The command for the user, and that of a job which hands itself in again.
+    array_lines : tuple of str
+        Its options of an array, in the place of those of ``lines`` that begin in the same way.
+    task : str
+        In the script: the number of an element of an array, from 0.
+    again_in_array : str
+        The command of an element which hands itself in again.
     """
 
     directive: str
     lines: tuple[str, ...]
     submit: str
     again: str
+    array_lines: tuple[str, ...]
+    task: str
+    again_in_array: str
 
 
 SCHEDULERS: dict[SchedulerName, Scheduler] = {
@@ -65,6 +78,9 @@ SCHEDULERS: dict[SchedulerName, Scheduler] = {
         ),
         "sbatch {script}",
         'scontrol requeue "$SLURM_JOB_ID"',
+        ("--array=0-{last}", "--output={name}-%A-%a.log"),
+        "$SLURM_ARRAY_TASK_ID",
+        'scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_$task"',
     ),
     "pbs": Scheduler(
         "#PBS",
@@ -78,6 +94,10 @@ SCHEDULERS: dict[SchedulerName, Scheduler] = {
         ),
         "qsub {script}",
         "qsub {script}",
+        ("-J 0-{last}",),
+        "${PBS_ARRAY_INDEX:-$DAEOSENS_TASK}",
+        # by itself: arrays of one element are refused
+        "sed '/^#PBS -J/d' {script} | qsub -v DAEOSENS_TASK=\"$task\"",
     ),
     "lsf": Scheduler(
         "#BSUB",
@@ -93,6 +113,9 @@ SCHEDULERS: dict[SchedulerName, Scheduler] = {
         ),
         "bsub < {script}",
         "bsub < {script}",
+        ('-J "{name}[1-{tasks}]"', "-o {name}-%J-%I.log"),
+        "$((LSB_JOBINDEX - 1))",
+        'sed "s/^#BSUB -J .*/#BSUB -J {name}[$LSB_JOBINDEX]/" {script} | bsub',
     ),
 }
 """PBS is OpenPBS and PBS Professional; memory is in MB for a rank."""
@@ -119,6 +142,8 @@ class Job:
     launcher : str
         The command that starts the ranks, ``mpiexec`` of the MPI in use, or ``srun``, which works
         with an MPI that was built for it.
+    tasks : int
+        Number of such jobs that share what the study can share, as an array.
     """
 
     ranks: int
@@ -129,6 +154,7 @@ class Job:
     account: str = ""
     modules: Sequence[str] = ()
     launcher: str = "mpiexec"
+    tasks: int = 1
 
     def __post_init__(self) -> None:
         """Refuse what no scheduler would take."""
@@ -218,6 +244,8 @@ def job_script(
         "per_chunk": job.ranks // chunks,
         "chunk_memory": f":mem={job.memory * (job.ranks // chunks)}mb" if job.memory else "",
         "script": shlex.quote(str(script)),
+        "tasks": job.tasks,
+        "last": job.tasks - 1,
     }
     if scheduler == "lsf" and job.nodes is None:
         values["per_chunk"] = None  # wherever there is room
@@ -225,11 +253,15 @@ def job_script(
     absent = [name for name, value in values.items() if value in (None, "")]
     directives = [
         f"{kind.directive} {line.format_map(values)}"
-        for line in kind.lines
+        for line in _lines(kind, array=job.tasks > 1)
         if not any(re.search(rf"{{{name}\b", line) for name in absent if name != "chunk_memory")
     ]
     arguments = [driver, config, "--restart", "--time-limit", job.time_limit, *words]
     command = " ".join(shlex.quote(str(word)) for word in ("python", *arguments))
+    again = kind.again
+    if job.tasks > 1:
+        command += ' --task "$task"'
+        again = kind.again_in_array
     return "\n".join(
         [
             "#!/usr/bin/env bash",
@@ -241,17 +273,27 @@ def job_script(
             "export OMP_NUM_THREADS=1 # the ranks are the threads",
             # in containers; Open MPI asks for both
             *["export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"] * _as_root(),
+            *[f'task="{kind.task}"'] * (job.tasks > 1),
             "",
             "# goes on with what an earlier part of this job has saved, if there is one",
             f"{job.launcher} -n {job.ranks} {command}",
             "code=$?",
             f'if [ "$code" -eq {TRY_AGAIN} ]; then # out of time, and everything is saved',
-            f"    {kind.again.format_map(values)}",
+            f"    {again.format_map(values)}",
             "fi",
             'exit "$code"',
             "",
         ]
     )
+
+
+def _lines(kind: Scheduler, *, array: bool) -> list[str]:
+    """Return the options of a scheduler, for an array if that is wanted."""
+    if not array:
+        return [*kind.lines]
+    instead = [line.split()[0].split("=")[0] for line in kind.array_lines]
+    kept = [line for line in kind.lines if line.split()[0].split("=")[0] not in instead]
+    return [*kept, *kind.array_lines]
 
 
 def _as_root() -> bool:

@@ -24,14 +24,19 @@ from typing import Any
 
 from daeosens.cli import batch, doctor
 from daeosens.errors import InputError, nearest
-from daeosens.io.config.arguments import EXIT_CODES, split_petsc
+from daeosens.io.config.arguments import EXIT_CODES, default_output, split_petsc
 from daeosens.io.config.read import parse_toml
 from daeosens.io.files import read_text, require_file
+from daeosens.io.results import begin_again
 
 RUN = """Run the study that CONFIG describes: the driver it names, on N ranks if -n is given.
 
   daeosens run configs/lynx_hare.toml
   daeosens run -n 2 configs/gray_scott_initial.toml --output results/try -tao_monitor
+  daeosens run --tasks 4 configs/dose_estimation.toml
+
+With --tasks N so many programs share the starts of a multistart or the members of an ensemble; one
+that dies loses the start that it is at, which another one does again.
 
 The same as: mpiexec -n N python drivers/DRIVER.py CONFIG [--output DIR] [-petsc_option value ...]
 `python drivers/DRIVER.py --help` lists the keys of its configuration.
@@ -45,7 +50,8 @@ BATCH = """Write the script of a cluster job that runs the study of CONFIG; prin
   daeosens batch configs/lynx_hare.toml --scheduler slurm -n 64 --time 4:00:00
 
 A few minutes before its time is over the study saves what it has and ends; the script hands the job
-in again, which goes on from there, until the study is done.
+in again, which goes on from there, until the study is done.  With --tasks N it is an array of N
+jobs, which share the starts of a multistart or the members of an ensemble.
 """
 DOCTOR = """Print the versions of what daeosens stands on, what is missing, and how to get it."""
 
@@ -54,6 +60,9 @@ OF_A_PROCESS = (
     *("OMPI_MCA_ess", "OMPI_MCA_orte_", "OMPI_MCA_pmix"),
 )
 """How variables begin with which Open MPI 4 describes a process that is no part of a job."""
+
+KILLED = 128 + signal.SIGKILL
+"""Exit code of mpiexec where a rank was killed."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -87,13 +96,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments.command == "batch":
             return _write_job(arguments, words)
-        return run(Path(arguments.config), words, arguments.n)
+        tasks = arguments.tasks if arguments.command == "run" else 1
+        if tasks > 1 and not arguments.restart:
+            begin_again(arguments.output or default_output(Path(arguments.config)))
+            words += ["--restart"]  # whichever of them comes first
+        return run(Path(arguments.config), words, arguments.n, tasks)
     except InputError as error:
         sys.stderr.write(f"InputError: {error}\n")
         return 2
 
 
-def run(config: Path, words: Sequence[str], n_ranks: int | None) -> int:
+def run(config: Path, words: Sequence[str], n_ranks: int | None, tasks: int = 1) -> int:
     """Run the driver of a configuration; return its exit code.
 
     Parameters
@@ -104,6 +117,8 @@ def run(config: Path, words: Sequence[str], n_ranks: int | None) -> int:
         Further arguments of the driver.
     n_ranks : int, optional
         Run it by mpiexec on so many ranks.
+    tasks : int
+        So many programs, each of them on these ranks, share what the study can share.
 
     Raises
     ------
@@ -116,23 +131,46 @@ def run(config: Path, words: Sequence[str], n_ranks: int | None) -> int:
         sys.stdout.flush()
     command = [*mpiexec(n_ranks), sys.executable, str(driver), str(config), *words]
     last = signal.SIGKILL if n_ranks is None else signal.SIGTERM  # which mpiexec passes on
-    job = subprocess.Popen(
-        command,
-        env=mpi_environment(n_ranks),
-        preexec_fn=_dying_with_us(last),  # noqa: PLW1509 (there are no threads)
-    )
+    environment = mpi_environment(n_ranks)
+    if tasks > 1:
+        environment.setdefault("OMP_NUM_THREADS", "1")
+
+    def start(task: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*command, *(["--task", str(task)] if task else [])],
+            env=environment,
+            stdout=subprocess.DEVNULL if task else None,  # it is in their logs
+            preexec_fn=_dying_with_us(last),  # noqa: PLW1509 (there are no threads)
+        )
+
+    jobs = [start(task) for task in range(tasks)]
+    stopping: list[int] = []
 
     def pass_on(number: int, _frame: object) -> None:
-        job.send_signal(number)
-
-    def interrupt(number: int, _frame: object) -> None:
-        if not _in_foreground():  # Ctrl-C of a terminal reaches the job by itself
+        stopping.append(number)
+        for job in jobs:
             job.send_signal(number)
+
+    def interrupt(number: int, frame: object) -> None:
+        stopping.append(number)
+        if not _in_foreground():  # Ctrl-C of a terminal reaches the jobs by itself
+            pass_on(number, frame)
 
     handlers: dict[int, Any] = {signal.SIGINT: interrupt, signal.SIGTERM: pass_on}
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
-        code = job.wait()
+        code = jobs[0].wait()
+        # what others have done, and what it has saved itself, is kept
+        for _ in range(tasks - 1):
+            if stopping or not (code < 0 or code == KILLED):
+                break
+            sys.stderr.write(f"{driver.name}: killed; begins again with what is saved\n")
+            jobs[0] = start(0)
+            code = jobs[0].wait()
+        for job in jobs[1:]:
+            if code and job.poll() is None:
+                job.terminate()
+            job.wait()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -173,6 +211,7 @@ def _write_job(arguments: argparse.Namespace, words: Sequence[str]) -> int:
         account=arguments.account,
         modules=arguments.module,
         launcher=arguments.launcher,
+        tasks=arguments.tasks,
     )
     script = Path(arguments.script or f"{config.stem}.{arguments.scheduler}").absolute()
     text = batch.job_script(
@@ -288,7 +327,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text, usage in (
-        ("run", RUN, "%(prog)s [-n N] CONFIG [--output DIR] [--restart] [-petsc_option ...]"),
+        (
+            "run",
+            RUN,
+            "%(prog)s [-n N] [--tasks N] CONFIG [--output DIR] [--restart] [-petsc_option ...]",
+        ),
         ("check", CHECK, "%(prog)s [-n N] CONFIG [-petsc_option [value] ...]"),
         (
             "batch",
@@ -296,7 +339,7 @@ def _parser() -> argparse.ArgumentParser:
             (
                 "%(prog)s CONFIG --scheduler {slurm,pbs,lsf} -n N --time H:MM:SS [--nodes N]\n"
                 "       [--memory MB] [--queue Q] [--account A] [--module M ...] [--launcher L]\n"
-                "       [--script FILE] [--output DIR] [-petsc_option [value] ...]"
+                "       [--tasks N] [--script FILE] [--output DIR] [-petsc_option [value] ...]"
             ),
         ),
         ("doctor", DOCTOR, "%(prog)s"),
@@ -316,6 +359,13 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("-n", metavar="N", type=_positive, help="run on N ranks by mpiexec")
         if name != "check":
             command.add_argument("--output", metavar="DIR", help="results folder")
+            command.add_argument(
+                "--tasks",
+                type=_positive,
+                default=1,
+                metavar="N",
+                help="programs, each on -n ranks, that share starts and members",
+            )
         if name == "run":
             command.add_argument(
                 "--restart", action="store_true", help="go on from what an earlier run has saved"

@@ -40,6 +40,7 @@ from daeosens.io.config.read import build_config, parse_toml
 from daeosens.io.files import is_of_the_disk, read_text
 from daeosens.io.json import json_text
 from daeosens.io.results import Results, close_results, open_results, write_summary
+from daeosens.io.tasks import Helped, as_helper
 from daeosens.optimize.interruption import interruptions
 from daeosens.petsc.agreement import all_arrive, on_every_rank, on_first_rank
 from daeosens.petsc.options import check_command_line, validate_names
@@ -189,11 +190,31 @@ def _driven(
         return _check(comm, check, config, arguments)
     run = {"driver": program.stem, "arguments": words}
     results = open_results(
-        arguments.output, comm, config_text=text, run=run, restart=arguments.restart
+        arguments.output,
+        comm,
+        config_text=text,
+        run=run,
+        restart=arguments.restart,
+        task=arguments.task,
     )
     if time_limit is not None:
         signal.setitimer(signal.ITIMER_REAL, time_limit)
-    return _run(results, partial(watched, lambda: study(config, results), patience), prefixes)
+    work = partial(watched, lambda: study(config, results), patience)
+    return _run(results, work if not arguments.task else partial(_help, work), prefixes)
+
+
+def _help(work: Callable[[], bool]) -> bool:
+    """Do tasks of a study until all are taken; that is all that a program that helps does."""
+    with as_helper():
+        try:
+            work()
+        except Helped:
+            return True
+    raise InputError(
+        "--task: the study has nothing that several programs could share",
+        expected="a multistart or an ensemble with a folder",
+        remedy='folder=results.restart_folder("starts"), or the study without --task',
+    )
 
 
 def _watchdog(table: dict[str, Any], path: Path) -> float:

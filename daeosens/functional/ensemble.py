@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,10 @@ from daeosens.costs.objective import Objective, require_objective
 from daeosens.derivatives.adjoint import adjoint, evaluate
 from daeosens.derivatives.solve import solve
 from daeosens.errors import GrazingError, InputError, SolveError, require
-from daeosens.petsc.agreement import on_every_rank
+from daeosens.functional.ensemble_parts import Part, file_name, read_part, shares, write_part
+from daeosens.io.files import admit_path, unwritable
+from daeosens.io.tasks import Helped, claimed, helping
+from daeosens.petsc.agreement import on_every_rank, on_first_rank
 from daeosens.petsc.ranks import admit_comm, agree, contents
 from daeosens.petsc.vectors import Array, finite_array, gather
 from daeosens.problem.problem import Problem, numbers_by_name
@@ -70,6 +76,7 @@ def solve_batch(
     *,
     gradients: bool = True,
     comm: MPI.Intracomm | None = None,
+    folder: str | Path | None = None,
 ) -> Ensemble:
     """Solve a model for many initial states and parameter sets, with gradients of a cost.
 
@@ -96,6 +103,10 @@ def solve_batch(
         Whether the gradients of the cost are wanted, or its values only.
     comm : MPI.Intracomm, optional
         Whose ranks share the members, all of which call this; by default each rank runs all.
+    folder : str or Path, optional
+        Members that are done are written there, at most 256 files; a rerun takes them from there.
+        Programs that run at the same time share the members by it, and ranks of ``comm`` do: one
+        that dies loses those of the file that it is at, which another one does again.
 
     Returns
     -------
@@ -104,7 +115,7 @@ def solve_batch(
     Raises
     ------
     InputError
-        Shapes that do not fit together; a distributed problem.
+        Shapes that do not fit together; a distributed problem; a folder of another ensemble.
 
     Examples
     --------
@@ -133,50 +144,116 @@ def solve_batch(
         objective=contents(objective),
         t_eval=() if t_eval is None else t_eval,
         gradients=gradients,
+        folder=folder is not None,
     )
     if isinstance(p, Mapping):
         p = _sets_by_name(problem, p)
     starts, sets = _members(problem, u0, p)
     times = np.append(finite_array(() if t_eval is None else t_eval, "t_eval"), stepping.t_span[1])
     members = len(starts)
-    states = np.full((members, len(times), problem.size), np.nan)
-    costs = members if objective is not None else 0
-    values = np.full(costs, np.nan)
-    wanted = costs if gradients else 0
-    by_u0 = np.full((wanted, problem.size), np.nan)
-    by_p = np.full((wanted, problem.n_parameters), np.nan)
-    mine = range(comm.rank, members, comm.size)
 
-    def run() -> dict[int, str]:
-        failures: dict[int, str] = {}
-        for k in mine:
+    def empty(numbers: Sequence[int]) -> Part:
+        costs = len(numbers) if objective is not None else 0
+        wanted = costs if gradients else 0
+        return Part(
+            numbers,
+            np.full((len(numbers), len(times), problem.size), np.nan),
+            np.full(costs, np.nan),
+            np.full((wanted, problem.size), np.nan),
+            np.full((wanted, problem.n_parameters), np.nan),
+        )
+
+    def run(numbers: Sequence[int]) -> Part:
+        part = empty(numbers)
+        for row, k in enumerate(numbers):
             try:
                 trajectory = solve(problem, starts[k], sets[k], stepping, times[:-1])
                 last = trajectory.times[-1]
                 # An event may have ended the run before; later times stay NaN.
                 passed = [n for n, time in enumerate(times) if time <= last]
-                states[k, passed] = [
+                part.states[row, passed] = [
                     gather(trajectory.stored[trajectory.index(times[n])]) for n in passed
                 ]
                 if objective is None:
                     continue
                 if not gradients:
-                    values[k] = evaluate(trajectory, objective)
+                    part.values[row] = evaluate(trajectory, objective)
                     continue
                 gradient = adjoint(trajectory, objective)
-                values[k], (by_u0[k], by_p[k]) = gradient.value, gradient.gather()
+                part.gradients_u0[row], part.gradients_p[row] = gradient.gather()
+                part.values[row] = gradient.value
             except (SolveError, GrazingError) as error:
-                failures[k] = str(error)
+                part.failures[k] = str(error)
                 # Also what was computed before its adjoint failed: a member has failed or it has
                 # not.
-                states[k] = np.nan
-        return failures
+                part.states[row] = np.nan
+        return part
 
-    failures = on_every_rank(comm, run)
-    for array in (states, values, by_u0, by_p):
-        _share(comm, array, mine)
-    every = {k: why for part in comm.allgather(failures) for k, why in part.items()}
-    return Ensemble(times, states, values, by_u0, by_p, dict(sorted(every.items())))
+    if folder is None:
+        parts = comm.allgather(
+            on_every_rank(comm, lambda: run(range(comm.rank, members, comm.size)))
+        )
+    else:
+        digest = blake2b(
+            np.ascontiguousarray(starts).tobytes() + np.ascontiguousarray(sets).tobytes()
+        )
+        settings = f"{digest.hexdigest()} {stepping} {type(objective).__name__} {times.tolist()}"
+        parts = _shared(comm, admit_path(folder, "folder"), members, settings, empty, run)
+    whole = empty(range(members))
+    for part in parts:
+        for array, rows in zip(whole.arrays, part.arrays, strict=True):
+            if len(array):
+                array[[*part.numbers]] = rows
+        whole.failures.update(part.failures)
+    return Ensemble(times, *whole.arrays, dict(sorted(whole.failures.items())))
+
+
+def _shared(
+    comm: MPI.Intracomm,
+    folder: Path,
+    members: int,
+    settings: str,
+    empty: Callable[[Sequence[int]], Part],
+    run: Callable[[Sequence[int]], Part],
+) -> list[Part]:
+    """Return all members, of which each program with the same folder has done some."""
+    numbers = shares(members)
+    names = [file_name(k) for k in range(len(numbers))]
+
+    def read(k: int) -> Part:
+        return read_part(folder / names[k], empty(numbers[k]), settings)
+
+    def check() -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(folder, error) from error
+        done = [k for k, name in enumerate(names) if (folder / name).is_file()]
+        if done:
+            _check_same(folder / names[done[0]], read(done[0]), run(numbers[done[0]][:1]))
+
+    def share() -> None:
+        with closing(claimed(folder, names, MPI.COMM_SELF, comm.rank)) as todo:
+            for k in todo:
+                write_part(folder / names[k], run(numbers[k]), settings)
+
+    on_first_rank(comm, check)
+    on_every_rank(comm, share)
+    if helping():
+        raise Helped
+    return on_first_rank(comm, lambda: [read(k) for k in range(len(numbers))])
+
+
+def _check_same(path: Path, known: Part, again: Part) -> None:
+    """Refuse members of another model or other data, which are not in the files."""
+    pairs = zip(known.arrays, again.arrays, strict=True)
+    if not all(np.allclose(a[:1], b, 1e-6, 1e-9, equal_nan=True) for a, b in pairs):
+        raise InputError(
+            f"{path} belongs to an ensemble of another model or cost: member {known.numbers[0]} "
+            "is another one in the file",
+            expected="the same model and data, to go on with it",
+            remedy="another folder, or remove this one",
+        )
 
 
 def _sets_by_name(problem: Problem, p: Mapping[str, Any]) -> Array:
@@ -228,10 +305,3 @@ def _members(problem: Problem, u0: npt.ArrayLike, p: npt.ArrayLike | None) -> tu
     # one start or set for all members: rows of one array, without copies
     starts, sets = (np.broadcast_to(array, (members, array.shape[1])) for array in arrays.values())
     return starts, sets
-
-
-def _share(comm: MPI.Intracomm, array: Array, mine: range) -> None:
-    """Give every rank the rows that the others have computed."""
-    # Rows of rank r are r, r + size, r + 2 size, ...
-    for rank, rows in enumerate(comm.allgather(array[mine.start :: mine.step])):
-        array[rank :: comm.size] = rows

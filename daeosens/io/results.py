@@ -7,7 +7,7 @@
 ``results.rank*.h5``      the blocks of distributed fields (only with several ranks)
 ``summary.json``          status, facts, times, versions; written first ("running"), always whole
 ``*.png``, ``*.xdmf``     figures; fields for ParaView
-``restart/``              what an interrupted run goes on from
+``restart/``              what an interrupted run goes on from, and what others help it with
 ========================  ========================================================================
 
 A folder that an earlier run made is used again: the files of the kinds above are removed first.
@@ -34,10 +34,11 @@ import numpy.typing as npt
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens.errors import DaeosensError, InputError, require
+from daeosens.errors import DaeosensError, InputError, require, whole_number
 from daeosens.io.files import UNFINISHED, admit_path, replace_file
 from daeosens.io.hdf5 import read_array, read_vec, write_array, write_vec
 from daeosens.io.json import json_text, plain
+from daeosens.io.tasks import LOCKS
 from daeosens.io.versions import versions
 from daeosens.petsc.agreement import on_first_rank
 from daeosens.petsc.ranks import admit_comm, agree
@@ -70,6 +71,8 @@ class Results:
         Seconds since the epoch.
     lines : list of str
         The log so far.
+    shared : Path, optional
+        The results folder of the run that this one helps.
     """
 
     folder: Path
@@ -78,6 +81,7 @@ class Results:
     facts: dict[str, Any]
     started: float
     lines: list[str] = field(default_factory=list[str])
+    shared: Path | None = None
 
     @property
     def hdf5(self) -> Path:
@@ -107,13 +111,18 @@ class Results:
         return path
 
     def restart_folder(self, name: str) -> Path:
-        """Return the path of such a folder, one for all ranks: of starts, ``fit(folder=...)``."""
-        return self.folder / RESTART / admit_path(name, "name")
+        """Return the path of such a folder, one for all ranks: of starts, ``fit(folder=...)``.
+
+        Programs that help this one (``--task``) have the same.
+        """
+        return (self.shared or self.folder) / RESTART / admit_path(name, "name")
 
     @property
     def progressed(self) -> bool:
         """Whether this run has saved something that another one can go on from."""
-        times = [path.stat().st_mtime for path in self.path(RESTART).rglob("*") if path.is_file()]
+        saved = [self.path(RESTART), self.restart_folder("")]
+        files = [path for folder in saved for path in folder.rglob("*") if path.name != LOCKS]
+        times = [path.stat().st_mtime for path in files if path.is_file()]
         return max(times, default=0.0) >= self.started
 
     def say(self, text: object = "") -> None:
@@ -206,6 +215,7 @@ def open_results(
     config_text: str = "",
     run: Mapping[str, Any] | None = None,
     restart: bool = False,
+    task: int = 0,
 ) -> Results:
     """Make or clear a results folder, before any work is done.  Collective.
 
@@ -221,6 +231,8 @@ def open_results(
         What is run, for the summary.
     restart : bool
         Leave there what an interrupted run has saved to go on from.
+    task : int
+        Above 0: of a program that helps the run with this folder, with its own results beside it.
 
     Raises
     ------
@@ -232,7 +244,12 @@ def open_results(
     require(restart, bool, "restart", "restart=True")
     if run is not None:
         require(run, Mapping, "run", 'run={"driver": "lynx_hare"}')
-    results = Results(admit_path(folder, "folder"), comm, run or {}, {}, time.time())
+    whole_number(task, "task", least=0)
+    own = place = admit_path(folder, "folder")
+    if task:
+        own = place.with_name(f"{place.name}.tasks") / str(task)
+    shared = place if task else None
+    results = Results(own, comm, run or {}, {}, time.time(), shared=shared)
     on_first_rank(comm, lambda: _prepare(results, config_text, restart=restart))
     return results
 
@@ -396,7 +413,10 @@ def _prepare(results: Results, config_text: str, *, restart: bool) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         earlier = _summary_of(folder)
-        if earlier is None and {*folder.iterdir()} - {*folder.glob(UNFINISHED)}:
+        ours = {*folder.glob(UNFINISHED)}
+        if restart:  # a program that helps may have been there before
+            ours.add(folder / RESTART)
+        if earlier is None and {*folder.iterdir()} - ours:
             raise InputError(
                 f"{folder}: not empty, and not a results folder",
                 expected="a new or empty folder, or one an earlier run made",
@@ -420,6 +440,21 @@ def _prepare(results: Results, config_text: str, *, restart: bool) -> None:
             expected="a folder with permission to write",
             remedy="--output another_folder",
         ) from error
+
+
+def begin_again(folder: str | Path) -> None:
+    """Remove what an interrupted run has saved to go on from, if a folder is one of results.
+
+    Raises
+    ------
+    InputError
+        A running process writes there.
+    """
+    place = admit_path(folder, "folder")
+    earlier = _summary_of(place)
+    if earlier is not None:
+        _refuse_running(place, earlier)
+        shutil.rmtree(place / RESTART, ignore_errors=True)
 
 
 def _refuse_running(folder: Path, earlier: Mapping[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """Job scripts: what they ask of a scheduler, what they run, and that they are handed in again."""
 
 import os
+import re
 import stat
 import subprocess
 from pathlib import Path
@@ -71,6 +72,74 @@ def test_script_asks_for_what_the_user_wants(scheduler, config, capsys):
     assert "astro" in text
     assert "\nmpiexec -n 64 python " in text
     subprocess.run(["shellcheck", "--shell=bash", "--exclude=SC1091", script], check=True)
+
+
+ARRAYS = {
+    "slurm": ("#SBATCH --array=0-7", "#SBATCH --output=count-%A-%a.log"),
+    "pbs": ("#PBS -J 0-7", "#PBS -N count"),
+    "lsf": ('#BSUB -J "count[1-8]"', "#BSUB -o count-%J-%I.log"),
+}
+
+
+@pytest.mark.parametrize("scheduler", sorted(SCHEDULERS))
+def test_array_is_asked_for_once(scheduler, config):
+    words = ["batch", str(config), "--scheduler", scheduler, *OPTIONS, "--tasks", "8"]
+    assert cli.main(words) == 0
+    script = Path(f"count.{scheduler}").absolute()
+    lines = script.read_text(encoding="utf-8").splitlines()
+    assert [line for line in ARRAYS[scheduler] if line not in lines] == []
+    options = [" ".join(re.split(r"[ =]", line)[:2]) for line in lines if line.startswith("#")]
+    assert [options.count(option) for option in ("#SBATCH --output", "#BSUB -J", "#BSUB -o")] == [
+        int(scheduler == "slurm"),
+        *[int(scheduler == "lsf")] * 2,
+    ]
+    subprocess.run(["shellcheck", "--shell=bash", "--exclude=SC1091", script], check=True)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "variable", "value"),
+    [
+        ("slurm", "SLURM_ARRAY_TASK_ID", "3"),
+        ("pbs", "PBS_ARRAY_INDEX", "3"),
+        ("lsf", "LSB_JOBINDEX", "4"),
+    ],
+)
+def test_an_element_is_handed_in_by_itself(
+    scheduler, variable, value, config, tmp_path, monkeypatch
+):
+    """What stands in for a scheduler runs what it is given, with what it would be told."""
+    words = ["--scheduler", scheduler, "--time", "0:10", "--tasks", "8"]
+    assert cli.main(["batch", str(config), *words]) == 0
+    script = Path(f"count.{scheduler}").absolute()
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    qsub = """
+cat > again.pbs
+grep "^#PBS -J" again.pbs && exit 9
+[ "$1 $2" = "-v DAEOSENS_TASK=3" ] || exit 9
+unset PBS_ARRAY_INDEX
+DAEOSENS_TASK=3 exec bash again.pbs
+"""
+    bsub = """
+cat > again.lsf
+[ "$(grep "^#BSUB -J" again.lsf)" = "#BSUB -J count[4]" ] || exit 9
+exec bash again.lsf
+"""
+    for name, text in (
+        ("mpiexec", 'shift 2\nexec "$@"\n'),
+        ("scontrol", f'[ "$*" = "requeue 7_3" ] || exit 9\nexec bash "{script}"\n'),
+        ("qsub", qsub),
+        ("bsub", bsub),
+    ):
+        path = bin_folder / name
+        path.write_text(f"#!/bin/bash\n{text}", encoding="utf-8")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{bin_folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "7")
+    monkeypatch.setenv(variable, value)
+    subprocess.run(["bash", script], check=False)
+    calls = Path("calls.txt").read_text(encoding="utf-8").splitlines()
+    assert calls == [f"{config.absolute()} --restart --time-limit 540 --task 3"] * 3
 
 
 @pytest.mark.parametrize("scheduler", sorted(SCHEDULERS))

@@ -12,6 +12,7 @@ from unittest.mock import ANY
 import pytest
 from mpi4py import MPI
 
+from daeosens.cli import main as cli
 from daeosens.cli.main import mpi_environment, mpiexec
 from daeosens.io import open_results
 
@@ -150,3 +151,77 @@ def test_signal_while_results_are_written(run, ranks, tmp_path):
     (tmp_path / "fit.toml").write_text("", encoding="utf-8")
     code, summary = run("fit.toml", ranks=ranks)
     assert (code, summary["status"]) == (0, "converged")
+
+
+# ---- programs that share a study -----------------------------------------------------------------
+
+SHARED = """
+import os, signal, sys, time
+from dataclasses import dataclass
+from pathlib import Path
+import daeosens as ds
+from daeosens.cli.study import drive
+from daeosens.inverse import multistart
+
+@dataclass(frozen=True)
+class Config:
+    victim: int = -1
+    shares: bool = True
+
+def study(config, results):
+    decay = ds.ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    misfit = ds.LeastSquares([1.0, 2.0], [0.6, 0.36], sigma=0.1)
+    unknown = ds.Parameters({"rate": ds.Parameter(0.5, lower=0.1, upper=2.0)}, initial_state=[1.0])
+    reduced = ds.Reduced(decay, misfit, ds.Stepping((0.0, 2.0), "rk4", dt=0.1), unknown)
+    if not config.shares:
+        return True
+    calls, task = Path("calls"), sys.argv[-1] if "--task" in sys.argv else "0"
+    class Noted:
+        def __getattr__(self, name):
+            return getattr(reduced, name)
+        def start(self):
+            with calls.open("a") as file:  # a line for each start
+                file.write(f"{task}\\n")
+            lines = calls.read_text().split()
+            while len({*lines}) < 2 and len(lines) < 2:  # none is done before both are there
+                time.sleep(0.02)
+                lines = calls.read_text().split()
+            if config.victim == int(task) and lines.count(task) == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return reduced.start()
+    starts = [[0.2 + 0.1 * k] for k in range(6)]
+    folder = results.restart_folder("starts")
+    found = multistart(lambda comm: Noted(), starts, method="bnls", folder=folder)
+    results.record("ends", [attempt.x.tolist() for attempt in found.attempts])
+    return found.n_at_best() == 6
+
+if __name__ == "__main__":
+    sys.exit(drive("Fit from several starts.", Config, study))
+"""
+
+
+@pytest.mark.parametrize("victim", [-1, 0, 1])
+def test_a_program_that_is_killed_loses_its_start_only(victim, tmp_path, monkeypatch, capfd):
+    """The start is done again by another one; the first is begun again, and goes to the end."""
+    monkeypatch.chdir(tmp_path)
+    Path("fit.py").write_text(SHARED, encoding="utf-8")
+    Path("fit.toml").write_text(f'driver = "fit"\nvictim = {victim}\n', encoding="utf-8")
+    saved = Path("results/fit/restart/starts")
+    assert cli.main(["run", "--tasks", "2", "fit.toml"]) == 0
+    assert len([*saved.glob("start_*.json")]) == 6
+    summary = json.loads(Path("results/fit/summary.json").read_text(encoding="utf-8"))
+    assert summary["status"] == "converged"
+    assert len(summary["facts"]["ends"]) == 6
+    assert ("killed; begins again" in capfd.readouterr().err) == (victim == 0)
+    helper = json.loads(Path("results/fit.tasks/1/summary.json").read_text(encoding="utf-8"))
+    assert helper["status"] == ("converged" if victim != 1 else "running")
+
+
+def test_a_study_without_tasks_tells_those_that_would_help(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("fit.py").write_text(SHARED, encoding="utf-8")
+    Path("fit.toml").write_text("shares = false\n", encoding="utf-8")
+    command = [sys.executable, "fit.py", "fit.toml", "--task", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "nothing that several programs could share" in done.stderr

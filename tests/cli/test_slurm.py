@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from daeosens.cli import main as cli
-from tests.cli.test_restart import STUDY
+from tests.cli.test_restart import SHARED, STUDY
 
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue")
 CONFIGURATION = """\
@@ -148,3 +148,27 @@ def test_job_runs_out_of_time_is_requeued_and_ends(slurm, tmp_path, monkeypatch)
     assert summary["status"] == "converged"
     # the later part has not begun at the beginning
     assert summary["facts"]["steps_taken"] < len(summary["facts"]["values"])
+
+
+def test_array_loses_an_element_and_ends(slurm, tmp_path, monkeypatch):
+    """Two elements share six starts; one is killed in its first start, and has no second life."""
+    monkeypatch.chdir(tmp_path)
+    Path("fit.py").write_text(SHARED, encoding="utf-8")
+    Path("fit.toml").write_text('driver = "fit"\nvictim = 1\n', encoding="utf-8")
+    words = ["--scheduler", "slurm", "--time", "0:03", "--tasks", "2", "--output", "out"]
+    assert cli.main(["batch", "fit.toml", *words]) == 0
+    limit = time.monotonic() + 240.0
+    while not (submitted := re.search(r"batch job (\d+)", answer := told("sbatch", "fit.slurm"))):
+        assert time.monotonic() < limit, answer
+        time.sleep(0.2)
+    states: list[str] = []
+    while len(states) != 2 or not {*states} <= {"COMPLETED", "FAILED"}:
+        assert time.monotonic() < limit, (states, (slurm / "slurmctld.log").read_text())
+        time.sleep(0.2)
+        states = re.findall(r"JobState=(\w+)", told("scontrol", "show", "job", submitted[1]))
+    logs = {path.name: path.read_text(encoding="utf-8") for path in Path().glob("*.log")}
+    assert sorted(states) == ["COMPLETED", "FAILED"], logs
+    assert sorted(logs) == [f"fit-{submitted[1]}-{k}.log" for k in range(2)]
+    summary = json.loads(Path("out/summary.json").read_text(encoding="utf-8"))
+    assert summary["status"] == "converged"
+    assert len(summary["facts"]["ends"]) == 6

@@ -1,5 +1,7 @@
 """Ensembles: each member as if solved alone, on any number of ranks; failures are kept apart."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from distributed import make
@@ -136,3 +138,58 @@ def test_parameters_by_name_have_one_value_or_one_for_each_member():
     np.testing.assert_array_equal(batch.gradients_p, expected.gradients_p)
     with pytest.raises(InputError, match=r"different numbers of members \(growth: 3, death: 2\)"):
         solve_batch(POPULATIONS, [1.0, 1.0], {"growth": growth, "death": [0.4, 0.5]}, STEPPING)
+
+
+# ---- members in a folder -------------------------------------------------------------------------
+
+
+@pytest.mark.mpi
+def test_members_that_are_done_are_taken_from_the_folder(comm, shared_tmp_path, members):
+    starts, sets = members
+    sets = sets.copy()
+    sets[3, 0] = 1e8  # which fails
+    stepping = Stepping((0.0, 2.0), "rk5dp", dt=0.1, rtol=1e-8, atol=1e-8, max_steps=200)
+    batch = partial(solve_batch, POPULATIONS, starts, sets, stepping, COST, [0.5, 1.5], comm=comm)
+    alone = batch()
+    assert [*alone.failures] == [3]
+    folder = shared_tmp_path / "members"
+    for _ in range(2):
+        shared = batch(folder=folder)
+        assert shared.failures == alone.failures
+        for name in ("times", "states", "values", "gradients_u0", "gradients_p"):
+            np.testing.assert_array_equal(getattr(shared, name), getattr(alone, name))
+        times = [path.stat().st_mtime_ns for path in sorted(folder.glob("*.npz"))]
+        assert len(times) == 5
+        comm.Barrier()
+        if comm.rank == 0:
+            (folder / "members_001.npz").unlink()
+        comm.Barrier()
+    batch(folder=folder)
+    again = [path.stat().st_mtime_ns for path in sorted(folder.glob("*.npz"))]
+    assert [a == b for a, b in zip(again, times, strict=True)] == [True, False, True, True, True]
+
+
+@pytest.mark.mpi
+def test_members_of_another_ensemble_are_refused_on_every_rank(comm, shared_tmp_path, members):
+    starts, sets = members
+    batch = partial(solve_batch, POPULATIONS, stepping=STEPPING, comm=comm, folder=shared_tmp_path)
+    batch(starts, sets, objective=COST, t_eval=[0.5, 1.5])
+    with pytest.raises(InputError, match="belongs to an ensemble of other members or settings"):
+        batch(starts + 0.1, sets, objective=COST, t_eval=[0.5, 1.5])
+    with pytest.raises(InputError, match="belongs to an ensemble of other members or settings"):
+        batch(starts, sets, objective=COST, t_eval=[0.5, 1.5], gradients=False)
+    with pytest.raises(InputError, match="of another model or cost: member 0"):
+        batch(starts, sets, objective=COST + COST, t_eval=[0.5, 1.5])
+    if comm.rank == 0:
+        (shared_tmp_path / "members_000.npz").write_bytes(b"none")
+    comm.Barrier()
+    with pytest.raises(InputError, match=r"members_000\.npz: no members of an ensemble"):
+        batch(starts, sets, objective=COST, t_eval=[0.5, 1.5])
+
+
+def test_many_members_are_in_few_files(tmp_path):
+    sets = np.linspace(0.5, 1.5, 600)[:, None]
+    decay = ODE(lambda _t, u, p: -p[0] * u, 1, ["rate"])
+    batch = partial(solve_batch, decay, [1.0], sets, Stepping((0.0, 1.0), "rk4", dt=0.5))
+    assert np.array_equal(batch(folder=tmp_path).states, batch().states)
+    assert len([*tmp_path.glob("*.npz")]) == 256

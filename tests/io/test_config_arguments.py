@@ -23,7 +23,7 @@ def test_petsc_options_are_parted_as_petsc_does():
 def test_results_folder_is_named_after_the_configuration():
     arguments = parse_arguments("", Config, "tiny.py", ["configs/tiny.toml"])
     assert arguments == Arguments(
-        Path("configs/tiny.toml"), Path("results/tiny"), False, False, None, {}
+        Path("configs/tiny.toml"), Path("results/tiny"), False, False, None, 0, {}
     )
 
 

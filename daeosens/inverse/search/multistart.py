@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,9 +15,10 @@ from mpi4py import MPI
 
 from daeosens.errors import InputError, SolveError, real_number, require, whole_number
 from daeosens.functional.functional import Functional, require_functional
-from daeosens.inverse.search.start_records import Attempt, finished, write_attempt
+from daeosens.inverse.search.start_records import Attempt, file_name, finished, write_attempt
 from daeosens.inverse.uncertainty.hessian_at_estimate import HessianKind
 from daeosens.io.files import admit_path
+from daeosens.io.tasks import Helped, claimed, helping
 from daeosens.optimize import Result, minimize
 from daeosens.optimize.interruption import INTERRUPTED, keep_what_is_there
 from daeosens.optimize.start import GivenBounds
@@ -121,7 +122,9 @@ def multistart(
     """Minimise from each start, on groups of ranks.  Collective on ``comm``.
 
     The ranks are cut into groups of ``ranks_per_start``; group g of G takes starts g, g + G, and so
-    on.  An attempt depends on its start and on the size of its group alone.
+    on.  With a folder each takes the next that nobody has done or is at, neither another group nor
+    another program with the same folder.  An attempt depends on its start and on the size of its
+    group alone.
 
     Parameters
     ----------
@@ -135,7 +138,8 @@ def multistart(
         Size of a group; divides the number of ranks.
     folder : str or Path, optional
         Each finished start is written there at once; a rerun takes it from there, once the value
-        of the best of them has been found again.
+        of the best of them has been found again.  Programs that run at the same time share the
+        starts by it: one that dies loses the start that it is at, which another one does again.
     method, bounds, hessian, gradient_tolerance, relative_gradient_tolerance
         As for ``minimize``.
     value_tolerance, max_iterations, options
@@ -205,14 +209,15 @@ def multistart(
     # Neighbouring ranks form a group, in the same order.
     group = cast("MPI.Intracomm", comm.Split(comm.rank // ranks_per_start, comm.rank))
     first, step = comm.rank // ranks_per_start, comm.size // ranks_per_start
-    todo = [index for index in range(first, len(points), step) if index not in done]
+    todo = _todo(place, len(points), group, first, step)
+    to_be_done = first < len(points) if place is None else len(done) < len(points)
     mine: list[Attempt] = []
     failure: Exception | None = None
     stopped = False
     try:
         # One group asks whether the files belong to this functional.
         checks = bool(done) and first == 0
-        functional = _built(build, group) if todo or checks else None
+        functional = _built(build, group) if to_be_done or checks else None
         if checks:
             assert functional is not None
             _check_same(functional, done.values(), place)
@@ -233,6 +238,8 @@ def multistart(
                 on_first_rank(group, partial(write_attempt, place, attempt, settings))
     except Exception as error:  # noqa: BLE001 (raised on all ranks)
         failure = error
+    finally:
+        todo.close()  # others may be waiting for the start that has failed here
 
     def own() -> None:
         if failure is not None:
@@ -240,14 +247,26 @@ def multistart(
 
     # A group that fails must not leave the others in the next collective call.
     on_every_rank(comm, own)
-    attempts = [*done.values(), *(attempt for part in comm.allgather(mine) for attempt in part)]
+    attempts = {attempt.index: attempt for part in comm.allgather(mine) for attempt in part}
     group.Free()
     stopped = bool(comm.allreduce(stopped, op=MPI.LOR))
+    if helping() and place is not None:
+        raise Helped
+    # those that other programs have done meanwhile
+    attempts |= on_first_rank(comm, lambda: finished(place, points, settings))
     if stopped and not attempts:
         raise KeyboardInterrupt
-    return Multistart(
-        tuple(sorted(attempts, key=lambda attempt: attempt.index)), len(done), stopped
-    )
+    return Multistart(tuple(attempts[index] for index in sorted(attempts)), len(done), stopped)
+
+
+def _todo(
+    folder: Path | None, count: int, group: MPI.Intracomm, first: int, step: int
+) -> Generator[int]:
+    """Return which starts a group does: each ``step``-th, or what others leave in the folder."""
+    if folder is None:
+        return (index for index in range(first, count, step))
+    names = [file_name(index) for index in range(count)]
+    return claimed(folder, names, group, first * -(-count // step))
 
 
 def _check_same(functional: Functional, done: Iterable[Attempt], folder: Path | None) -> None:

@@ -47,13 +47,14 @@ class Attempt:
     seconds: float
 
 
-def _path(folder: Path, index: int) -> Path:
-    return folder / f"start_{index:05d}.json"
+def file_name(index: int) -> str:
+    """Return the name of the file of one attempt."""
+    return f"start_{index:05d}.json"
 
 
 def write_attempt(folder: Path, attempt: Attempt, settings: Mapping[str, Any]) -> None:
     """Write one attempt in one go."""
-    path = _path(folder, attempt.index)
+    path = folder / file_name(attempt.index)
     try:
         write_json(path, {"settings": settings, "attempt": attempt})
     except OSError as error:
@@ -74,7 +75,7 @@ def finished(folder: Path | None, points: Array, settings: Mapping[str, Any]) ->
         ) from error
     attempts: dict[int, Attempt] = {}
     for index, start in enumerate(points):
-        path = _path(folder, index)
+        path = folder / file_name(index)
         if path.is_file():
             attempts[index] = _read(path, start, settings)
     return attempts

@@ -40,6 +40,8 @@ class Arguments:
         Go on from what an earlier run has saved.
     time_limit : float or None
         Seconds after which the run ends by itself.
+    task : int
+        Above 0: help the run with this results folder.
     petsc : Mapping
         PETSc options by name without dash; None for an option without a value.
     """
@@ -49,6 +51,7 @@ class Arguments:
     check: bool
     restart: bool
     time_limit: float | None
+    task: int
     petsc: Mapping[str, str | None]
 
 
@@ -104,7 +107,7 @@ def parse_arguments(
     parser = argparse.ArgumentParser(
         prog=program,
         usage="%(prog)s CONFIG [--output DIR] [--check] [--restart] [--time-limit SECONDS]\n"
-        "       [-petsc_option [value] ...]",
+        "       [--task K] [-petsc_option [value] ...]",
         description=description,
         epilog=f"keys of CONFIG:\n{keys}\n\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -123,6 +126,13 @@ def parse_arguments(
     parser.add_argument(
         "--time-limit", metavar="SECONDS", type=_seconds, help="end then by itself, with code 75"
     )
+    parser.add_argument(
+        "--task",
+        metavar="K",
+        type=_number,
+        default=0,
+        help="K > 0: help a run with the same DIR, with which --task 0 goes to the end",
+    )
     parser.add_argument_group(
         "PETSc options",
         "-ts_view, -tao_monitor, -snes_rtol 1e-10, ... after CONFIG; they win over CONFIG",
@@ -137,10 +147,27 @@ def parse_arguments(
         remedy = f"CONFIG before -{swallowed[0]}" if swallowed else f"{program} --help"
         raise InputError("no configuration named", expected=f"{program} CONFIG", remedy=remedy)
     config = Path(namespace.config)
-    output = Path(namespace.output or Path("results") / config.stem)
+    output = Path(namespace.output or default_output(config))
     return Arguments(
-        config, output, namespace.check, namespace.restart, namespace.time_limit, petsc
+        config,
+        output,
+        namespace.check,
+        namespace.restart,
+        namespace.time_limit,
+        namespace.task,
+        petsc,
     )
+
+
+def default_output(config: Path) -> Path:
+    """Return the results folder of a configuration where none is named."""
+    return Path("results") / config.stem
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text}: expected a whole number, 0 or above")
+    return int(text)
 
 
 def _seconds(text: str) -> float:
