@@ -88,6 +88,31 @@ def test_matern_fields_have_their_variance_in_every_dimension(dimensions):
     assert variance(fine) == pytest.approx(0.49, rel=(1e-3, 1e-3, 0.05)[dimensions - 1])
 
 
+def test_joint_priors_know_their_variances():
+    of = make(SELF)
+    prior = joint_prior(of.functional, {**RATES, "k": of.smooth})
+    solved = GaussianPrior(prior.mean, prior.operator).variance()
+    np.testing.assert_allclose(prior.variance().array, solved.array, rtol=1e-12)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("shape", "boundary", "dof"),
+    [
+        ((9,), "zero", 1),
+        ((6, 9), ("periodic", "neumann"), 2),
+        ((6, 5, 8), ("zero", "neumann", "periodic"), 1),
+    ],
+)
+def test_variances_without_solves_are_those_of_solves(shape, boundary, dof):
+    box = ((0.0, 1.0), (0.0, 2.0), (0.0, 1.5))[: len(shape)]
+    grid = Grid(box, shape, boundary, dof)
+    prior = matern(grid, grid.create_vec(), sigma=0.7, length=0.4)
+    exact = {"ksp_rtol": 1e-14}
+    solved = GaussianPrior(prior.mean, prior.operator, prior.weight, exact).variance()
+    assert (prior.variance() - solved).norm() < 1e-12 * solved.norm()
+
+
 @pytest.mark.mpi
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
 def test_matern_fields_have_no_slope_across_edges(dimensions):

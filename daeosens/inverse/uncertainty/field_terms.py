@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 import numpy as np
@@ -114,7 +114,28 @@ def joint_prior(
     indices = [np.concatenate(part).astype(PETSc.IntType) for part in (rows, columns)]
     operator.setPreallocationCOO(*indices)
     operator.setValuesCOO(np.concatenate(values))
-    return GaussianPrior(mean, operator, options={} if options is None else options)
+    known = None
+    if all(_knows(priors[name]) for name, (_, grid) in parts.items() if grid is not None):
+        known = partial(_variances, priors, parts, mean.getLocalSize())
+    return GaussianPrior(
+        mean, operator, options={} if options is None else options, variances=known
+    )
+
+
+def _knows(prior: GaussianPrior) -> bool:
+    """Whether variances take no solves."""
+    return prior.operator is None or prior.variances is not None
+
+
+def _variances(priors: Mapping[str, Any], parts: Mapping[str, Any], size: int) -> Array:
+    """Return the rank's own variances of all blocks."""
+    result = np.empty(size)
+    for name, (at, grid) in parts.items():
+        if grid is None:
+            result[at] = _numbers(priors[name], name, at.stop - at.start)[1] ** 2
+        else:
+            result[at] = read(priors[name].variance())
+    return result
 
 
 class FieldPenalty:

@@ -7,9 +7,9 @@ square makes the root explicit, so that samples cost one solve.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,9 @@ from daeosens.problem.grids.stencil_matrix import Entry, fill_stencil_matrix, st
 from daeosens.problem.grids.structured import Grid, require_uniform
 from daeosens.verify.extrapolated_differences import random_numbers, unit
 
+MOST_MODES = 4096
+"""Along a dimension, whose modes at all points are in memory where variances are asked for."""
+
 MOST_SAMPLES = 1_000_000
 """Relative errors of estimated variances are a thousandth then."""
 
@@ -53,6 +56,9 @@ class GaussianPrior:
     options : mapping
         PETSc options of the solver for A: ``{"ksp_type": "cg", "pc_type": "gamg"}``.  By default LU
         on one rank, GMRES to 1e-12 on several.
+    variances : callable, optional
+        Gives a rank's own pointwise variances, where they are known without solves, as those of
+        ``matern`` are.
 
     Raises
     ------
@@ -72,6 +78,7 @@ class GaussianPrior:
     operator: PETSc.Mat | None = None
     weight: float = 1.0
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    variances: Callable[[], Array] | None = None
 
     def __post_init__(self) -> None:
         mean = created(self.mean, "prior mean", "functional.start(), or grid.create_vec()")
@@ -164,7 +171,7 @@ class GaussianPrior:
         ----------
         samples : int, optional
             Estimate it from so many samples, with a relative error of about sqrt(2 / samples).
-            By default exactly, by one solve for each of the n points.
+            By default exactly: known of ``matern``, else by one solve for each of the n points.
         seed : int
             Of the samples.
         """
@@ -175,6 +182,9 @@ class GaussianPrior:
         out = self.mean.duplicate()
         if self.operator is None:
             out.set(1.0 / self.weight)
+            return out
+        if samples is None and self.variances is not None:
+            write(out, self.variances())
             return out
         out.zeroEntries()
         total = np.zeros(out.getLocalSize())
@@ -275,7 +285,46 @@ def matern(grid: Grid, mean: PETSc.Vec, sigma: float, length: float) -> Gaussian
             f"prior sigma = {sigma:g}, length = {length:g}",
             expected="numbers whose squares are neither 0 nor infinite",
         )
-    return GaussianPrior(mean, _elliptic(grid, squared), weight)
+    known = None
+    if max(grid.shape) <= MOST_MODES:
+        known = partial(_variances, grid, squared, weight)
+    return GaussianPrior(mean, _elliptic(grid, squared), weight, variances=known)
+
+
+def _variances(grid: Grid, squared: float, weight: float) -> Array:
+    """Return the rank's own diagonal of (kappa^2 - Laplacian)^-2 / weight.
+
+    The eigenvectors are products of those along each dimension: their squares, times the inverse
+    squares of the sums of eigenvalues, are added up dimension by dimension.
+    """
+    corner, sizes = grid.dm.getCorners()
+    along = [_modes(grid, axis) for axis in range(len(grid.shape))]
+    total: Any = squared
+    for axis, (values, _) in enumerate(along):
+        total = total + values.reshape([-1 if k == axis else 1 for k in range(len(along))])
+    result: Array = total**-2.0 / weight
+    for first, count, (_, squares) in zip(corner, sizes, along, strict=True):
+        # sums over the modes of the first dimension, whose points become the last one
+        result = np.tensordot(result, squares[first : first + count], axes=(0, 1))
+    # points along x, y, z, as vectors have them: the slowest one first, all unknowns of a point
+    return np.repeat(result.transpose().ravel(), grid.dof)
+
+
+def _modes(grid: Grid, axis: int) -> tuple[Array, Array]:
+    """Return eigenvalues [n] of minus the second difference, and squares of modes [points, n]."""
+    n, h, kind = grid.shape[axis], grid.spacing[axis], grid.boundaries[axis]
+    points, modes = np.arange(n)[:, None], np.arange(n)
+    if kind == "periodic":
+        # sine and cosine of a pair together
+        angles, squares = 2.0 * np.pi * modes / n, np.full((n, n), 1.0 / n)
+    elif kind == "neumann":
+        angles = np.pi * modes / n
+        squares = 2.0 / n * np.cos(angles * (points + 0.5)) ** 2
+        squares[:, 0] = 1.0 / n
+    else:
+        angles = np.pi * (modes + 1) / (n + 1)
+        squares = 2.0 / (n + 1) * np.sin(angles * (points + 1)) ** 2
+    return (2.0 / h * np.sin(0.5 * angles)) ** 2, squares
 
 
 def _elliptic(grid: Grid, squared: float) -> PETSc.Mat:
