@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from daeosens.errors import InputError, is_iterable, name_list, real_number, require
 from daeosens.io.files import admit_path, replace_file
 from daeosens.io.hdf5 import dataset_shape
@@ -27,7 +29,8 @@ class Snapshot:
     time : float
         The time that ParaView shows.
     fields : Mapping of str to str
-        Name in ParaView -> dataset [ny, nx, dof] or [ny, nx] of the HDF5 file.
+        Name in ParaView -> dataset [ny, nx, dof] or [ny, nx] of the HDF5 file, [nz, ny, nx, dof] or
+        [nz, ny, nx] in three dimensions.
     """
 
     time: float
@@ -49,18 +52,22 @@ class UniformGrid:
     Parameters
     ----------
     spacing : tuple of float
-        (dx, dy).
-    origin : tuple of float
-        (x, y) of the first point.
+        (dx, dy) or (dx, dy, dz).
+    origin : tuple of float, optional
+        (x, y) or (x, y, z) of the first point; zeros by default.
     """
 
-    spacing: tuple[float, float]
-    origin: tuple[float, float] = (0.0, 0.0)
+    spacing: tuple[float, ...]
+    origin: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("spacing", "origin"):
-            values = finite_array(getattr(self, name), name, (2,))
-            object.__setattr__(self, name, tuple(values.tolist()))
+        spacing = finite_array(self.spacing, "spacing")
+        if spacing.shape not in ((2,), (3,)):
+            raise InputError(f"spacing = {self.spacing!r}", expected="(dx, dy) or (dx, dy, dz)")
+        given = self.origin if np.size(self.origin) else np.zeros(spacing.size)
+        origin = finite_array(given, "origin", spacing.shape)
+        object.__setattr__(self, "spacing", tuple(spacing.tolist()))
+        object.__setattr__(self, "origin", tuple(origin.tolist()))
 
 
 def write_xdmf(
@@ -113,12 +120,13 @@ def write_xdmf(
         element = ET.SubElement(series, "Grid", Name=f"grid{number}", GridType="Uniform")
         ET.SubElement(element, "Time", Value=repr(float(snapshot.time)))
         shapes = {name: dataset_shape(hdf5, name) for name in snapshot.fields.values()}
-        _add_points(element, grid, next(iter(shapes.values()))[:2])
+        points = next(iter(shapes.values()))[: len(grid.spacing)]
+        _add_points(element, grid, points)
         for shown, dataset in snapshot.fields.items():
             shape = shapes[dataset]
-            _check_shape(hdf5, dataset, shape, next(iter(shapes.values()))[:2], components)
+            _check_shape(hdf5, dataset, shape, points, components, len(grid.spacing))
             source = f"{os.path.relpath(hdf5, path.parent)}:/{dataset}"
-            if len(shape) == 2:
+            if shape == points:
                 _add_plain(_add_attribute(element, shown), source, shape)
             else:
                 for index, component in enumerate(components):
@@ -135,9 +143,10 @@ def _check_shape(
     shape: tuple[int, ...],
     points: tuple[int, ...],
     components: Sequence[str],
+    dimensions: int,
 ) -> None:
     expected = [list(points), [*points, len(components)]]
-    if list(shape) not in expected or len(points) != 2:
+    if list(shape) not in expected or len(points) != dimensions:
         raise InputError(
             f'{hdf5}: dataset "{dataset}" has shape {list(shape)}',
             expected=f"shape {expected[0]} or {expected[1]} (components: {list(components)})",
@@ -146,13 +155,16 @@ def _check_shape(
 
 
 def _add_points(element: ET.Element, grid: UniformGrid, shape: tuple[int, ...]) -> None:
-    """Add a grid one point thick: every XDMF reader knows it, not every one the flat kind."""
-    ET.SubElement(element, "Topology", TopologyType="3DCoRectMesh", Dimensions=_text((1, *shape)))
+    """Add a grid, one point thick in the plane: every XDMF reader knows it, not the flat kind."""
+    thick = [1] * (3 - len(shape))
+    size = _text((*thick, *shape))
+    ET.SubElement(element, "Topology", TopologyType="3DCoRectMesh", Dimensions=size)
     geometry = ET.SubElement(element, "Geometry", GeometryType="ORIGIN_DXDYDZ")
     # XDMF counts axes from the slowest: z, y, x, as the arrays [ny, nx] do.
-    for values in ((0.0, *grid.origin[::-1]), (1.0, *grid.spacing[::-1])):
+    of_plane = [0.0] * len(thick), [1.0] * len(thick)
+    for more, values in zip(of_plane, (grid.origin[::-1], grid.spacing[::-1]), strict=True):
         item = ET.SubElement(geometry, "DataItem", Format="XML", Dimensions="3")
-        item.text = _text(values)
+        item.text = _text((*more, *values))
 
 
 def _add_attribute(element: ET.Element, name: str) -> ET.Element:
@@ -173,12 +185,15 @@ def _add_plain(element: ET.Element, source: str, shape: tuple[int, ...]) -> None
 
 def _add_slab(element: ET.Element, source: str, shape: tuple[int, ...], index: int) -> None:
     """Add component ``index`` of the last axis, as start, stride and count of the dataset."""
+    *points, _ = shape
     # VTK 9.7's reader complains when the slab's own size does not match the points
-    size = _text((1, *shape[:2]))
+    size = _text((*[1] * (3 - len(points)), *points))
     slab = ET.SubElement(element, "DataItem", ItemType="HyperSlab", Dimensions=size)
-    region = ET.SubElement(slab, "DataItem", Format="XML", Dimensions="3 3")
+    region = ET.SubElement(slab, "DataItem", Format="XML", Dimensions=f"3 {len(shape)}")
     # Rows: where the slab starts, its strides, how many entries it has.
-    region.text = " ".join(_text(row) for row in ((0, 0, index), (1, 1, 1), (*shape[:2], 1)))
+    none = [0] * len(points)
+    rows = ((*none, index), [1] * len(shape), (*points, 1))
+    region.text = " ".join(_text(row) for row in rows)
     _add_plain(slab, source, shape)
 
 

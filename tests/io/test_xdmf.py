@@ -59,6 +59,21 @@ def test_series_of_components_is_read_back(tmp_path):
     np.testing.assert_array_equal(attributes[1.5, "flat"], VALUES[..., 0])
 
 
+def test_boxes_are_read_back(tmp_path):
+    hdf5, box = tmp_path / "results.h5", np.arange(120.0).reshape(3, 4, 5, 2)
+    write_array(hdf5, "u", box)
+    write_array(hdf5, "one", box[..., 0])
+    grid, snapshot = UniformGrid((0.5, 0.25, 0.125)), Snapshot(0.0, {"u": "u", "one": "one"})
+    path = write_xdmf(tmp_path / "fields.xdmf", hdf5, grid, [snapshot], ("a", "b"))
+    attributes = read_attributes(path)
+    np.testing.assert_array_equal(attributes[0, "u_b"], box[..., 1])
+    np.testing.assert_array_equal(attributes[0, "one"], box[..., 0])
+    items = ET.parse(path).getroot().iterfind(".//Geometry/DataItem")
+    assert [item.text for item in items] == ["0.0 0.0 0.0", "0.125 0.25 0.5"]
+    with pytest.raises(InputError, match="dx, dy, dz"):
+        UniformGrid((1.0,))
+
+
 def test_points_lie_where_the_grid_says(tmp_path):
     write_array(tmp_path / "results.h5", "u", VALUES)
     path = write_xdmf(
