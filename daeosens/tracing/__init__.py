@@ -200,6 +200,7 @@ def trace_stencil(
     jacobian: str = "auto",
     dirichlet: Any = None,
     slope: Any = None,
+    algebraic: Sequence[str | int] = (),
 ) -> Parametrized: ...
 @overload
 def trace_stencil(
@@ -211,6 +212,7 @@ def trace_stencil(
     jacobian: str = "auto",
     dirichlet: Any = None,
     slope: Any = None,
+    algebraic: Sequence[str | int] = (),
 ) -> FieldModel: ...
 def trace_stencil(
     rhs: Callable[..., Any],
@@ -221,8 +223,9 @@ def trace_stencil(
     jacobian: str = "auto",
     dirichlet: Any = None,
     slope: Any = None,
+    algebraic: Sequence[str | int] = (),
 ) -> Parametrized | FieldModel:
-    """Make u' = f on a grid of one function of a point and its neighbours, compiled.
+    """Make u' = f, or M u' = f, on a grid of one function of a point and its neighbours, compiled.
 
     The function is called once with symbols (docs/tracing.md).  From it come f, products with f_u
     and its transpose, derivatives in parameters and time, and second derivatives, as loops in C
@@ -236,7 +239,8 @@ def trace_stencil(
         ``rhs(t, u, p) -> array [dof]``, f at a point.  ``u.center`` is [dof] the unknowns there,
         ``u[dx, dy]`` at the point so many points away (one number for each dimension),
         ``u.laplacian()`` the sum of second differences [dof], ``u.gradient()`` central differences
-        [dof] along each dimension, ``u.x`` the coordinates, ``u.spacing`` the distances.
+        [dof] along each dimension, ``u.x`` the coordinates, ``u.spacing`` the distances.  Where the
+        grid has names of unknowns, each is there by itself: ``u.name.laplacian()``.
     grid : Grid
         Points, unknowns at each, boundary and ranks.
     parameters : mapping of str to shape, int or sequence of str
@@ -251,12 +255,16 @@ def trace_stencil(
     dirichlet : mapping of str to number, sequence or callable, optional
         Values on faces of the boundary "neumann": ``{"x-": 1.0, "y": lambda t, x, p: p.level}``.
         A face is "x-" where x begins, "x+" where it ends, "x" both.  A sequence has a part for
-        each unknown (None: not given), and so may a function return.  Without a mapping: for all
-        faces.
+        each unknown (None: not given), a mapping parts by name, and so may a function return.
+        Without faces: for all of them.
     slope : mapping of str to number, sequence or callable, optional
         Derivatives of u outwards across such faces, in the same way, ``slope(t, u, x, p)`` of the
         values [dof] and coordinates of a place there: 0 where nothing is given,
         ``-p.loss * (u - p.outside)`` for instance is Robin's condition.
+    algebraic : sequence of str or int, optional
+        Unknowns, by name or number, without derivative in time: their rows of f are 0.  They have
+        to be determined by these rows (index 1), and runs take an implicit method;
+        ``consistent_state`` finds them at the start.
 
     Returns
     -------
@@ -293,10 +301,18 @@ def trace_stencil(
         parameters=_in_order(parameters),
         fields=fields,
         jacobian=jacobian,
+        algebraic=algebraic,
     )
     build = _needed("stencil.problem").build_stencil
     model: Parametrized | FieldModel = build(
-        rhs, grid, parameters, jacobian, fields, dirichlet=dirichlet, slope=slope
+        rhs,
+        grid,
+        parameters,
+        jacobian,
+        fields,
+        dirichlet=dirichlet,
+        slope=slope,
+        algebraic=algebraic,
     )
     return model
 

@@ -215,7 +215,7 @@ def field_layout(grid: Grid | FiniteElements, shapes: Shapes, fields: Sequence[s
         raise InputError(f'fields names "{twice[0]}" twice', expected="one name for each parameter")
     if isinstance(grid, FiniteElements):
         return FieldLayout(grid, shapes, tuple(names))
-    points = replace(grid, dof=1)
+    points = replace(grid, dof=1, names=())
     if points.dm.getCorners() != grid.dm.getCorners():
         raise InputError(
             "the grid's points are dealt out to ranks in another way than a field's",

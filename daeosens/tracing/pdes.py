@@ -7,12 +7,17 @@ comes a model whose parameters have the names in the first line of each function
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from itertools import product
 from typing import Any, cast
 
 import numpy as np
+from petsc4py import PETSc
 
 from daeosens.errors import InputError
+from daeosens.petsc.vectors import read
 from daeosens.problem.grids import Grid
+from daeosens.problem.grids.structured import require_uniform
 from daeosens.tracing import trace_stencil
 from daeosens.tracing.model import Parametrized
 from daeosens.tracing.named_parameters import admit_shapes
@@ -131,6 +136,75 @@ def kuramoto_sivashinsky(grid: Grid, **options: Any) -> Parametrized:
         return -0.5 * slopes - curvature.center - p.k * curvature.laplacian()
 
     return _model(rhs, grid, ["k"], options)
+
+
+def vorticity(grid: Grid, **options: Any) -> Parametrized:
+    """Return w' = -v . grad w + k div grad w, 0 = div grad psi + w, v = (psi_y, -psi_x); k.
+
+    Incompressible flow in two dimensions: vorticity w, and stream function psi as an algebraic
+    unknown, which ``consistent_state`` finds at the start.  Carried by Arakawa's differences, which
+    keep the sums of w, w^2 and w psi but for k.  On the faces of a "neumann" grid w and psi are 0,
+    walls that the fluid slides along, unless ``dirichlet`` or ``slope`` has something else; psi is
+    0 at the first point of a periodic grid, where the mean of w has to be 0.
+    """
+    _require_unknowns(grid, 2, "vorticity")
+    if len(grid.shape) != 2:
+        raise InputError(f"vorticity on a grid of shape {grid.shape}", expected="two dimensions")
+    require_uniform(grid, "vorticity")
+    closed = set(grid.boundaries) == {"periodic"}
+    if "neumann" in grid.boundaries and not {"dirichlet", "slope"} & options.keys():
+        options["dirichlet"] = 0.0
+
+    def rhs(_t: Any, u: Any, p: Any) -> Any:
+        bend = u.laplacian()
+        balance = bend[1] + u.center[0]
+        if closed:  # psi is known but for a constant
+            first: Any = 1.0
+            for x, start, h in zip(u.x, grid.origin, u.spacing, strict=True):
+                first = first * np.where(abs(x - start) < 0.5 * h, 1.0, 0.0)
+            balance = balance - first * u.center[1] / (u.spacing[0] * u.spacing[1])
+        return [p.k * bend[0] - _carried(u), balance]
+
+    model = _model(rhs, grid, ["k"], {**options, "algebraic": [1]})
+    if not closed:
+        return model
+    return _Closed(**{part.name: getattr(model, part.name) for part in fields(model)})
+
+
+def _carried(u: Any) -> Any:
+    """Return v . grad w in the nine-point form of Arakawa (J. Comput. Phys. 1, 1966)."""
+    w, psi = ({at: u[at][k] for at in product((-1, 0, 1), repeat=2)} for k in (0, 1))
+
+    def across(a: Any, first: Any, second: Any) -> Any:
+        return a[first] - a[second]
+
+    total: Any = across(psi, (0, 1), (0, -1)) * across(w, (1, 0), (-1, 0))
+    total = total - across(psi, (1, 0), (-1, 0)) * across(w, (0, 1), (0, -1))
+    for a, b, sign in ((psi, w, 1.0), (w, psi, -1.0)):
+        for side in (-1, 1):
+            along_x = b[side, 1] - b[side, -1]
+            along_y = b[1, side] - b[-1, side]
+            total = total + sign * side * (a[0, side] * along_y - a[side, 0] * along_x)
+    return total / (12.0 * u.spacing[0] * u.spacing[1])
+
+
+class _Closed(Parametrized):
+    """Flow in a periodic box, around which there is no circulation."""
+
+    def admit_state(self, u: Any, name: str = "u0") -> PETSc.Vec:
+        """Return a copy of a state, checked."""
+        state = super().admit_state(u, name)
+        if name in ("du0", "udot"):  # no states, but directions
+            return state
+        w = read(state)[::2]
+        total, size = state.comm.tompi4py().allreduce(np.array([w.sum(), abs(w).sum()]))
+        if abs(total) > 1e-6 * size:
+            raise InputError(
+                f"the vorticity of {name} has the mean {2 * total / self.size:g} in a periodic box",
+                expected="a mean of 0, as of every velocity that is periodic",
+                remedy="the vorticity without its mean",
+            )
+        return state
 
 
 def _model(rhs: Any, grid: Grid, parameters: Any, options: Mapping[str, Any]) -> Parametrized:

@@ -8,7 +8,7 @@ on how many ranks share the grid, to the last bit.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 
@@ -20,6 +20,7 @@ from daeosens.errors import (
     is_iterable,
     is_one_of,
     is_whole,
+    name_list,
     require,
     suggestion,
     together,
@@ -64,6 +65,8 @@ class Grid:
         Unknowns at each point.
     comm : PETSc.Comm
         The ranks that share the grid.
+    names : sequence of str
+        Of the unknowns, for ``trace_stencil``; as many as ``dof``, which need not be given then.
 
     Attributes
     ----------
@@ -87,11 +90,18 @@ class Grid:
     boundary: Boundary | tuple[Boundary, ...] = "periodic"
     dof: int = 1
     comm: PETSc.Comm = field(default_factory=lambda: PETSc.COMM_WORLD)
+    names: Sequence[str] = ()
     dm: PETSc.DMDA = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "box", _with_edges(self.box, self.shape))
+        names = name_list(self.names, "names")
+        object.__setattr__(self, "names", tuple(names))
+        if names and self.dof == 1:
+            object.__setattr__(self, "dof", len(names))
         complaints = _complaints(self.box, self.shape, self.boundary, self.dof)
+        if names and (self.dof != len(names) or len(set(names)) < len(names)):
+            complaints.append(f"names = {names}; expected: {self.dof} different ones, as dof")
         admit_comm(self.comm)
         if complaints:
             raise together(complaints, heading="Grid")
@@ -140,6 +150,31 @@ class Grid:
     def _along(self) -> tuple[tuple[float, ...], ...]:
         box: Any = self.box
         return box
+
+    def unknown(self, unknown: str | int) -> int:
+        """Return the number of an unknown that is given by its name or number.
+
+        Raises
+        ------
+        InputError
+            There is none of that name (the nearest is named) or number.
+        """
+        if isinstance(unknown, str) and unknown in self.names:
+            return list(self.names).index(unknown)
+        if is_whole(unknown) and 0 <= int(unknown) < self.dof:
+            return int(unknown)
+        if isinstance(unknown, str) and not self.names:
+            raise InputError(
+                f'there is no unknown "{unknown}": those of the grid have no names',
+                expected=f"a number from 0 to {self.dof - 1}",
+                remedy=f'Grid(..., names=["{unknown}", ...]), a name for each',
+            )
+        known = (
+            ", ".join(f'"{name}"' for name in self.names) or f"a number from 0 to {self.dof - 1}"
+        )
+        raise InputError(
+            f"there is no unknown {unknown!r}", expected=known + suggestion(unknown, self.names)
+        )
 
     def widths(self, axis: int) -> Array:
         """Return the widths [n] of all cells along an axis, or the distances of the points."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -285,9 +285,16 @@ def _weno(a: Any, b: Any, c: Any, d: Any, e: Any) -> Any:
 
 
 class Quantity(Differences):
-    """Values around a point that can be seen from elsewhere, with the parameters there."""
+    """Values around a point that can be seen from elsewhere, with the parameters there.
+
+    Attributes
+    ----------
+    names : sequence of str
+        Of the values, each of which is a quantity too: ``u.name``, or ``u["name"]``.
+    """
 
     parameters: Parameters
+    names: Sequence[str] = ()
 
     @property
     def x(self) -> Symbol:
@@ -300,8 +307,21 @@ class Quantity(Differences):
         return self.beside(0, 0)
 
     def __getitem__(self, offset: Any) -> Any:
-        """Return the values at a point so many points away along x, y, z."""
+        """Return the values at a point so many points away along x, y, z; or the one of a name."""
+        if isinstance(offset, str):
+            number = self.location.grid.unknown(offset)
+            return self.map(lambda u, _p: u.center[number])
         return self._at(admit_offset(offset, len(self.spacing), "u"))
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the quantity of that name."""
+        if name in self.names:
+            return self[name]
+        known = f" and {', '.join(self.names)}" if self.names else ""
+        raise AttributeError(
+            f"u.{name} is not there; u has center, x, spacing, gradient, laplacian, divergence, "
+            f"map{known}"
+        )
 
     def map(self, function: Callable[[Any, Any], Any]) -> Quantity:
         """Return what a function (u, p) of a point is at this one and at those around it."""
@@ -341,7 +361,7 @@ class Elsewhere(Quantity):
 
     def __init__(self, of: Quantity, offset: Offset) -> None:
         self._of, self._offset = of, offset
-        self.spacing = of.spacing
+        self.spacing, self.names = of.spacing, of.names
         self.location = of.location.moved(offset)
         self.parameters = lambda view: of.parameters(lambda field: view(field.moved(offset)))
 

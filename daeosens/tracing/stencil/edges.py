@@ -133,7 +133,7 @@ def _by_face(grid: Grid, conditions: Any, name: str) -> dict[Face, Condition]:
             remedy='Grid(..., boundary="neumann")',
         )
     if not isinstance(conditions, Mapping):
-        return {face: _condition(conditions, name, grid.dof) for face in faces.values()}
+        return {face: _condition(conditions, name, grid) for face in faces.values()}
     by_name = cast("Mapping[Any, Any]", conditions)
     result: dict[Face, Condition] = {}
     both = {AXES[axis]: [(axis, -1), (axis, 1)] for axis in closed}
@@ -145,14 +145,18 @@ def _by_face(grid: Grid, conditions: Any, name: str) -> dict[Face, Condition]:
                 expected=", ".join(f'"{known}"' for known in both) + suggestion(face, both),
             )
         for place in both[face]:
-            result[place] = _condition(condition, f'{name}["{face}"]', grid.dof)
+            result[place] = _condition(condition, f'{name}["{face}"]', grid)
     return result
 
 
-def _condition(condition: Any, name: str, dof: int) -> Condition:
+def _condition(condition: Any, name: str, grid: Grid) -> Condition:
     """Return a function that gives a part for each unknown."""
+    dof = grid.dof
     if callable(condition):
-        return lambda *place: _parts(traced_call(condition, name, *place), name, dof)
+        return lambda *place: _parts(
+            _in_order(traced_call(condition, name, *place), grid), name, dof
+        )
+    condition = _in_order(condition, grid)
     parts: list[Any] = list(condition) if isinstance(condition, (list, tuple)) else [condition]
     if not all(part is None or is_real(part) for part in parts):
         raise InputError(
@@ -161,6 +165,16 @@ def _condition(condition: Any, name: str, dof: int) -> Condition:
         )
     fixed = _parts(condition, name, dof)
     return lambda *_place: fixed
+
+
+def _in_order(values: Any, grid: Grid) -> Any:
+    """Return what is given by the names of unknowns as a list, None where nothing is."""
+    if not isinstance(values, Mapping):
+        return values
+    parts: list[Any] = [None] * grid.dof
+    for unknown, part in cast("Mapping[Any, Any]", values).items():
+        parts[grid.unknown(unknown)] = part
+    return parts
 
 
 def _parts(values: Any, name: str, dof: int) -> list[Any]:

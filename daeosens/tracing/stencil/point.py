@@ -251,6 +251,7 @@ def point_graph(
         return shapes.split(flat, {name: view(field) for name, field in of_fields.items()})
 
     point = Neighbourhood(location, dof, kinds, beyond if edges else None, parameters)
+    point.names = grid.names
     known = parameters(lambda field: field.known_here())
     result = traced_call(lambda *of: as_symbol(function(*of)), "rhs", time, point, known)
     if dof == 1 and result.shape == ():

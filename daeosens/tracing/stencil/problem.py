@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.errors import InputError, is_one_of, name_list
+from daeosens.errors import InputError, is_iterable, is_one_of, name_list
 from daeosens.petsc._kernels import Stencil, create_matrix, linearise_matrix, pool_memory
 from daeosens.petsc.vectors import Array, gather, read, scatter, write
 from daeosens.problem.branches import Decisions
@@ -48,10 +48,12 @@ def build_stencil(
     *,
     dirichlet: Any = None,
     slope: Any = None,
+    algebraic: Sequence[str | int] = (),
 ) -> Parametrized | FieldModel:
     """Return the problem of ``daeosens.trace_stencil``, whose arguments these are."""
     if not is_one_of(jacobian, "auto", "assembled", "products"):
         raise InputError(f"jacobian = {jacobian!r}", expected='"auto", "assembled" or "products"')
+    mass = _mass(grid, algebraic)
     shapes = admit_shapes(parameters)
     periodic = [kind == "periodic" for kind in grid.boundaries]
     # f at one point is a small graph of scalars, whatever the grid: derivatives and C source are
@@ -101,11 +103,14 @@ def build_stencil(
         parameters=shapes.names if layout is None else layout.create(),
         jacobian_p=Products(calls.push_p, calls.pull_p) if shapes.size or layout else None,
         hessian_product=calls.hessian,
+        mass=mass,
         **attributes,
     )
     state = problem.state
     pool_memory(state)
-    problem = replace(problem, stencil=stencil, read_by_points=calls.read)
+    problem = replace(problem, read_by_points=calls.read)
+    if mass is None:  # TS and sweeps in C know u' = f alone
+        problem = replace(problem, stencil=stencil)
     if deciding is not None:
         problem = replace(problem, branches=_Branches(calls, state, deciding[1]))
     if jacobian != "assembled":
@@ -130,6 +135,34 @@ def build_stencil(
     if layout is not None:
         return FieldModel(**lowered, fields=layout)
     return Parametrized(**lowered, shapes=shapes)
+
+
+def _mass(grid: Grid, algebraic: Sequence[str | int]) -> PETSc.Mat | None:
+    """Return the diagonal matrix M of M u' = f, zero for algebraic unknowns; None if all are not.
+
+    Raises
+    ------
+    InputError
+        Unknowns that are not there, or no other ones.
+    """
+    if isinstance(algebraic, str) or not is_iterable(algebraic):
+        raise InputError(f"algebraic = {algebraic!r}", expected='a sequence: algebraic=["psi"]')
+    numbers = {grid.unknown(unknown) for unknown in algebraic}
+    if not numbers:
+        return None
+    if len(numbers) == grid.dof:
+        raise InputError(
+            f"algebraic = {list(algebraic)!r}, which are all unknowns",
+            expected="one that has a derivative in time",
+        )
+    diagonal = grid.create_vec()
+    diagonal.set(1.0)
+    grid.writable(diagonal)[..., sorted(numbers)] = 0.0
+    matrix: Any = stencil_matrix(
+        grid, [(k, k, (0,) * len(grid.shape)) for k in range(grid.dof)], by_points=True
+    )
+    fill_stencil_matrix(read(diagonal), matrix)
+    return matrix
 
 
 OF_FIELDS = "_fields"
