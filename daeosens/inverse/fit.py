@@ -29,7 +29,7 @@ from daeosens.inverse.likelihood.likelihood import (
     negative_log_likelihood,
 )
 from daeosens.inverse.likelihood.measurements import Measurements, spread
-from daeosens.inverse.likelihood.noise import Noise, Normal, Observation, in_order
+from daeosens.inverse.likelihood.noise import Noise, Normal, Observation, in_order, is_estimated
 from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
 from daeosens.inverse.search.final_newton_step import finished
 from daeosens.inverse.search.multistart import multistart
@@ -52,6 +52,9 @@ FEW = 100
 
 The counts behind it are in the documentation of uncertainty, "Which method".
 """
+
+BESIDE = 1e-7
+"""Of half chi-square: less in an iteration, next to where windows have come to, is nothing."""
 
 MOST_WINDOWS = 100
 """Windows of an experiment by default; more only take time, as each begins beside its curve."""
@@ -264,6 +267,8 @@ def fit(
             comm=comm,
         )
         x0 = preparation.x
+        # beside its minimum what is left is rounding, and steps that change
+        settings["value_tolerance"] = 0.0 if is_estimated(model) else BESIDE
     elif starts != 1:
         # The first start is the usual one, so that more starts never end higher.
         points = starting_points(

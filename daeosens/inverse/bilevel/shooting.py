@@ -41,6 +41,9 @@ from daeosens.timestepping.trajectory.trajectory import Trajectory
 MOST_STEPS = 5000
 """A window that takes more steps than this is a failed trial: the equations became stiff."""
 
+EXACT = 1e-2
+"""Errors of steps beside jumps between windows: digits beyond are of no use before these close."""
+
 
 @dataclass(frozen=True, eq=False)
 class Shot:
@@ -60,6 +63,8 @@ class Shot:
         Their noise levels: a jump between windows counts like a residual.
     positive : array [n] of bool
         Which of them cannot be negative.
+    noise : float
+        The least noise level of what was measured, in units of its spread; 0 where none is known.
     """
 
     run: Reduced
@@ -68,6 +73,7 @@ class Shot:
     scale: Array
     level: Array
     positive: npt.NDArray[np.bool_]
+    noise: float = 0.0
 
     @cached_property
     def terms(self) -> list[tuple[Any, float, Squares]]:
@@ -86,12 +92,17 @@ class Shot:
         """The times of ``terms``, that of a prior before all others."""
         return np.array([-np.inf if isinstance(at, Start) else at for at, *_ in self.terms])
 
-    @cached_property
-    def stepping(self) -> Stepping:
-        """The steps of windows."""
-        most = min(self.run.stepping.max_steps, MOST_STEPS)
+    def stepping(self, level: float) -> Stepping:
+        """Return the steps of windows: those of the run once jumps of this level are small."""
+        stepping = self.run.stepping
+        most = min(stepping.max_steps, MOST_STEPS)
         # residuals are looked up at ends of steps
-        return replaced(self.run.stepping, max_steps=most, cut=True)
+        changes: dict[str, Any] = {"max_steps": most, "cut": True}
+        if stepping.adaptive:
+            rtol, atol = stepping.tolerances
+            looser = max(EXACT * level * self.noise / rtol, 1.0)
+            changes |= {"rtol": looser * rtol, "atol": looser * atol}
+        return replaced(stepping, **changes)
 
 
 def cut(shot: Shot, samples: int) -> Array:
@@ -181,7 +192,7 @@ def shoot(
     try:
         for shot, times, own in zip(shots, edges, states, strict=True):
             windows.append([])
-            for window in _windows(shot, times, x, own):
+            for window in _windows(shot, times, x, own, level):
                 windows[-1].append(window)
                 residuals += window.residuals()
                 # continuity as a residual: where the next window begins need not be where this one
@@ -196,12 +207,12 @@ def shoot(
     return Runs(x, windows, np.concatenate(residuals), 0.5 * float(jump @ jump))
 
 
-def _windows(shot: Shot, edges: Array, x: Array, states: Array) -> Iterator[Window]:
+def _windows(shot: Shot, edges: Array, x: Array, states: Array, level: float) -> Iterator[Window]:
     """Yield the windows of one experiment."""
-    run, problem = shot.run, shot.run.problem
+    run, problem, stepping = shot.run, shot.run.problem, shot.stepping(level)
     u0, p = run.control.unpack(problem, scatter(x, run.start()))
     if problem.delays is not None:
-        yield _restarted(shot, edges, u0, p, states)
+        yield _restarted(shot, edges, u0, p, states, stepping)
         return
     # a window has what was measured from its first time on, the last one to its end
     places = np.searchsorted(shot.moments, edges)
@@ -214,7 +225,7 @@ def _windows(shot: Shot, edges: Array, x: Array, states: Array) -> Iterator[Wind
         own = slice(places[w], places[w + 1])
         moments = shot.moments[own]
         within = np.unique(moments[(moments > first) & (moments < last)])
-        trajectory = solve_part(problem, begin, p, shot.stepping, (first, last), within)
+        trajectory = solve_part(problem, begin, p, stepping, (first, last), within)
         terms = [
             (np.sqrt(weight), scalar, number)
             for (_, weight, scalar), number in zip(
@@ -236,9 +247,11 @@ def _numbers(trajectory: Trajectory, moments: Array) -> list[int]:
     return numbers.tolist()
 
 
-def _restarted(shot: Shot, edges: Array, u0: Any, p: Any, states: Array) -> Window:
+def _restarted(
+    shot: Shot, edges: Array, u0: Any, p: Any, states: Array, stepping: Stepping
+) -> Window:
     """Return all windows of a delay equation: one run that is restarted where they begin."""
-    problem, stepping = shot.run.problem, shot.stepping
+    problem = shot.run.problem
     stepping = replaced(
         stepping,
         t_span=(edges[0], edges[-1]),

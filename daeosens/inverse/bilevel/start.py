@@ -31,7 +31,7 @@ from daeosens.petsc.vectors import Array, gather, scatter
 STARTS = 8
 """Starts of the nonlinear parameters at least."""
 
-ROUGH = 1e-3
+ROUGH = 1e-5
 """Of the gradient of a bi-level estimate: windows move on by far more than the rest is."""
 
 APART = 0.3
@@ -63,7 +63,7 @@ class Preparation:
         The bi-level estimate, of ``start="bilevel"``.
     stages : tuple of Stage
         Of windows: held where they begin, where all unknowns were measured, then with ever smaller
-        jumps.
+        jumps, then of whole runs.
     x : array [k]
         Where the fit began.
     """
@@ -78,11 +78,16 @@ class Preparation:
         if self.bilevel is not None:
             lines.append(f"bi-level                          {self.bilevel.value:23.5g}")
         lines += [
-            f"{f'{stage.windows} windows' + ', held' * stage.held:20s}{stage.level:12.4g}"
-            f"  {stage.value:23.5g}{stage.iterations:12d}"
+            f"{_label(stage):20s}{stage.level:12.4g}  {stage.value:23.5g}{stage.iterations:12d}"
             for stage in self.stages
         ]
         return "\n".join(lines)
+
+
+def _label(stage: Stage) -> str:
+    """Return what a stage has integrated, in words."""
+    windows = f"{stage.windows} windows" if stage.samples else "whole runs"
+    return windows + ", held" * stage.held
 
 
 def prepared(
@@ -347,7 +352,8 @@ def _shots(
                 if len(np.unique(times)) >= FEWEST["cubic"]:
                     psi[unknown] = curve(times, values, "cubic")
         weighed: LeastSquares = replace(misfit, sigma=np.array(levels))
-        shots.append(Shot(run, weighed, prior, sizes, own_levels, positive))
+        least = 0.0 if is_estimated(noise) else float(np.min(levels / spread))
+        shots.append(Shot(run, weighed, prior, sizes, own_levels, positive, least))
         guesses.append(psi)
     return shots, guesses
 

@@ -39,8 +39,11 @@ CLOSED = 0.1
 ENOUGH = 1e-3
 """The next level, or the fit, goes on from a minimum: no more digits of the value are of use."""
 
+SETTLED = 1e-3
+"""Likewise of the run itself, in units of the residuals: a twentieth of a standard error."""
+
 PATIENCE = 5
-"""Steps that come to less than ``ENOUGH`` each, together, are the last ones."""
+"""Steps that come to less than that each, together, are the last ones."""
 
 LONGEST_STEP = 1.5
 """Parameters move by so many of their typical sizes in a step: of logarithms a factor of 4.5."""
@@ -62,14 +65,14 @@ class Stage:
     Attributes
     ----------
     samples : int
-        Times of measurements in a window.
+        Times of measurements in a window; 0 for all.
     windows : int
         How many in all experiments.
     x : array [k]
     states : list of array [w, n]
         Where the windows of each experiment begin, the first ones left out.
     level : float
-        Of jumps, in units of the noise level.
+        Of jumps, in units of the noise level; 0 without any.
     value : float
         Half the sum of squares.
     jumps : float
@@ -140,6 +143,9 @@ def refined_by_windows(
     measured.  Then their level goes to zero, until the windows are one run: what jumps add to the
     sum of squares is, to first order, what the run lacks.
 
+    The last stage is the run, without jumps or any law of parameters: what is not determined lies
+    in valleys that are narrow and bent, in which steps that follow the bend come further.
+
     Longer windows would also end at the run.  But where two windows become one, the second begins
     where the first ends, all of a sudden, and an oscillator with noisy data slips.
 
@@ -181,7 +187,9 @@ def refined_by_windows(
         states = _guessed(shots, edges, guess)
         begun = _minimized(shots, edges, x, states, samples, 1.0, x, known, max_iterations)
     stages = [begun]
-    while not single and stages[-1].level > SMALLEST_LEVEL:
+    if single:
+        return stages
+    while stages[-1].level > SMALLEST_LEVEL:
         last = stages[-1]
         if last.jumps <= CLOSED * (1.0 if known else 2.0 * last.value / max(last.degrees, 1)):
             break
@@ -189,7 +197,14 @@ def refined_by_windows(
         stages.append(
             _minimized(shots, edges, last.x, last.states, samples, level, x, known, max_iterations)
         )
-    return stages
+    last = stages[-1]
+    ends = [times[[0, -1]] for times in edges]
+    none = [np.zeros((0, len(shot.scale))) for shot in shots]
+    try:
+        run = _minimized(shots, ends, last.x, none, 0, 0.0, None, known, max_iterations)
+    except SolveError:
+        return stages  # windows had no need of what ends the run
+    return [*stages, run]
 
 
 def _guessed(shots: Sequence[Shot], edges: Sequence[Array], guess: Sequence[Any]) -> list[Array]:
@@ -220,7 +235,7 @@ def _minimized(
     states: list[Array],
     samples: int,
     level: float,
-    centre: Array,
+    centre: Array | None,
     known: bool,
     max_iterations: int,
     *,
@@ -229,22 +244,21 @@ def _minimized(
     """Minimise by damped Gauss-Newton steps from x and the starts of windows, or with these held.
 
     A normal law of logarithms about ``centre``, one decade wide, is part of what is minimised; in
-    the unit of the residuals, where levels of noise are not known.
+    the unit of the residuals, where levels of noise are not known.  Without it, the run itself.
     """
     functional = shots[0].run
-    bounds = functional.bounds()
-    lower = np.full(len(x), -np.inf) if bounds is None else gather(bounds[0])
-    upper = np.full(len(x), np.inf) if bounds is None else gather(bounds[1])
+    lower, upper = _bounds(functional, len(x))
     longest = LONGEST_STEP * np.maximum(gather(functional.typical()[0]), 1e-8)
     runs = shoot(shots, edges, x, states, level)
+    unit = 1.0 if known else 2.0 * runs.value / len(runs.residual)
+    whole = centre is None
     # windows with jumps fit data with less than the run needs: a rate may go to zero on the way,
     # and its logarithm does not come back from there by itself
-    unit = 1.0 if known else 2.0 * runs.value / len(runs.residual)
-    pull = np.where(_logarithms(functional), unit / WIDTH**2, 0.0)
+    pull = np.where(_logarithms(functional) & (not whole), unit / WIDTH**2, 0.0)
+    centre = x if centre is None else centre
     jacobian = jacobian_of(shots, runs, level, held=held)
     value = runs.value + 0.5 * float(pull @ (x - centre) ** 2)
-    k, iteration = len(x), 0
-    damping, growth, values = 1e-3, 2.0, [value]
+    k, iteration, damping, growth, values = len(x), 0, 1e-3, 2.0, [value]
 
     def tried(step: Array) -> tuple[Runs | None, float]:
         """Return the windows after a step, and the value."""
@@ -287,7 +301,8 @@ def _minimized(
         # where damping or limits make steps short, what is expected of them says nothing of how far
         # the minimum is; what some of them have come to does
         within = bool((np.abs(step[:k]) < longest).all())
-        done = abs(expected) < ENOUGH * value and damping < 0.1 and within
+        little = SETTLED * unit if whole else ENOUGH * min(value, lowered)
+        done = abs(expected) < little and damping < 0.1 and within
         if after is None or not lowered < value:
             if after is not None:
                 after.destroy()
@@ -304,7 +319,7 @@ def _minimized(
         # as far as the linear model has held (Nielsen)
         damping *= max(0.1, 1.0 - (2.0 * gain - 1.0) ** 3)
         damping, growth = max(damping, 1e-12), 2.0
-        if done or after.value < 1e-9 * len(after.residual) or _stalled(values):
+        if done or after.value < 1e-9 * len(after.residual) or _stalled(values, little):
             break
     runs.destroy()
     unknowns = jacobian.shape[1]
@@ -322,11 +337,17 @@ def _minimized(
     )
 
 
-def _stalled(values: Sequence[float]) -> bool:
+def _bounds(functional: Reduced, size: int) -> tuple[Array, Array]:
+    """Return the bounds of x, infinite where there are none."""
+    bounds = functional.bounds()
+    if bounds is None:
+        return np.full(size, -np.inf), np.full(size, np.inf)
+    return gather(bounds[0]), gather(bounds[1])
+
+
+def _stalled(values: Sequence[float], little: float) -> bool:
     """Whether the last steps have come to too little to go on."""
-    if len(values) <= PATIENCE:
-        return False
-    return values[0] - values[-1] < PATIENCE * ENOUGH * values[-1]
+    return len(values) > PATIENCE and values[0] - values[-1] < PATIENCE * little
 
 
 def _damped(

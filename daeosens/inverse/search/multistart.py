@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy.typing as npt
 from mpi4py import MPI
@@ -113,6 +113,7 @@ def multistart(
     method: str | None = None,
     bounds: GivenBounds = None,
     hessian: HessianKind = "exact",
+    preconditioner: Literal["auto", "dense", "lmvm", "none"] = "auto",
     gradient_tolerance: float = 1e-8,
     relative_gradient_tolerance: float = 0.0,
     value_tolerance: float = 0.0,
@@ -140,8 +141,8 @@ def multistart(
         Each finished start is written there at once; a rerun takes it from there, once the value
         of the best of them has been found again.  Programs that run at the same time share the
         starts by it: one that dies loses the start that it is at, which another one does again.
-    method, bounds, hessian, gradient_tolerance, relative_gradient_tolerance
-        As for ``minimize``.
+    method, bounds, hessian, preconditioner, gradient_tolerance, relative_gradient_tolerance
+        As for ``minimize``; preconditioners by name.
     value_tolerance, max_iterations, options
         Likewise.
 
@@ -174,6 +175,7 @@ def multistart(
     settings: dict[str, Any] = {
         "method": method,
         "hessian": hessian,
+        "preconditioner": preconditioner,
         "gradient_tolerance": gradient_tolerance,
         "relative_gradient_tolerance": relative_gradient_tolerance,
         "value_tolerance": value_tolerance,

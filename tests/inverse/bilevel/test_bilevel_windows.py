@@ -41,12 +41,17 @@ def test_a_fit_without_a_guess_ends_at_the_truth_with_its_covariance(model):
     held, *stages = fitted.preparation.stages
     assert held.held
     assert not any(stage.held for stage in stages)
-    assert {stage.windows for stage in stages} == {10}
-    assert [stage.level for stage in stages] == pytest.approx([0.1**k for k in range(len(stages))])
+    assert [stage.windows for stage in stages] == [10] * (len(stages) - 1) + [1]
+    *jumping, whole = stages
+    assert [stage.level for stage in jumping] == pytest.approx(
+        [0.1**k for k in range(len(jumping))]
+    )
+    assert whole.level == whole.jumps == 0.0
     # jumps were closed until they are nothing beside the noise, and no further
-    assert stages[-1].jumps < 0.1 < stages[-2].jumps
-    # each level needs more of the model than the one before
-    assert fitted.objective == pytest.approx(stages[-1].value, rel=1e-2)
+    assert jumping[-1].jumps < 0.1 < jumping[-2].jumps
+    # the last stage is the fit
+    assert fitted.objective == pytest.approx(jumping[-1].value, rel=1e-2)
+    assert fitted.objective == pytest.approx(whole.value, abs=1e-3)
     assert "bi-level" in repr(fitted.preparation)
     near = ds.fit(
         free,
@@ -249,7 +254,7 @@ def test_one_window_alone_is_single_shooting(model):
     short = ds.Stepping((0.0, 3.9), "rk6vr", rtol=1e-8)
     run = ds.Reduced(model, ds.LeastSquares(data["time"], values, 1.0), short, start)
     shot = Shot(run, run.objective, None, np.ones(2), np.ones(2), NO)
-    (stage,) = refined_by_windows([shot], gather(run.start()), 100, [lambda times: times])
+    *_, stage = refined_by_windows([shot], gather(run.start()), 100, [lambda times: times])
     assert stage.windows == 1
     assert stage.value < 1e-3 * run.value(run.start())
     whole = likelihood(model, data, start, short, noise=Normal(1.0))
