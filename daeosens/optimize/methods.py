@@ -42,15 +42,6 @@ WITHDRAWN: Mapping[str, str] = {
 LEAST_SQUARES = ("brgn",)
 FIRST_ORDER = tuple(name for name in METHODS if name not in NEWTON + LEAST_SQUARES)
 
-MEMORY: Mapping[str, str] = {
-    "lmvm": "quasi-Newton memory",
-    "blmvm": "quasi-Newton memory",
-    "bqnls": "quasi-Newton memory",
-    "bncg": "conjugate direction",
-    "brgn": "trust radius and damping",
-}
-"""What a continued run cannot take over from the file, by method; Newton methods: see restart."""
-
 _Reason = PETSc.TAO.ConvergedReason
 REASONS: Mapping[int, tuple[str, str]] = {
     _Reason.CONVERGED_GATOL: ("CONVERGED_GATOL", "gradient norm within gradient_tolerance"),

@@ -39,7 +39,7 @@ from daeosens.optimize.methods import (
     first_order_method,
 )
 from daeosens.optimize.progress_bar import Bar, bar_on_terminal
-from daeosens.optimize.restart import RestartWriter, identity_of, load, options_for, resume
+from daeosens.optimize.restart import RecordedFunctional, identity_of
 from daeosens.optimize.result import HEADING, Iterate, Progress, Result, history_of
 from daeosens.optimize.start import Bound, GivenBounds, limits_of, point_complaints, start_of
 from daeosens.optimize.stopping import GRADIENT, Stopping
@@ -171,8 +171,9 @@ def minimize(
     max_iterations : int
         Stop after so many (tao_max_it).
     restart : path, optional
-        An HDF5 file.  Each accepted iterate is saved there, and a later call continues from it; x0
-        is then of no account.  ``Result.notes`` says whether exactly so, or what TAO starts anew.
+        A file.  What the functional returns is saved there, each rank's part in a file beside it,
+        and a later call, on any number of ranks, continues with the same iterates; x0 is then of no
+        account.
     options : mapping, optional
         PETSc options without the dash: ``{"tao_ls_max_funcs": 50}``.  The command line wins.
     progress : bool or callable, optional
@@ -315,15 +316,17 @@ def minimize(
         method = chosen_method(method, limits)
         check_abilities(functional, method, hessian, bounded=limits is not None)
         report = _reporter(progress, functional.comm)
-        evaluations = Evaluations(functional)
+        words = {
+            "hessian": hessian,
+            "preconditioner": inverse if isinstance(inverse, str) else "user",
+        }
+        identity = identity_of(method, x, limits, words)
+        record = _recorded(functional, restart, identity, x, tell=progress is True)
+        evaluations = Evaluations(record or functional)
         # With a copy of x: TAO moves one of them, the other stays at the last accepted iterate.
-        descent = TaoRun(evaluations, method, method, limits, stopping, x.copy(), report)
+        descent = TaoRun(evaluations, method, method, limits, stopping, x.copy(), report, record)
         try:
             defaults = dict(prepare(descent))
-            if restart is not None:
-                kind = inverse if isinstance(inverse, str) else "user"
-                words = {"hessian": hessian, "preconditioner": kind}
-                defaults.update(_continue(descent, x, Path(restart), words, progress is True))
             with scoped_options(defaults=defaults), interruptible(functional.comm) as stop:
                 evaluations.interruption = stop
                 reason = _until_interrupted(
@@ -357,6 +360,9 @@ def _until_interrupted(descent: TaoRun, run: Callable[[], int]) -> int:
         keep_what_is_there()
         descent.why = INTERRUPTED
         return _Reason.DIVERGED_USER
+    finally:
+        if descent.record is not None:
+            descent.record.close()
 
 
 def _with_constraints(
@@ -393,23 +399,22 @@ def _with_constraints(
     )
 
 
-def _continue(
-    descent: TaoRun, x: PETSc.Vec, path: Path, words: Mapping[str, str], tell: bool
-) -> Options:
-    """Save a descent's iterates to a file, from where that is, and return options for TAO."""
-    identity = identity_of(descent.method, x, descent.limits, words)
-    saved = load(path, identity, x.comm)
-    known = b"" if saved is None else saved.checksum
-    keeper = RestartWriter(path, identity, learns=words["preconditioner"] == "lmvm", checksum=known)
-    descent.save = keeper.save
-    if saved is None:
-        return {}
-    note = resume(descent, saved, x, path)
-    descent.notes.append(note)
-    if tell and x.comm.rank == 0:
-        sys.stdout.write(f"{note}\n{HEADING}\n")
+def _recorded(
+    functional: Functional,
+    restart: str | os.PathLike[str] | None,
+    identity: Mapping[str, str],
+    x: PETSc.Vec,
+    *,
+    tell: bool,
+) -> RecordedFunctional | None:
+    """Return a functional with a restart file, whose start x [n] becomes, if one is asked for."""
+    if restart is None:
+        return None
+    record = RecordedFunctional(functional, Path(restart), identity, x)
+    if tell and record.iterates and x.comm.rank == 0:
+        sys.stdout.write(f"{record.notes[0]}\n{HEADING}\n")
         sys.stdout.flush()
-    return options_for(saved, descent)
+    return record
 
 
 def _reporter(progress: bool | Progress | None, comm: PETSc.Comm) -> Progress | None:
@@ -437,6 +442,8 @@ def _result(descent: TaoRun, reason: int, seconds: float) -> Result:
     problem = getattr(evaluations.functional, "problem", None)
     if isinstance(problem, Problem) and problem.differences:
         descent.notes.append(f"derivatives: {problem.differences}")
+    if descent.record is not None:
+        descent.notes[:0] = descent.record.notes
     # Our own rules stop TAO with a reason for users, whose words are ours.
     name, message = descent.why or REASONS[reason]
     first = descent.iterates[0].gradient_norm

@@ -1,187 +1,525 @@
-"""Restart files: each accepted iterate is saved, and a later run continues from the last one.
+"""Restart files: what a functional has returned is on the disk, and later runs take it from there.
 
-A file is HDF5 followed by a checksum of all of its bytes, which HDF5 does not mind: nothing of a
-damaged file is looked at.  The checksum also tells whether another process has written to the file.
+A run that goes on begins again at the same start, and is given what is on record instead of sweeps.
+So the optimiser comes to the last iterate by the way it went, whatever it remembers of that: pairs
+of L-BFGS, conjugate directions, trust radii, failed searches.  From there it goes on as if nothing
+had happened.
+
+The named file is small: which calls there were, in JSON, with a checksum.  Vectors are in files
+beside it, to which each rank appends its own part.  A run that goes on, on any number of ranks,
+adds files of its own.  The named file is replaced in one go, after all ranks have brought their
+parts to the disk: a kill at any moment leaves what was there.
 """
 
 from __future__ import annotations
 
-import io
-import math
+import json
 import os
+import re
+import secrets
 import socket
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
-import h5py
 import numpy as np
+import numpy.typing as npt
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens.errors import DaeosensError, InputError
-from daeosens.io.files import replace_file
-from daeosens.io.hdf5 import HDF5_ERRORS, changed_image
-from daeosens.optimize.methods import MEMORY, NEWTON, TRUST_REGION
+from daeosens.errors import InputError, SolveError
+from daeosens.functional.functional import Functional, HasTrials
+from daeosens.io.files import replace_file, unwritable
+from daeosens.io.versions import versions
 from daeosens.optimize.result import Iterate
 from daeosens.optimize.start import Bounds
-from daeosens.optimize.tao.run import TaoRun
-from daeosens.petsc.options import Options
-from daeosens.petsc.vectors import Array, read, scatter
+from daeosens.petsc.agreement import on_every_rank, on_first_rank
+from daeosens.petsc.vectors import Array, read, write
 
-FORMAT = "daeosens restart 2"
-MARK = b"checksum"
+FORMAT = "daeosens restart 3"
+MARK = b"\nchecksum"
 TAIL = len(MARK) + 32
-"""Bytes after HDF5's: a mark, and the checksum of all before it."""
+"""Bytes after the JSON: a mark, and the checksum of all before it."""
 
-COLUMNS = (
-    "value",
-    "gradient_norm",
-    "step",
-    "evaluations",
-    "failed_solves",
-    "hessian_products",
-)
-RADIUS = {"tao_trust0", "tao_bnk_init_type", "tao_ntr_init_type"}
-"""Options for the first radius."""
+OPTIONAL = ("hessian_product", "gauss_newton_product", "hessian", "gauss_newton_matrix")
+"""Calls that are recorded where a functional has them.
 
-ACTIVE = "tao_bnk_as_tol"
-"""PETSc 3.26: what it is set to is tightened on the way."""
+Others are passed on: "brgn" computes its residual Jacobians again.
+"""
 
-T = TypeVar("T")
-_h5: Any = h5py  # untyped
+ITERATE = "iterate"
+"""A record of an iterate that was accepted, instead of a call."""
+
+OFTEN = 1.0
+"""Seconds after which a call is brought to the disk before the next iterate is."""
+
+SAME = 1e-8
+"""Part of a step by which points may differ from those on record, on another number of ranks."""
+
+Answer: TypeAlias = "float | PETSc.Vec | Array | tuple[float, PETSc.Vec]"
 
 
-@dataclass(frozen=True, eq=False)
-class Saved:
-    """What a restart file holds.
+@dataclass(frozen=True)
+class Record:
+    """One call of the functional.
 
     Parameters
     ----------
-    identity : mapping of str
-        The problem in words: method, size, bounds.
-    x : ndarray [n]
-        The last accepted iterate.
-    iterates : list of Iterate
-        All so far.
-    radius : float
-        Trust radius of TAO; 0: none yet.
-    forgotten : str
-        What TAO knew and the file does not; empty: nothing.
-    writer : str
-        The process that wrote it.
-    checksum : bytes
-        Of the file, where it has been read.
+    call : str
+        The method, or ``ITERATE``.
+    marks : list of (float, float)
+        Of its arguments: norm, and product with a fixed vector.
+    number : float or None
+        A number that it returned.
+    array : list of int or None
+        Shape of an array that it returned, the same on every rank; of a Vec empty; None: neither.
+    checksum : int
+        Of that.
+    error : str or None
+        Of a failed solve.
     """
 
-    identity: Mapping[str, str]
-    x: Array
-    iterates: list[Iterate]
-    radius: float
-    forgotten: str
-    writer: str = ""
-    checksum: bytes = b""
+    call: str
+    marks: list[list[float]]
+    number: float | None = None
+    array: list[int] | None = None
+    checksum: int = 0
+    error: str | None = None
 
 
 @dataclass
-class RestartWriter:
-    """Saves a descent after each accepted iterate.
+class Part:
+    """What one run has added.
 
     Parameters
     ----------
+    token : str
+        Part of the names of its files.
+    rows : list of int
+        Where the parts of its ranks begin, and n.
+    records : list of Record
+        In order.
+    """
+
+    token: str
+    rows: list[int]
+    records: list[Record] = field(default_factory=list[Record])
+
+
+@dataclass(frozen=True)
+class Place:
+    """A record of a part; so many vectors and other numbers are before it in the files."""
+
+    record: Record
+    part: Part
+    vecs: int
+    numbers: int
+
+
+class RecordedFunctional:
+    """A functional that answers from a restart file as long as that goes, and adds to it.
+
+    Parameters
+    ----------
+    functional : Functional
+        J.
     path : Path
         The file.
     identity : mapping of str
-        As in ``Saved``.
-    learns : bool
-        Whether the preconditioner has a memory.
-    checksum : bytes
-        Of the file as this process has last read or written it; empty: there was none.
-    """
-
-    path: Path
-    identity: Mapping[str, str]
-    learns: bool
-    checksum: bytes = b""
-
-    def save(self, descent: TaoRun, tao: PETSc.TAO) -> None:
-        """Replace the file by one with the newest iterate.  Collective on the descent's x."""
-        x = descent.x
-        radius: Any = 0.0
-        if descent.hessian is not None:
-            # before the first step it is not chosen yet, whatever TAO says
-            radius = tao.getCurrentTrustRegionRadius() if len(descent.iterates) > 1 else 0.0
-        forgotten = self._forgotten(descent, tao)
-        # One file by rank 0: h5py need not be built with MPI, and one checksum covers all.
-        parts: Any = x.comm.tompi4py().gather(read(x).copy())
-
-        def write() -> bytes:
-            values = np.concatenate(parts)
-            saved = Saved(self.identity, values, descent.iterates, radius, forgotten, _writer())
-            return _write(self.path, saved, self.checksum)
-
-        self.checksum = _on_first_rank(x.comm, write)
-
-    def _forgotten(self, descent: TaoRun, tao: PETSc.TAO) -> str:
-        """Say what of TAO's state is not in the file, for the experiments see the tests."""
-        if descent.hessian is None:
-            return MEMORY[descent.method]
-        things: list[str] = []
-        if self.learns:
-            things.append("limited-memory preconditioner")
-        # Krylov solvers end with a negative reason also at an indefinite matrix, after which NLS
-        # and BNLS shift the Hessian and remember by how much.
-        krylov: Any = tao.getKSP().getConvergedReason()
-        curved = krylov < 0 and krylov != PETSc.KSP.ConvergedReason.DIVERGED_MAX_IT
-        curved = curved or krylov == PETSc.KSP.ConvergedReason.CONVERGED_NEG_CURVE
-        scope = descent.scope
-        entries: set[str] = set() if scope is None else set(scope.entries)
-        if ACTIVE in entries:
-            things.append("tolerance for active bounds")
-        if RADIUS & entries:  # they will be heeded again
-            things.append("trust radius")
-        shifts = descent.algorithm in ("nls", "bnls")
-        if shifts and len(descent.iterates) > 1 and (descent.hessian.shifted or curved):
-            things.append("shift of the indefinite Hessian")
-        return " and ".join(things)
-
-
-def identity_of(
-    method: str, x: PETSc.Vec, limits: Bounds | None, further: Mapping[str, str]
-) -> dict[str, str]:
-    """Describe a problem in words, the same on every rank; bounds by their sum and extremes."""
-    words = {"method": method, "size": str(x.getSize()), **further}
-    for name, side in zip(("lower bound", "upper bound"), limits or (None, None), strict=True):
-        if side is None:
-            words[name] = "none"
-            continue
-        values: Array = np.concatenate(side.comm.tompi4py().allgather(read(side)))
-        finite = values[np.isfinite(values)]
-        # Weighted by position, so that bounds in another order have another sum.
-        weights = 1.0 + np.arange(len(values))[np.isfinite(values)]
-        words[name] = f"{len(finite)} finite, checksum {math.fsum(weights * finite):.12g}"
-    return words
-
-
-def load(path: Path, identity: Mapping[str, str], comm: PETSc.Comm) -> Saved | None:
-    """Read a restart file, or return None where there is none.  Collective.
+        The problem in words, see ``identity_of``.
+    x : Vec [n]
+        The start; becomes that of the file, if there is one.
 
     Raises
     ------
     InputError
         On every rank: not a restart file, or one of another problem; a folder that is not there, or
         that cannot be written to.
+    SolveError
+        J does not exist at the last iterate of the file.
     """
-    saved = _on_first_rank(comm, lambda: _saved_in(path))
-    if saved is None:
-        return None
-    names = {*identity, *saved.identity}
+
+    def __init__(
+        self, functional: Functional, path: Path, identity: Mapping[str, str], x: PETSc.Vec
+    ) -> None:
+        self._functional, self._path, self._identity = functional, path, identity
+        self._mpi = x.comm.tompi4py()
+        self._x = x.duplicate()
+        low, high = x.getOwnershipRange()
+        # any fixed vector whose entries differ from one another
+        self._weights = np.cos(np.arange(low, high)) / np.sqrt(x.getSize())
+        self._rows = [0, *self._mpi.allgather(high)]
+        self._file: Any = None
+        self._committed, self._step = time.monotonic(), np.inf
+        self._mine: Part | None = None
+        self.notes: list[str] = []
+        for name in OPTIONAL:
+            method = getattr(functional, name, None)
+            if callable(method):
+                setattr(self, name, partial(self._answer, name, method))
+        if isinstance(functional, HasTrials):
+            self.limit_steps = self._limit_steps
+        self._parts, self._known = _load(path, identity, self._mpi)
+        self._left: deque[Place] = deque(_places(self._parts))
+        self.iterates = sum(place.record.call == ITERATE for place in self._left)
+        if self.iterates == 0:  # nothing to go on from
+            self._parts, self._left = [], deque[Place]()
+        else:
+            self._begin(x)
+            self.notes.append(f"continued from iterate {self.iterates - 1} in {path.name}")
+
+    def __getattr__(self, name: str) -> Any:
+        """Be the functional in everything else."""
+        if name == "_functional":  # while it is not there yet
+            raise AttributeError(name)
+        return getattr(self._functional, name)
+
+    @property
+    def comm(self) -> PETSc.Comm:
+        """That of the functional."""
+        return self._functional.comm
+
+    def start(self) -> PETSc.Vec:
+        """Return that of the functional."""
+        return self._functional.start()
+
+    def bounds(self) -> Bounds | None:
+        """Return those of the functional."""
+        return self._functional.bounds()
+
+    def value(self, x: PETSc.Vec) -> float:
+        """Return J(x)."""
+        return self._answer("value", self._functional.value, x)
+
+    def gradient(self, x: PETSc.Vec) -> PETSc.Vec:
+        """Return dJ/dx [n]."""
+        return self._answer("gradient", self._functional.gradient, x)
+
+    def value_and_gradient(self, x: PETSc.Vec) -> tuple[float, PETSc.Vec]:
+        """Return J(x) and dJ/dx [n]."""
+        return self._answer("value_and_gradient", self._functional.value_and_gradient, x)
+
+    def accept(self, iterate: Iterate, x: PETSc.Vec) -> bool:
+        """Record an iterate at x [n], and bring all to the disk; say whether it is new."""
+        marks = [self._mark(x)]
+        known = self._next(ITERATE, marks) is not None
+        if iterate.step > 0.0:
+            self._step = iterate.step
+        if not known:
+            self._add(Record(ITERATE, marks, iterate.value, []), read(x))
+        return not known
+
+    def close(self) -> None:
+        """Close the files."""
+        if self._file is not None:
+            self._file.close()
+
+    # ---- answers ---------------------------------------------------------------------------------
+
+    def _begin(self, x: PETSc.Vec) -> None:
+        """Make x [n] the start, once J is seen to be the same at the last iterate."""
+        iterates = [place for place in self._left if place.record.call == ITERATE]
+        last = iterates[-1]
+        write(x, self._stored(last))
+        try:
+            value = self._functional.value(x)
+        except SolveError as error:
+            raise SolveError(
+                f"the functional cannot be evaluated at the last iterate of {self._path}: {error}",
+                remedy="the same functional as when it was written, or another file name",
+            ) from error
+        first, expected = iterates[0].record.number, last.record.number
+        assert first is not None
+        assert expected is not None
+        if not abs(value - expected) <= 1e-6 * abs(expected) + 1e-12 * abs(first):
+            raise InputError(
+                f"restart = {self._path}: the file is of another problem; value {expected:.12g} at "
+                f"its last iterate, {value:.12g} here",
+                expected="the same functional as when it was written",
+                remedy="another file name",
+            )
+        write(x, self._stored(iterates[0]))
+
+    def _limit_steps(self, *, limited: bool) -> None:
+        """Pass it on; what is on record had its limits when it was computed."""
+        if isinstance(self._functional, HasTrials) and not (limited and self._left):
+            self._functional.limit_steps(limited=limited)
+
+    def _answer(self, call: str, method: Callable[..., Any], *points: PETSc.Vec) -> Any:
+        marks = [self._mark(point) for point in points]
+        place = self._next(call, marks)
+        if place is not None:
+            return self._again(place)
+        try:
+            answer: Answer = method(*points)
+        except SolveError as error:
+            self._add(Record(call, marks, error=error.what))
+            raise
+        number, other = answer if isinstance(answer, tuple) else (None, answer)
+        number = None if number is None else float(number)
+        if isinstance(other, PETSc.Vec):
+            record, values = Record(call, marks, number, []), read(other)
+        elif isinstance(other, np.ndarray):
+            record, values = Record(call, marks, number, list(other.shape)), other.ravel()
+        elif isinstance(other, float):
+            record, values = Record(call, marks, float(other)), None
+        else:
+            return answer  # the caller says what is wrong with it
+        self._add(record, values)
+        return answer
+
+    def _again(self, place: Place) -> Any:
+        """Return what is on record."""
+        record = place.record
+        if record.error is not None:
+            raise SolveError(record.error)
+        if record.array is None:
+            return record.number
+        values = self._stored(place)
+        if record.array:
+            return values.reshape(record.array)
+        vec = self._x.duplicate()
+        write(vec, values)
+        return vec if record.number is None else (record.number, vec)
+
+    def _mark(self, x: PETSc.Vec) -> list[float]:
+        values = read(x)
+        squares, along = self._mpi.allreduce(np.array([values @ values, values @ self._weights]))
+        return [float(np.sqrt(squares)), float(along)]
+
+    def _next(self, call: str, marks: list[list[float]]) -> Place | None:
+        """Return the next record if it is of this call, or None where the file ends."""
+        if not self._left:
+            return None
+        place = self._left[0]
+        record = place.record
+        same = record.call == call and len(record.marks) == len(marks)
+        for k, (here, there) in enumerate(zip(marks, record.marks, strict=False)):
+            # directions are compared with their own length
+            step = min(self._step, here[0]) if k == 0 else here[0]
+            near = SAME * step + 1e-13 * here[0]
+            same = same and max(abs(a - b) for a, b in zip(here, there, strict=True)) <= near
+        if not same:
+            self._forget()
+            return None
+        self._left.popleft()
+        if not self._left:
+            self._limit_steps(limited=True)  # by the run at the last iterate
+        return place
+
+    def _forget(self) -> None:
+        """Take what is left off the record: the run goes elsewhere."""
+        left = sum(place.record.call == ITERATE for place in self._left)
+        self.notes.append(
+            f"after iterate {self.iterates - left - 1} it goes another way than what was on record "
+            "(other options, or another number of ranks)"
+        )
+        count = sum(len(part.records) for part in self._parts) - len(self._left)
+        for part in self._parts:
+            del part.records[count:]
+            count = max(0, count - len(part.records))
+        self._left.clear()
+        self._limit_steps(limited=True)
+
+    # ---- files -----------------------------------------------------------------------------------
+
+    def _add(self, record: Record, values: Array | None = None) -> None:
+        """Append a record; values are this rank's part of a Vec, or an array that all have."""
+        if self._mine is None:
+            token = on_first_rank(self._mpi, lambda: secrets.token_hex(4))
+            self._mine = Part(token, self._rows)
+            self._parts.append(self._mine)
+            name = _data_file(self._path, token, self._mpi.rank)
+            self._file = on_every_rank(self._mpi, lambda: _opened(name, self._path))
+        checksum, failed = 0, 0
+        failure: OSError | None = None
+        if values is not None and (not record.array or self._mpi.rank == 0):
+            low = 0 if record.array else self._rows[self._mpi.rank]
+            checksum = _sum_of(values, low)
+            try:
+                _append(self._file, values)
+            except OSError as error:
+                failure, failed = error, 1
+        due = int(record.call == ITERATE or time.monotonic() > self._committed + OFTEN)
+        sums = np.array([checksum, failed, due * (self._mpi.rank == 0)], dtype=np.uint64)
+        self._mpi.Allreduce(MPI.IN_PLACE, sums)
+
+        def check() -> None:
+            if failure is not None:
+                raise unwritable(self._path, failure)
+
+        if sums[1]:
+            on_every_rank(self._mpi, check)
+        self._mine.records.append(replace(record, checksum=int(sums[0])))
+        if sums[2]:
+            self._commit()
+
+    def _commit(self) -> None:
+        """Bring everything to the disk, and then the named file that tells of it."""
+
+        def bring() -> None:
+            try:
+                os.fsync(self._file.fileno())
+            except OSError as error:
+                raise unwritable(self._path, error) from error
+
+        on_every_rank(self._mpi, bring)
+        self._known = on_first_rank(self._mpi, self._write)
+        self._committed = time.monotonic()
+
+    def _write(self) -> bytes:
+        """Replace the named file, which must still be the known one; return its checksum."""
+        path = self._path
+        if path.exists() and _last_bytes(path, 32) != self._known:
+            _refuse_other_writer(path)
+        content = {
+            "format": FORMAT,
+            "versions": versions(),
+            "writer": _writer(),
+            "problem": dict(self._identity),
+            "parts": [asdict(part) for part in self._parts],
+        }
+        image = json.dumps(content).encode()
+        checksum = blake2b(image, digest_size=32).digest()
+        replace_file(path, image + MARK + checksum)
+        # files of runs that were killed before they had told of them, or whose records are gone
+        tokens = {part.token for part in self._parts}
+        for other in path.absolute().parent.iterdir():
+            name = _DATA.fullmatch(other.name)
+            if name and name["stem"] == path.stem and name["token"] not in tokens:
+                other.unlink()
+        return checksum
+
+    def _stored(self, place: Place) -> Array:
+        """Return this rank's part of the Vec on record, or the array that all have."""
+        part, shape = place.part, place.record.array
+        low, high = self._rows[self._mpi.rank], self._rows[self._mpi.rank + 1]
+        size = int(np.prod(shape)) if shape else high - low
+        values: Array = np.empty(size)
+
+        def fill() -> None:
+            for rank, (first, last) in enumerate(pairwise(part.rows)):
+                begin, end = max(first, low), min(last, high)
+                if shape:  # an array is in the file of the first rank
+                    if rank > 0:
+                        break
+                    begin, end, first_here = first, first + size, 0
+                else:
+                    first_here = low
+                if begin >= end:
+                    continue
+                before = place.vecs * (last - first) + (begin - first)
+                before += place.numbers if rank == 0 else 0
+                name = _data_file(self._path, part.token, rank)
+                here = slice(begin - first_here, end - first_here)
+                values[here] = _read_at(name, before, end - begin, self._path)
+
+        on_every_rank(self._mpi, fill)
+        own = 0 if shape and self._mpi.rank else _sum_of(values, 0 if shape else low)
+        sums = np.array([own], dtype=np.uint64)
+        self._mpi.Allreduce(MPI.IN_PLACE, sums)
+        if int(sums[0]) != place.record.checksum:
+            raise _damaged(self._path)
+        return values
+
+
+def identity_of(
+    method: str, x: PETSc.Vec, limits: Bounds | None, further: Mapping[str, str]
+) -> dict[str, str]:
+    """Describe a problem in words, the same on every rank; bounds by a checksum."""
+    comm = x.comm.tompi4py()
+    words = {"method": method, "size": str(x.getSize()), **further}
+    for name, side in zip(("lower bound", "upper bound"), limits or (None, None), strict=True):
+        if side is None:
+            words[name] = "none"
+            continue
+        values = read(side)
+        finite = int(comm.allreduce(int(np.isfinite(values).sum())))
+        sums = np.array([_sum_of(values, side.getOwnershipRange()[0])], dtype=np.uint64)
+        comm.Allreduce(MPI.IN_PLACE, sums)
+        words[name] = f"{finite} finite, checksum {int(sums[0]):x}"
+    return words
+
+
+# ---- reading and writing -------------------------------------------------------------------------
+
+_DATA = re.compile(r"(?P<stem>.+)\.(?P<token>[0-9a-f]{8})\.rank\d{4,}")
+
+
+def _data_file(path: Path, token: str, rank: int) -> Path:
+    return path.with_name(f"{path.stem}.{token}.rank{rank:04d}")
+
+
+def _opened(name: Path, path: Path) -> Any:
+    try:
+        return name.open("xb", buffering=0)
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def _append(file: Any, values: Array) -> None:
+    contiguous: Any = np.ascontiguousarray(values)
+    left = memoryview(contiguous).cast("B")
+    while left:
+        left = left[file.write(left) :]
+
+
+def _read_at(name: Path, before: int, count: int, path: Path) -> Array:
+    try:
+        values = np.fromfile(name, dtype=np.float64, count=count, offset=8 * before)
+    except OSError as error:
+        raise InputError(
+            f"restart = {path}: {name.name} cannot be read ({error.strerror})",
+            expected="all files of a restart file in one folder",
+            remedy="another file name, or remove it",
+        ) from error
+    if len(values) != count:
+        raise _damaged(path)
+    return values
+
+
+def _sum_of(values: Array, first: int) -> int:
+    """Return a checksum of numbers from an index on, which adds up over parts, modulo 2^64."""
+    total = 0
+    for at in range(0, len(values), 2**16):  # little memory besides
+        bits = np.ascontiguousarray(values[at : at + 2**16]).view(np.uint64)
+        index = np.arange(first + at + 1, first + at + 1 + len(bits), dtype=np.uint64)
+        # the finaliser of splitmix64: each bit of number and index changes about half of the result
+        mixed: npt.NDArray[np.uint64] = bits ^ (index * np.uint64(0x9E3779B97F4A7C15))
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        total += int(np.sum(mixed ^ (mixed >> np.uint64(31)), dtype=np.uint64))
+    return total % 2**64
+
+
+def _places(parts: Sequence[Part]) -> list[Place]:
+    places: list[Place] = []
+    for part in parts:
+        vecs = numbers = 0
+        for record in part.records:
+            places.append(Place(record, part, vecs, numbers))
+            vecs += record.array == []
+            numbers += int(np.prod(record.array)) if record.array else 0
+    return places
+
+
+def _load(path: Path, identity: Mapping[str, str], comm: MPI.Intracomm) -> tuple[list[Part], bytes]:
+    """Return what a file holds, and its checksum; nothing where there is none.  Collective."""
+    held = on_first_rank(comm, lambda: _existing(path))
+    if held is None:
+        return [], b""
+    content, checksum = held
+    written: Mapping[str, str] = content["problem"]
     different = [
-        f"{name}: {saved.identity.get(name, 'none')} in the file, {identity.get(name, 'none')} here"
-        for name in sorted(names)
-        if saved.identity.get(name) != identity.get(name)
+        f"{name}: {written.get(name, 'none')} in the file, {identity.get(name, 'none')} here"
+        for name in sorted({*identity, *written})
+        if written.get(name) != identity.get(name)
     ]
     if different:
         raise InputError(
@@ -189,66 +527,55 @@ def load(path: Path, identity: Mapping[str, str], comm: PETSc.Comm) -> Saved | N
             expected="the same functional, bounds and method as when it was written",
             remedy="another file name",
         )
-    return saved
+    parts = [
+        Part(part["token"], part["rows"], [Record(**record) for record in part["records"]])
+        for part in content["parts"]
+    ]
+    return parts, checksum
 
 
-def resume(descent: TaoRun, saved: Saved, x: PETSc.Vec, path: Path) -> str:
-    """Put a descent and its start x [n] where the file was left, and return a note in words."""
-    last = saved.iterates[-1]
-    scatter(saved.x, x)
-    x.copy(descent.x)
-    descent.iterates = list(saved.iterates)
-    descent.evaluations.count, descent.evaluations.failed = last.evaluations, last.failed_solves
-    # The unit of J is chosen at the first iterate; the same one gives TAO the same numbers to the
-    # last bit.
-    descent.evaluations.measure(abs(saved.iterates[0].value))
-    descent.resuming = True
-    descent.continued = True
-    note = f"continued from iterate {last.iteration} in {path.name}"
-    verb = "start" if " and " in saved.forgotten else "starts"
-    return f"{note}; the {saved.forgotten} {verb} anew" if saved.forgotten else f"{note}, exactly"
+def _existing(path: Path) -> tuple[dict[str, Any], bytes] | None:
+    folder = path.absolute().parent
+    if not os.access(folder, os.W_OK):
+        problem = "cannot be written to" if folder.is_dir() else "is not there"
+        raise InputError(f"restart = {path}: the folder {folder} {problem}", remedy="another one")
+    return _content(path) if path.exists() else None
 
 
-def options_for(saved: Saved, descent: TaoRun) -> Options:
-    """Return the options that give TAO back what the file kept."""
-    algorithm = descent.algorithm
-    if algorithm not in NEWTON:
-        return {}
-    prefix = "tao_brgn_subsolver_" if descent.method == "brgn" else ""
-    options: dict[str, object] = {}
-    if saved.radius > 0.0 and (algorithm in TRUST_REGION or algorithm == "bnls"):
-        # A constant radius in the place of the search for one at a first point.
-        family = "ntr" if algorithm == "ntr" else "bnk"
-        options[f"{prefix}tao_{family}_init_type"] = "constant"
-        options[f"{prefix}tao_trust0"] = saved.radius
-    return options
+def _content(path: Path) -> tuple[dict[str, Any], bytes]:
+    """Return what the named file says, and its checksum."""
+    what = f"restart = {path}"
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{what} cannot be read ({error.strerror})") from error
+    image, tail = content[:-TAIL], content[-TAIL:]
+    checksum = blake2b(image, digest_size=32).digest()
+    if content.startswith(b"\x89HDF"):
+        raise InputError(
+            f"{what} is an HDF5 file, as restart files of earlier versions were",
+            expected=f'the format "{FORMAT}"',
+            remedy="the version that wrote it, or another file name",
+        )
+    if tail != MARK + checksum:
+        raise _damaged(path)
+    told: dict[str, Any] = json.loads(image)
+    if told.get("format") != FORMAT:
+        version = told.get("versions", {}).get("daeosens", "unknown")
+        raise InputError(
+            f'{what}: its format is "{told.get("format")}", of daeosens {version}',
+            expected=f'"{FORMAT}"',
+            remedy=f"daeosens {version}, or another file name",
+        )
+    return told, checksum
 
 
-def _write(path: Path, saved: Saved, known: bytes) -> bytes:
-    """Replace the file, which must still be the known one, and return the new checksum."""
-    # The file ends with its checksum, so 32 bytes tell whether it is still what was read or
-    # written last.
-    if path.exists() and _last_bytes(path, 32) != known:
-        _refuse_other_writer(path)
-
-    def put(file: Any) -> None:
-        file.attrs["format"] = FORMAT
-        file.attrs["writer"] = saved.writer
-        file.attrs["radius"] = saved.radius
-        file.attrs["forgotten"] = saved.forgotten
-        identity = file.create_group("problem")
-        for name, words in saved.identity.items():
-            identity.attrs[name] = words
-        file["x"] = saved.x
-        for column in COLUMNS:
-            file[f"history/{column}"] = [getattr(iterate, column) for iterate in saved.iterates]
-
-    # Made in memory and put in place in one step: a job that is killed leaves the old file or the
-    # new one.
-    image = bytes(changed_image(b"", put))
-    checksum = _checksum(image)
-    replace_file(path, image + MARK + checksum)
-    return checksum
+def _damaged(path: Path) -> InputError:
+    return InputError(
+        f"restart = {path} is not a restart file, or it is damaged: its checksum is wrong",
+        expected="a whole restart file of minimize",
+        remedy="another file name, or remove it",
+    )
 
 
 def _last_bytes(path: Path, count: int) -> bytes:
@@ -257,17 +584,13 @@ def _last_bytes(path: Path, count: int) -> bytes:
         return file.read()
 
 
-def _checksum(image: bytes) -> bytes:
-    return blake2b(image, digest_size=32).digest()
-
-
 def _writer() -> str:
     rank = f" (rank {MPI.COMM_WORLD.rank} of its job)" if MPI.COMM_WORLD.size > 1 else ""
     return f"process {os.getpid()} of {socket.gethostname()}{rank}"
 
 
 def _refuse_other_writer(path: Path) -> None:
-    writer = _read(path).writer
+    writer = _content(path)[0]["writer"]
     ranks = MPI.COMM_WORLD.size > 1
     raise InputError(
         f"restart = {path}: {writer} has written to it since {_writer()} looked",
@@ -276,74 +599,3 @@ def _refuse_other_writer(path: Path) -> None:
         if ranks
         else "another file name",
     )
-
-
-def _saved_in(path: Path) -> Saved | None:
-    folder = path.absolute().parent
-    if not os.access(folder, os.W_OK):
-        problem = "cannot be written to" if folder.is_dir() else "is not there"
-        raise InputError(f"restart = {path}: the folder {folder} {problem}", remedy="another one")
-    return _read(path) if path.exists() else None
-
-
-def _read(path: Path) -> Saved:
-    what = f"restart = {path}"
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{what} cannot be read ({error.strerror})") from error
-    image, tail = content[:-TAIL], content[-TAIL:]
-    if not tail.startswith(MARK) or tail != MARK + _checksum(image):
-        raise InputError(
-            f"{what} is not a restart file, or it is damaged: its checksum is wrong",
-            expected="a whole restart file of minimize",
-            remedy="another file name, or remove it",
-        )
-    try:
-        with _h5.File(io.BytesIO(image), "r") as file:
-            saved = _saved(file)
-    except HDF5_ERRORS as error:
-        raise InputError(
-            f"{what} cannot be read ({error})",
-            expected=f"a file of the format {FORMAT}",
-            remedy="another file name",
-        ) from error
-    return replace(saved, checksum=tail[len(MARK) :])
-
-
-def _saved(file: Any) -> Saved:
-    """Take a file apart; a ValueError or KeyError says what is wrong."""
-    if file.attrs.get("format") != FORMAT:
-        raise ValueError(f"its format is {file.attrs.get('format')!r}")
-    columns = [file[f"history/{column}"][...].tolist() for column in COLUMNS]
-    rows = enumerate(zip(*columns, strict=True))
-    identity = {str(name): str(words) for name, words in file["problem"].attrs.items()}
-    x = np.array(file["x"], dtype=float)
-    iterates = [Iterate(number, *row) for number, row in rows]
-    radius = float(file.attrs["radius"])
-    numbers = np.array([[i.value, i.gradient_norm, i.step] for i in iterates], dtype=float)
-    if x.ndim != 1 or str(x.size) != identity.get("size"):
-        raise ValueError(f"x has shape {list(x.shape)}, its size is {identity.get('size')}")
-    if not (iterates and np.isfinite(x).all() and np.isfinite(numbers).all() and radius >= 0.0):
-        raise ValueError("no iterates, or numbers that are not finite")
-    return Saved(
-        identity, x, iterates, radius, str(file.attrs["forgotten"]), str(file.attrs["writer"])
-    )
-
-
-def _on_first_rank(comm: PETSc.Comm, task: Callable[[], T]) -> T:
-    """Run a task on rank 0; its result, or its error, comes to every rank."""
-    outcome: tuple[T | None, str, str] = (None, "", "")
-    if comm.rank == 0:
-        try:
-            outcome = (task(), "", "")
-        # Errors of rank 0 travel as words and are raised anew on every rank, for an exception on
-        # one alone would leave the others in the broadcast.
-        except InputError as error:
-            outcome = (None, str(error), "input")
-        except DaeosensError as error:
-            outcome = (None, f"the restart file: {error}", "file")
-    result, message, kind = comm.tompi4py().bcast(outcome)
-    if kind:
-        raise (InputError if kind == "input" else DaeosensError)(message)
-    return result

@@ -7,6 +7,7 @@ tries a few in each run of the tests, and all with ``--all``.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import platform
@@ -34,10 +35,11 @@ from petsc4py import PETSc
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PROGRAM = HERE / "faulty.py"
-sys.path.insert(0, str(HERE.parent / "support"))
+PROGRAM, DESCENT = HERE / "faulty.py", HERE / "descent.py"
+sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
 
 from closed import Curved, Residual, mixed, rosenbrock, rosenbrock_hessian  # noqa: E402
+from descent import descend  # noqa: E402
 
 from daeosens.cli import mpi_environment  # noqa: E402
 from daeosens.errors import InputError, SolveError  # noqa: E402
@@ -116,7 +118,9 @@ class Job:
 
 
 @contextlib.contextmanager
-def started(folder: Path, ranks: int, *words: str, by: str = "") -> Iterator[Job]:
+def started(
+    folder: Path, ranks: int, *words: str, by: str = "", program: Path = PROGRAM
+) -> Iterator[Job]:
     """Start a job, and leave nothing of it behind."""
     word = f"DAEOSENS_FAULT={uuid.uuid4()}"
     name, _, value = word.partition("=")
@@ -128,7 +132,7 @@ def started(folder: Path, ranks: int, *words: str, by: str = "") -> Iterator[Job
     if by:
         command = [sys.executable, "-m", "daeosens", "run", *["-n", str(ranks)][: 2 * (ranks > 1)]]
     else:
-        command = [*["mpiexec", "-n", str(ranks)][: 3 * (ranks > 1)], sys.executable, str(PROGRAM)]
+        command = [*["mpiexec", "-n", str(ranks)][: 3 * (ranks > 1)], sys.executable, str(program)]
     output = folder / "printed"
     with output.open("w") as file:
         process = subprocess.Popen(
@@ -233,6 +237,54 @@ def killed(folder: Path, target: str, number: int, ranks: int, seed: int) -> Non
     assert not list(run.glob(".*.new"))
 
 
+def minimisation_is_killed(folder: Path, ranks: int, seed: int) -> None:
+    """It goes on, on one rank, from an iterate no earlier than the last it told of, as alone."""
+    chance = random.Random(seed)
+    path = folder / "run.h5"
+    if ranks == 1:  # a copy of this process needs no time to begin
+        printed = _killed_copy(path, chance.uniform(0.02, 0.7))
+    else:
+        with started(folder, ranks, str(path), program=DESCENT) as job:
+            job.wait_for("accepted 0")
+            time.sleep(chance.uniform(0.0, 1.0))
+            victims = job.members() if seed % 2 else [job.process.pid]
+            for pid in victims:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            job.wait(2.0 * ENDS)
+            printed = job.printed()
+    told = re.findall(r"^accepted (\d+)$", printed, re.M)
+    whole = descend(PETSc.COMM_SELF, None)
+    with contextlib.redirect_stdout(io.StringIO()):
+        resumed = descend(PETSc.COMM_SELF, str(path))
+    if told:
+        (note,) = resumed.notes
+        went_on = re.fullmatch(r"continued from iterate (\d+) in run\.h5", note)
+        assert went_on, note
+        assert int(went_on[1]) >= int(told[-1]), (told[-1], note)
+    if ranks == 1:
+        assert np.array_equal(resumed.history.value, whole.history.value)
+    else:
+        np.testing.assert_allclose(
+            resumed.history.value[:20], whole.history.value[:20], rtol=1e-6, atol=1e-12
+        )
+        assert resumed.converged
+
+
+def _killed_copy(path: Path, seconds: float) -> str:
+    """Kill a copy of this process that minimises, after so long; return what it has printed."""
+    output = path.with_name("printed")
+    copy = os.fork()
+    if copy == 0:
+        with output.open("w") as file, contextlib.redirect_stdout(file):
+            descend(PETSc.COMM_SELF, str(path), pause=0.002)
+        os._exit(0)
+    time.sleep(seconds)
+    os.kill(copy, signal.SIGKILL)
+    os.waitpid(copy, 0)
+    return output.read_text()
+
+
 # ---- full disks ----------------------------------------------------------------------------------
 
 
@@ -291,6 +343,8 @@ def restart_file_is_damaged(folder: Path, damage: str, seed: int) -> None:
 
     whole = minimize(functional(), **extra)
     minimize(functional(), max_iterations=4, restart=path, **extra)
+    (beside,) = folder.glob("run.*.rank0000")
+    path = path if seed % 2 else beside
     content = bytearray(path.read_bytes())
     place = chance.randrange(len(content))
     if damage == "cut":
@@ -304,7 +358,7 @@ def restart_file_is_damaged(folder: Path, damage: str, seed: int) -> None:
         content += bytes(chance.randrange(1, 512))
     path.write_bytes(content)
     try:
-        resumed = minimize(functional(), restart=path, **extra)
+        resumed = minimize(functional(), restart=folder / "run.h5", **extra)
     except InputError as error:
         assert "run.h5" in str(error)  # noqa: PT017
     else:
@@ -414,6 +468,13 @@ TABLE = (
         ],
     ),
     Family(
+        "a minimisation with a restart file killed at a random moment",
+        "it goes on from the last iterate that it told of, or a later one, with the same iterates "
+        "as one that was left alone",
+        minimisation_is_killed,
+        [(ranks, seed) for seed in range(25) for ranks in (1, 2)],
+    ),
+    Family(
         "files that cannot grow further while results are written",
         "one message, status failed, exit code 1, the facts so far on the screen, no half file",
         files_are_limited,
@@ -488,7 +549,7 @@ How:
   (`watchdog = seconds` in the configuration) covers what happens inside of PETSc and of callbacks.
 - `daeosens run` passes signals on, and the system ends what it has started when it dies itself
   (Linux).
-- Restart files hold a checksum of all their bytes, and nothing of a damaged one is looked at.
+- Restart files hold checksums of all their bytes, and nothing of a damaged one is looked at.
 - A point where J or its gradient does not exist counts as infinitely bad to every optimiser.
 
 What is not covered: two runs that begin in one folder at the same moment; results on file systems

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens.errors import InputError
 from daeosens.optimize.evaluations import Evaluation, Evaluations
 from daeosens.optimize.failed_solve_barrier import ARMIJO, MORE_THUENTE
 from daeosens.optimize.methods import NEWTON, TRUST_REGION
+from daeosens.optimize.restart import RecordedFunctional
 from daeosens.optimize.result import Iterate, Progress
 from daeosens.optimize.start import Bounds, point_complaints
 from daeosens.optimize.stopping import Stopping, projected_norm
@@ -52,12 +51,12 @@ class TaoRun:
         The last accepted iterate.  A copy, because PETSc 3.26 loses it when a line search fails.
     report : callable or None
         Gets each iterate.
-    save : callable or None
-        Gets this descent after each accepted iterate.
+    record : RecordedFunctional or None
+        Gets each accepted iterate, and tells whether it is new.
     hessian : HessianOperator or None
         What is multiplied with.
     iterates : list of Iterate
-        Not empty where a run is continued.
+        So far.
 
     Notes
     -----
@@ -73,7 +72,7 @@ class TaoRun:
     stopping: Stopping
     x: PETSc.Vec
     report: Progress | None
-    save: Callable[[TaoRun, PETSc.TAO], None] | None = None
+    record: RecordedFunctional | None = None
     hessian: HessianOperator | None = None
     restarts: int = 0
     iterates: list[Iterate] = field(default_factory=list[Iterate])
@@ -82,7 +81,6 @@ class TaoRun:
     scope: Scope | None = None
     resuming: bool = False
     resumed_at: int = -1
-    continued: bool = False
     notes: list[str] = field(default_factory=list[str])
     idle: int = 0
 
@@ -216,7 +214,6 @@ class TaoRun:
         if self.resuming:
             self.resuming = False
             self._take(trial.gradient)
-            self.check_continued(trial.value)
             self.decide(tao, math.nan)
             return
         if self.iterates and self._worthless(tao, trial):
@@ -259,32 +256,19 @@ class TaoRun:
         self.iterates.append(Iterate(number, trial.value, gradient_norm, step, *counts, products))
         self.evaluations.best = None
         self._take(trial.gradient)
-        self.tell(tao)
+        self.tell()
 
     def _take(self, gradient: PETSc.Vec) -> None:
         """Make ``x`` with its gradient [n] the point that searches begin at."""
         self.evaluations.accepted = Evaluation(self.x, self.iterates[-1].value, gradient)
 
-    def check_continued(self, value: float) -> None:
-        """Refuse to continue from a file in which J was another one."""
-        first, last = self.iterates[0].value, self.iterates[-1].value
-        if self.continued and abs(value - last) > 1e-6 * abs(last) + 1e-12 * abs(first):
-            raise InputError(
-                f"restart: the file is of another problem; value {last:.12g} at its last iterate, "
-                f"{value:.12g} here",
-                expected="the same functional as when it was written",
-                remedy="another file name",
-            )
-        self.continued = False
-
-    def tell(self, tao: PETSc.TAO) -> None:
+    def tell(self) -> None:
         """Save and report the last iterate; after a first step, all options must have been read."""
         beat()
         if self.scope is not None and len(self.iterates) == 2:
             self.scope.check_used(final=True)
-        if self.save is not None:
-            self.save(self, tao)
-        if self.report is not None:
+        new = self.record is None or self.record.accept(self.iterates[-1], self.x)
+        if self.report is not None and new:
             self.report(self.iterates[-1], self.x)
 
     def _stayed(self, tao: PETSc.TAO, x: PETSc.Vec) -> bool:

@@ -153,9 +153,7 @@ def _operator(
             whole = functional.gauss_newton_matrix
         else:
             whole = partial(dense_by_products, product)
-    operator = HessianOperator(product, whole if dense else None)
-    operator.count = descent.iterates[-1].hessian_products if descent.iterates else 0
-    return operator
+    return HessianOperator(product, whole if dense else None)
 
 
 def chosen_method(method: str, limits: Bounds | None) -> str:
