@@ -85,7 +85,7 @@ def test_driver_converges_and_leaves_complete_results(driver, comm, shared_tmp_p
 def test_driver_is_a_program(run_mpi, tmp_path):
     driver, folder = "bouncing_ball", tmp_path / "results"
     program = ROOT / "drivers" / f"{driver}.py"
-    done = run_mpi(2, [program, small(driver), "--output", folder], timeout=300.0)
+    done = run_mpi(2, [program, small(driver), "--output", folder])
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     are_complete(folder, driver, 2)

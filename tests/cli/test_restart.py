@@ -73,7 +73,7 @@ def run(tmp_path: Path):
         # The alarm may come inside of the lock of coverage's tracer, whose trace of the handler
         # then waits for that lock for ever.
         environment.pop("COVERAGE_PROCESS_CONFIG", None)
-        done = subprocess.run(command, cwd=tmp_path, env=environment, check=False, timeout=100)
+        done = subprocess.run(command, cwd=tmp_path, env=environment, check=False, timeout=240)
         text = (tmp_path / "out" / "summary.json").read_text(encoding="utf-8")
         return done.returncode, json.loads(text)
 

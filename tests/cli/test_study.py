@@ -272,11 +272,12 @@ def start(tmp_path, run_mpi):
     def run(ranks: int, text: str, *words: str):
         config.write_text(text, encoding="utf-8")
         arguments = [driver, config, "--output", tmp_path / "run", *words]
-        return run_mpi(ranks, arguments, timeout=60.0)
+        return run_mpi(ranks, arguments)
 
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "code", "status"),
     [("solve", 1, "failed"), ("input", 2, "failed"), ("value", 1, "crashed")],

@@ -276,6 +276,7 @@ def test_no_warning_where_steps_end_at_kinks(name: str) -> None:
         ds.adjoint(run, _last(name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rtol", [1e-2, 1e-3, 1e-4])
 def test_kinks_of_tables_are_found_by_loose_tolerances(rtol: float) -> None:
     _, start, p, end, _, truth = PROBLEMS["table"]
@@ -324,6 +325,7 @@ def _branch_of_rate(t: Any, u: Any, rate: Any, p: Any) -> Any:
     return np.array([rate[0] + drag + u[0] - p[0] * np.cos(t)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "residual", "truth"),
     [

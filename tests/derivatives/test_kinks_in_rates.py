@@ -76,6 +76,7 @@ def reduced(make, residual, stepping):
     return Reduced(problem, LAST, stepping, Parameters(free, initial_state=start))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [DAE, trace_residual])
 @pytest.mark.parametrize("residual", [forced, autonomous])
 def test_gradients_with_parameters_in_the_start(make, residual):

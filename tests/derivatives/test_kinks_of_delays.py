@@ -71,6 +71,7 @@ def differences(function, x):
     return np.array(slopes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [DDE, ds.trace])
 @pytest.mark.parametrize(("method", "rtol"), [("rk5ts", 1e-6), ("rk8vr", 1e-8)])
 def test_gradients_across_a_valve_that_opens_late(make, method, rtol):

@@ -30,7 +30,7 @@ SERIAL = {
 @pytest.fixture(scope="module")
 def outcomes(run_mpi):
     """What came of each call, by its name, and what the program says of itself."""
-    job = run_mpi(2, [PROGRAM], timeout=240.0)
+    job = run_mpi(2, [PROGRAM])
     lines = dict(line.split(" -> ", 1) for line in job.stdout.splitlines() if " -> " in line)
     kinds = dict(line.split(": ", 1) for line in job.stdout.splitlines()[:3])
     about = {kind: [name for name in text.split(" | ") if name] for kind, text in kinds.items()}

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 PROGRAM = Path(__file__).parents[1] / "support" / "failing_rank.py"
-SECONDS = 30.0  # for two interpreters that import PETSc, and then at once; a hang would be for ever
 
 CALLBACKS = [
     ("rhs", "rk4"),
@@ -21,9 +20,10 @@ CALLBACKS = [
 
 
 def run(run_mpi, *arguments):
-    return run_mpi(2, [PROGRAM, *arguments], timeout=SECONDS)
+    return run_mpi(2, [PROGRAM, *arguments])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("callback", "method"), CALLBACKS)
 def test_exception_of_one_rank_ends_the_job_with_its_traceback(run_mpi, callback, method):
     """The other rank waits for ghost values or a sum, and would wait for ever."""
@@ -44,11 +44,12 @@ def test_exception_in_a_callback_without_time_names_it_too(run_mpi):
     assert "in callback 'initial_state' (rank 1)" in job.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["when", "reset"])
 @pytest.mark.parametrize("rank", [0, 2])
 def test_exception_in_a_function_of_an_event_names_it_too(run_mpi, where, rank):
     """Of the first rank as of the last; the others wait in the right-hand side."""
-    job = run_mpi(3, [PROGRAM.with_name("failing_event.py"), where, str(rank)], timeout=SECONDS)
+    job = run_mpi(3, [PROGRAM.with_name("failing_event.py"), where, str(rank)])
     assert job.returncode != 0
     assert f"[rank {rank}] Traceback" in job.stderr
     assert "MemoryError: lost on one rank" in job.stderr
@@ -84,7 +85,7 @@ def test_uncaught_exception_outside_callbacks_ends_the_job(run_mpi, tmp_path):
         "    raise LookupError('lost on one rank')\n"
         "case.u0.sum()\n"
     )
-    job = run_mpi(2, [script], timeout=SECONDS)
+    job = run_mpi(2, [script])
     assert job.returncode != 0
     assert "[rank 1] Traceback" in job.stderr
     assert "LookupError: lost on one rank" in job.stderr
@@ -103,7 +104,7 @@ def test_a_call_that_only_some_ranks_make_ends_the_job_and_is_named(run_mpi, tmp
         "    solve(case.problem, case.u0, case.p, Stepping((0.0, 1.0), 'rk4', dt=0.1))\n"
         "time.sleep(600)\n"
     )
-    job = run_mpi(2, [script], timeout=SECONDS)
+    job = run_mpi(2, [script])
     assert job.returncode != 0
     assert "solve: rank 0 has waited 1 s for other ranks of 2, which do not make this" in job.stderr
     assert "in <module>" in job.stderr  # where the call stands
@@ -129,12 +130,13 @@ print(f'rank {comm.rank} is at its end', flush=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_a_call_that_a_rank_cannot_make_any_more_ends_the_job_at_once(run_mpi, tmp_path, ranks):
     """Its program is at its end: nobody has to be patient (60 s by default)."""
     script = tmp_path / "script.py"
     script.write_text(LEAVING)
-    job = run_mpi(ranks, [script, "missing"], timeout=SECONDS)
+    job = run_mpi(ranks, [script, "missing"])
     assert job.returncode == 2
     told = rf"solve: rank \d waits for rank {ranks - 1}, whose program is at its end"
     assert re.search(told, job.stderr)
@@ -144,6 +146,6 @@ def test_a_call_that_a_rank_cannot_make_any_more_ends_the_job_at_once(run_mpi, t
 def test_ranks_that_are_late_are_waited_for(run_mpi, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(LEAVING)
-    job = run_mpi(2, [script, "late"], timeout=SECONDS)
+    job = run_mpi(2, [script, "late"])
     assert job.returncode == 0, job.stderr
     assert {f"rank {rank} is at its end" for rank in (0, 1)} <= set(job.stdout.splitlines())

@@ -433,7 +433,7 @@ for make, types in ((PETSc.TS, ("rk", "cn", "beuler")), (PETSc.TAO, ("lmvm", "bn
 
 def test_list_of_names_has_all_that_this_petsc_prints_for_our_methods():
     run = subprocess.run(
-        [sys.executable, "-c", HELP], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", HELP], capture_output=True, text=True, check=True, timeout=240
     )
     lines = (line.split() for line in run.stdout.splitlines() if line.startswith("  -zoo_"))
     names = {line[0].removeprefix("-zoo_").rstrip(":") for line in lines}
@@ -558,7 +558,7 @@ with scoped_options(code=options, defaults={"pc_type": "bjacobi"}) as scope:
 def test_late_options_are_read_in_the_solve():
     # a process of its own: after a view that failed, PETSc 3.26 reads no _view option any more
     run = subprocess.run(
-        [sys.executable, "-c", LATE], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", LATE], capture_output=True, text=True, check=True, timeout=240
     )
     assert run.stdout.splitlines() == ["3 unread", "all read"]
 
@@ -631,7 +631,7 @@ def test_a_real_command_line_and_petsc_options_variable(
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=240,
     )
     assert run.stdout.splitlines()[0] == "['snes_rtoll'] ['snes_rtoll', 'sub_pc_type'] (0.5, 8)"
 

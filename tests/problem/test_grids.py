@@ -85,7 +85,7 @@ def test_box_that_is_none_is_named(box):
 @pytest.mark.slow
 def test_more_ranks_than_the_grid_can_be_cut_for_is_an_error_on_all(run_mpi):
     code = f"from daeosens.problem.grids import Grid; Grid({UNIT}, (3, 3))"
-    done = run_mpi(5, ["-c", code], timeout=120.0)
+    done = run_mpi(5, ["-c", code])
     assert done.returncode != 0
     assert "a grid of shape (3, 3) cannot be cut for 5 ranks" in done.stderr
 

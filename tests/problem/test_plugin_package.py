@@ -29,7 +29,7 @@ def installed(tmp_path_factory):
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--no-compile"]
     command = [sys.executable, "-m", "pip", "install", *options, "--disable-pip-version-check"]
     command += ["--root-user-action", "ignore", "--target", folder / "site", source]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "site"
 
@@ -42,7 +42,7 @@ def run(arguments, *folders):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=240,
     )
 
 

@@ -111,6 +111,7 @@ def test_peak_of_memory(style):
     assert steps == repeated_steps(500, 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", [3, 10, 30])
 def test_tangents_are_kept_by_the_same_schedule(memory):
     problem = ODE(lambda t, u, p: np.array([p[0] * u[1], -np.sin(u[0])]), 2, ["rate"])

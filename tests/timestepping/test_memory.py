@@ -22,7 +22,7 @@ def test_long_runs_in_numpy_take_little_more_than_their_states():
 
 def test_cycles_of_solve_and_adjoint_leave_nothing_on_two_ranks(run_mpi):
     """130 bytes a cycle were left once; a list that grows now and then is not a leak."""
-    job = run_mpi(2, [SUPPORT / "cycles.py", "400"], timeout=200.0)
+    job = run_mpi(2, [SUPPORT / "cycles.py", "400"])
     assert job.returncode == 0, job.stderr
     for line in job.stdout.splitlines():
         _style, _method, *grown = line.split()

@@ -103,6 +103,7 @@ def test_derivatives_through_a_reset_are_those_of_the_closed_form(model):
         assert duality(run, cost) < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["rk4", "cn", "esdirk4"])
 def test_taylor_remainders_fall_through_resets(method):
     """The optimiser moves with x here, and the reset, its function and a parameter depend on it."""

@@ -111,6 +111,7 @@ def robin(t, u, x, p):
     return -p.r * (u - 1.0 - 0.1 * np.sin(t) * x[0]) - 0.1 * u**2
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("shape", "slope"), [((23,), None), ((23,), robin), ((13, 9), robin), ((9, 8, 7), None)]
