@@ -362,8 +362,11 @@ MEAN = Terminal(
         (lambda t, u, p: -p.k * np.where(u.center > 0.5, u.center, 0.25), True),
         (lambda t, u, p: -p.k * (0.25 + 0.75 * np.floor(2.0 * u.center)), True),
         (lambda t, u, p: -p.k * u.center**2, None),
+        (lambda t, u, p: -np.maximum(t - p.k, 0.0) * u.center, False),
+        (lambda t, u, p: -p.k * np.maximum(t - 0.5, 0.0) * u.center, None),
+        (lambda t, u, p: -p.k * np.where(t > 0.5, 0.2, 0.1) * u.center, None),
     ],
-    ids=["kink", "jump", "floor", "smooth"],
+    ids=["kink", "jump", "floor", "smooth", "kink in time", "at a fixed time", "jump at one"],
 )
 def test_points_of_a_grid_are_looked_at(law, jumps, method):
     start, along = GRID.create_vec(), GRID.create_vec()

@@ -155,15 +155,20 @@ class StencilDerivatives:
                     values.append(block[row, column])
         return self._function("jacobian", casadi.vertcat(*values)), entries
 
-    def branches(self) -> tuple[PointFunction, list[bool]] | None:
-        """Return what decides at a point, and which of it as a whole number; None if nothing."""
+    def branches(self) -> tuple[PointFunction, list[bool], list[bool]] | None:
+        """Return what decides at a point, and which of it as a whole number; None if nothing.
+
+        And which of it moves: depends on more than the time and the place.
+        """
         graph = self._graph
         symbols = [graph.t, graph.p, graph.x, *graph.u.values(), *graph.fields.values()]
         decided = decisions(symbols, graph.value)
         if not decided:
             return None
         values = casadi.vertcat(*(value for value, _ in decided))
-        return self._function("branches", values), [whole for _, whole in decided]
+        moving = casadi.veccat(graph.p, *graph.u.values(), *graph.fields.values())
+        moves = [casadi.depends_on(value, moving) for value, _ in decided]
+        return self._function("branches", values), [whole for _, whole in decided], moves
 
     def one_sided(self, entries: Sequence[Entry]) -> bool:
         """Whether an unknown depends on itself on opposite sides in different ways: advection."""

@@ -112,7 +112,7 @@ def build_stencil(
     if mass is None:  # TS and sweeps in C know u' = f alone
         problem = replace(problem, stencil=stencil)
     if deciding is not None:
-        problem = replace(problem, branches=_Branches(calls, state, deciding[1]))
+        problem = replace(problem, branches=_Branches(calls, state, *deciding[1:]))
     if jacobian != "assembled":
         rhs_u = Derivative(
             lambda *_point: create_matrix(stencil, state, calls.size),
@@ -269,19 +269,21 @@ class _Assembled:
 class _Branches:
     """What decides at all points of the rank's box.  Collective: neighbours may be other ranks'."""
 
-    def __init__(self, calls: _Calls, state: PETSc.Vec, whole: Sequence[bool]) -> None:
+    def __init__(
+        self, calls: _Calls, state: PETSc.Vec, whole: Sequence[bool], moves: Sequence[bool]
+    ) -> None:
         self._calls, self._state = calls, state.duplicate()
         points = state.getLocalSize() // state.getBlockSize()
         self._whole = np.tile(np.array(whole), points)
+        self._moves = np.tile(np.array(moves), points)
         self._kinds = np.tile(np.arange(len(whole)), points)
         self._values = PETSc.Vec().createSeq(self._whole.size, comm=PETSc.COMM_SELF)
 
     def __call__(self, t: float, u: Array, p: Any, *, in_time: bool = False) -> Decisions:
-        if in_time:  # what depends on t alone is not among the values
-            return Decisions.none()
         write(self._state, u)
         self._calls.fill("branches", t, self._state, p, self._values)
-        return Decisions(read(self._values).copy(), self._whole, kinds=self._kinds)
+        values = read(self._values).copy()
+        return Decisions(values, self._whole, None if in_time else self._moves, self._kinds)
 
 
 class _Calls:
