@@ -1,11 +1,14 @@
 """Pulses in time between the stages of a step are seen: runs and gradients are right."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
 
 from daeosens import DAE, ODE, Stepping, Terminal, adjoint, solve, trace
+from daeosens.derivatives import pulses
+from daeosens.errors import DiscretizationWarning
 
 LAST = Terminal(lambda t, u, p: u[0])
 
@@ -168,3 +171,19 @@ def test_what_is_compared_with_the_state_or_does_nothing_takes_no_further_steps(
     plain = ODE(lambda t, u, p: -p[0] * u + np.cos(t), 1, 1)
     runs = [solve(problem, [1.0], [0.2], stepping) for problem in (ODE(idle, 1, 1), plain)]
     assert runs[0].n_steps == runs[1].n_steps
+
+
+def test_corners_of_a_rough_table_that_cost_some_tolerances_are_not_told(monkeypatch):
+    """Whatever steps are tried some lie in others; of a pulse that is missed it is told."""
+    monkeypatch.setattr(pulses, "ROUNDS", 0)
+    times = np.linspace(0.0, 1.0, 51)
+    shaking = np.random.default_rng(0).standard_normal(51)
+
+    def shaken(t, u, p):
+        return np.array([u[1], np.interp(t, times, shaking) - p[0] * u[1] - 36.0 * u[0]])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        solve(trace(shaken, 2, 1), [0.0, 0.0], [0.8], Stepping((0.0, 1.0), "rk6vr", rtol=1e-8))
+    with pytest.warns(DiscretizationWarning, match="have a pulse near t = 10.5"):
+        solve(ODE(by_where, 1, 1), [0.0], [40.0], Stepping((0.0, 40.0), "rk6vr", rtol=1e-6))
