@@ -482,3 +482,29 @@ def test_lists_of_numbers_that_vary_beside_arrays(name):
     e = 1e-6
     slopes = [(place(p0 + x) - place(p0 - x)) / (2 * e) for x in e * np.eye(2)]
     np.testing.assert_allclose(gradient.p, slopes, rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "rate",
+    [
+        lambda t, u, p: np.interp(t, [0.0, 0.4, 2.0], [0.1, p[0], p[1]]) - u,
+        lambda t, u, p: np.interp(u[0], [0.0, p[1], 2.0], [0.1, 0.5, 3.0]) - u,
+        lambda t, u, p: -u * np.mean([p[0], u[0], 0.5]) - np.var([p[1], u[1]]),
+        lambda t, u, p: -np.linalg.solve([[1.0 + p[0], 0.1], [0.2, p[1]]], [u[0], u[1]]),
+        lambda t, u, p: -np.linalg.inv([[1.0 + p[0], 0.1], [0.2, p[1]]]) @ u,
+    ],
+    ids=["interp values", "interp knots", "mean and var", "solve", "inv"],
+)
+def test_functions_of_numpy_take_lists_of_numbers_that_vary(rate):
+    """Tables with a depth that is a parameter, ``np.interp(t, [0, 2, 22], [0, p[0], p[0]])``."""
+    problem, stepping = ODE(rate, 2, 2), Stepping((0.0, 1.0), "rk4", dt=0.1)
+    p0 = np.array([0.3, 0.7])
+    run = solve(problem, [0.9, 0.4], p0, stepping)
+    gradient = adjoint(run, Terminal(lambda t, u, p: u[0] + u[1]))
+
+    def place(p):
+        return solve(problem, [0.9, 0.4], p, stepping).u[-1].sum()
+
+    e = 1e-6
+    slopes = [(place(p0 + x) - place(p0 - x)) / (2 * e) for x in e * np.eye(2)]
+    np.testing.assert_allclose(gradient.p, slopes, rtol=1e-6, atol=1e-9)

@@ -101,6 +101,26 @@ def _concatenating(original: Callable[..., Any]) -> Callable[..., Any]:
     return join
 
 
+def _taking_lists(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of NumPy that takes lists of numbers which vary, ``[0.0, p[0], p[0]]``."""
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        if _at_work():
+            # NumPy looks for arrays among the arguments themselves, and not into lists
+            arguments = tuple([_with_slopes(argument) for argument in arguments])
+            options = {name: _with_slopes(option) for name, option in options.items()}
+        return original(*arguments, **options)
+
+    return call
+
+
+def _with_slopes(argument: Any) -> Any:
+    if type(argument) not in (list, tuple):
+        return argument
+    array = joined(argument)
+    return array if type(array) is DerivativeArray else argument
+
+
 def _vectorized(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, *arguments: Any, **options: Any) -> Any:
         arrays = [admitted(argument) for argument in arguments]
@@ -168,6 +188,14 @@ _IN_NUMPY: dict[str, Any] = {
     "ascontiguousarray": _joining(np.ascontiguousarray, copies=False),
     "concatenate": _concatenating(np.concatenate),
     "hstack": _concatenating(np.hstack),
+    **{
+        name: _taking_lists(getattr(np, name))
+        for name in ("interp", "mean", "average", "median", "std", "var")
+    },
+}
+_IN_LINALG: dict[str, Any] = {
+    name: _taking_lists(getattr(np.linalg, name))
+    for name in ("solve", "inv", "det", "eigvalsh", "lstsq", "pinv")
 }
 _IN_MATH: dict[str, Any] = {
     name: _mathematical(name)
@@ -180,8 +208,10 @@ _IN_MATH: dict[str, Any] = {
     if hasattr(math, name)
 }
 _NUMPY: dict[str, Any] = np.__dict__
+_LINALG: dict[str, Any] = np.linalg.__dict__
 _MATHEMATICS: dict[str, Any] = math.__dict__
 _OF_NUMPY = {name: getattr(np, name) for name in _IN_NUMPY}
+_OF_LINALG = {name: getattr(np.linalg, name) for name in _IN_LINALG}
 _OF_MATH = {name: getattr(math, name) for name in _IN_MATH}
 _VECTORIZE = np.vectorize.__call__
 _VECTORIZED = _vectorized(_VECTORIZE)
@@ -210,7 +240,7 @@ def evaluate(
 
     Functions that NumPy does not hand on see derivatives meanwhile, if the callback calls them or a
     helper that is in no other library: ``np.zeros(n)`` makes arrays that can be filled,
-    ``np.array([...])`` and ``math.sin`` take numbers that vary.
+    ``np.array([...])``, ``np.interp(t, [...], [...])`` and ``math.sin`` take numbers that vary.
 
     Parameters
     ----------
@@ -231,6 +261,7 @@ def evaluate(
     # nested evaluations, of a callback that solves for something, change it once
     if not AT_WORK:
         _NUMPY.update(_IN_NUMPY)
+        _LINALG.update(_IN_LINALG)
         _MATHEMATICS.update(_IN_MATH)
         np.vectorize.__call__ = _VECTORIZED  # type: ignore[method-assign]
         _SPARSE._matmul_dispatch = _sparse_matmul
@@ -246,6 +277,7 @@ def evaluate(
         AT_WORK.pop()
         if not AT_WORK:
             _NUMPY.update(_OF_NUMPY)
+            _LINALG.update(_OF_LINALG)
             _MATHEMATICS.update(_OF_MATH)
             np.vectorize.__call__ = _VECTORIZE  # type: ignore[method-assign]
             _SPARSE._matmul_dispatch = _MATMUL
