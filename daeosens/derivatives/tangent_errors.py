@@ -77,7 +77,7 @@ def tangents_and_errors(run: Trajectory, directions: Sequence[Direction]) -> tup
             errors = _in_c(run, *rows) or _in_arrays(run, *rows)
             if errors is not None:
                 return errors
-    along = _swept(run, directions)
+    along = swept(run, directions)
     values = _rows(along)
     if method.tableau is not None:
         return values, _by_steps(run, along, [dp is not None for _, dp in directions], values)
@@ -87,10 +87,11 @@ def tangents_and_errors(run: Trajectory, directions: Sequence[Direction]) -> tup
 
 def tangents(run: Trajectory, directions: Sequence[Direction]) -> Array:
     """Return tangents [N+1, D, n_local].  Collective."""
-    return _rows(_swept(run, directions))
+    return _rows(swept(run, directions))
 
 
-def _swept(run: Trajectory, directions: Sequence[Direction]) -> list[ForwardDirection]:
+def swept(run: Trajectory, directions: Sequence[Direction]) -> list[ForwardDirection]:
+    """Return the directions, carried along a run.  Collective."""
     admitted = [admit_direction(run.problem, *direction) for direction in directions]
     return sweep_forward(run, admitted, choose_sweep(run, "auto", len(admitted)))
 

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from daeosens.costs.cost import Cost
 from daeosens.costs.objective import Objective
+from daeosens.derivatives.looks.events import concerns_events, warn_of_uncertain_events
 from daeosens.derivatives.looks.kinks import (
     warn_of_jumps,
     warn_of_kinks,
@@ -82,6 +83,9 @@ _RESOLUTION = _Look(
     lambda seen, _use: seen.unresolved,
 )
 
+# two rates and derivatives of the function at each event; where these tell it, one more run
+_EVENTS = _Look(warn_of_uncertain_events, concerns_events)
+
 # one derivative of the equations in p
 _START = _Look(
     warn_of_start,
@@ -108,9 +112,9 @@ def look(trajectory: Trajectory, costs: Sequence[Cost] = (), *, second: bool = F
     seen = _SEEN.of(trajectory.problem)
     if second:
         warn_of_kinks(trajectory, costs, seen)
-        looks = (_RESOLUTION, _START)
+        looks = (_RESOLUTION, _EVENTS, _START)
     else:
-        looks = (_JUMPS, _RUNNING_COSTS, _RESOLUTION, _START)
+        looks = (_JUMPS, _RUNNING_COSTS, _RESOLUTION, _EVENTS, _START)
     for item in looks:
         if item.concerns(trajectory, costs):
             seen.uses[item] = use = seen.uses.get(item, 0) + 1

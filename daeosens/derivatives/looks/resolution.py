@@ -103,14 +103,14 @@ def relative_errors(trajectory: Trajectory, costs: Sequence[Cost]) -> list[tuple
     are zero by parts of what these states become: one that decays from zero stays there, and steps
     may be longer than what perturbations of it allow.
     """
-    directions = _directions(trajectory)
+    directions = relative_directions(trajectory)
     ends = None if directions is None else accumulated_errors(trajectory, *directions[:2])
     if directions is None or ends is None:
         return []
     return [_relative(trajectory, cost, *ends, directions[2]) for cost in costs]
 
 
-def _directions(trajectory: Trajectory) -> tuple[Array, Array, int] | None:
+def relative_directions(trajectory: Trajectory) -> tuple[Array, Array, int] | None:
     """Return the directions of ``relative_errors``, and how many are not of states from zero."""
     problem, start = trajectory.problem, trajectory.u[0]
     rng, count = np.random.default_rng(0), problem.size + problem.n_parameters
@@ -150,7 +150,7 @@ def _warn_of_kink(trajectory: Trajectory, costs: Sequence[Cost], time: float) ->
 
     By the run with halved steps: estimates of steps' errors are for smooth equations.
     """
-    directions, problem = _directions(trajectory), trajectory.problem
+    directions, problem = relative_directions(trajectory), trajectory.problem
     points = [point for cost in costs for point, *_ in cost.points]
     times = [point for point in points if isinstance(point, float)]
     if directions is None or len(times) < len(points):
