@@ -22,7 +22,6 @@ from daeosens.problem import Problem, Products
 N = 24
 A, R = 0.02, 1.5
 ADVECTION = 0.5
-STYLES = ("dmda", "vec", "dense", "products")
 
 
 def positions(vec: PETSc.Vec) -> np.ndarray:

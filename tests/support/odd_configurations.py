@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from pathlib import Path
-
-CONFIGS = Path(__file__).parents[2] / "configs"
 
 VALUES = (
     *("nan", "inf", "-inf", "0", "-1", "1", "2", "0.0", "-0.0", "1e-320", "1e308", "1e400"),
