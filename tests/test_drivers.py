@@ -69,6 +69,7 @@ def test_configurations_with_mistakes_give_no_traceback(tmp_path, capsys, reques
     assert codes.count(2) > 0.8 * len(codes)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.whole
 @pytest.mark.parametrize("driver", ON_GRIDS if MPI.COMM_WORLD.size > 2 else DRIVERS)
@@ -82,6 +83,7 @@ def test_driver_converges_and_leaves_complete_results(driver, comm, shared_tmp_p
         is_near_the_published_bayesian_posterior(facts)
 
 
+@pytest.mark.slow
 def test_driver_is_a_program(run_mpi, tmp_path):
     driver, folder = "bouncing_ball", tmp_path / "results"
     program = ROOT / "drivers" / f"{driver}.py"
@@ -168,6 +170,7 @@ AIRCRAFT += [0.860197]
 """Headings printed by PETSc's tutorial, which stops a few 1e-6 from the optimum."""
 
 
+@pytest.mark.slow
 def test_aircraft_finds_the_published_optimum_whatever_the_steps(tmp_path, capsys):
     _, folder = studied("aircraft", tmp_path, refinements=(1, 4))
     with h5py.File(folder / "results.h5") as file:
@@ -182,6 +185,7 @@ def test_aircraft_finds_the_published_optimum_whatever_the_steps(tmp_path, capsy
         assert float(row[3]) < 5e-6
 
 
+@pytest.mark.slow
 def test_bouncing_ball_prints_the_published_digits(tmp_path, capsys):
     facts, _ = studied("bouncing_ball", tmp_path)
     printed = capsys.readouterr().out
@@ -194,6 +198,7 @@ def test_bouncing_ball_prints_the_published_digits(tmp_path, capsys):
     np.testing.assert_allclose(facts["at the same times"], [1.0, 0.0, -0.99005], **digits)
 
 
+@pytest.mark.slow
 def test_switched_oscillator_converges_with_every_method(tmp_path):
     facts, folder = studied("switched_oscillator", tmp_path, refinements=1)
     expected = {"cn": 2, "beuler": 1, "rk2a": 2, "rk3bs": 3, "rk4": 4, "rk5dp": 5}
@@ -205,6 +210,7 @@ def test_switched_oscillator_converges_with_every_method(tmp_path):
         assert file["errors/rk5dp"][-1, 3] < 2e-9
 
 
+@pytest.mark.slow
 def test_impact_times_finds_the_truth_within_its_intervals(tmp_path):
     facts, _ = studied("impact_times", tmp_path)
     truth = {"gravity": 9.81, "restitution": 0.82, "height": 1.5, "speed": 0.4}

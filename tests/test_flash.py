@@ -65,6 +65,7 @@ def boiling(data, temperature):
     return entropy / R - enthalpy / (R * temperature)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "error"),
     [(HEATED, 5e-4), (THREE, 1e-7)],  # entropies are smooth below 1 K, where no split can be
@@ -90,6 +91,7 @@ def test_phases_are_in_equilibrium_and_derivatives_are_those_of_whole_runs(chang
     assert along == pytest.approx(difference, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_energy_is_kept():
     """Of a drum that nothing enters or leaves: U rises by the heat, and the amounts stay."""
     config = configuration(end=0.4, **HEATED | {"feed": 1e-9, "drain": 1e-9, "vent": 1e-9})

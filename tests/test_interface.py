@@ -36,6 +36,7 @@ def test_every_public_name_has_an_example(name):
     assert "\n>>> " in inspect.getdoc(DOCUMENTED[name])
 
 
+@pytest.mark.slow
 def test_what_is_optional_is_not_needed():
     """Sweeps of traced models know their products, but not CasADi; sampling comes when used."""
     code = """

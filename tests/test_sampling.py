@@ -48,6 +48,7 @@ def counts(sample):
     return [len(cases) for cases in sample.values()]
 
 
+@pytest.mark.slow
 def test_a_run_takes_a_sample_of_many_cases_and_all_of_few(collect):
     sample, another, everything = collect(), collect("--sample-seed=1"), collect("--all")
     assert counts(sample) == counts(another) == [4, 2, 1]
@@ -57,6 +58,7 @@ def test_a_run_takes_a_sample_of_many_cases_and_all_of_few(collect):
     assert sample["test_many"] != another["test_many"]
 
 
+@pytest.mark.slow
 def test_runs_on_several_ranks_take_other_cases(collect):
     alone, two, three = collect(), collect(ranks=2), collect(ranks=3)
     assert counts(two) == [1, 1, 1]

@@ -283,6 +283,7 @@ def test_on_ranks(comm):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "grace", "shown"),
     [

@@ -62,6 +62,7 @@ def test_same_answers_on_any_number_of_ranks(method, dt):
 # ---- derivatives ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("method", "dt", "free"), [("rk4", 0.02, ()), ("cn", 0.05, THERMOSTAT.NAMES)]
@@ -119,6 +120,7 @@ def test_sensitivity_at_fixed_times_and_its_jumps():
     )  # the rate at the switch is that of a step, not of the equation
 
 
+@pytest.mark.slow
 def test_switch_that_comes_in_at_the_end_leaves_the_gradient_and_makes_the_hessian_jump():
     """Up to the error of a step, which is small here."""
     config = configuration("rk5dp", end=2.87, dt=0.029, points=(8, 6))
@@ -144,6 +146,7 @@ def test_switch_that_comes_in_at_the_end_leaves_the_gradient_and_makes_the_hessi
 # ---- the driver ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_changes_of_the_number_of_switches_are_said(shared_tmp_path, comm, capsys):
     config = configuration(end=2.5, dt=0.025, points=(12, 9), low=18.0, high=22.0)
     results = open_results(shared_tmp_path / "out", comm)

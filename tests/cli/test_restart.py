@@ -80,6 +80,7 @@ def run(tmp_path: Path):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [None, 2])
 def test_study_out_of_time_goes_on_with_the_same_iterates(run, ranks):
     code, summary = run("slow.toml", "--time-limit", "1.7", ranks=ranks)

@@ -157,6 +157,7 @@ def test_adjoint_and_tangent_are_transposes(sizes):
     assert duality(run, COST) < 1e-12
 
 
+@pytest.mark.slow
 def test_hessians_are_symmetric_and_rows_share_a_sweep():
     run = at(make(), np.concatenate([U0, P0]), Stepping((0.0, 3.0), "rk4", dt=0.1))
     units = np.eye(8)
@@ -167,6 +168,7 @@ def test_hessians_are_symmetric_and_rows_share_a_sweep():
     np.testing.assert_allclose(alone.p, products[3].p, atol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [{"dt": 0.1}, {"rtol": 1e-8}])
 def test_taylor_orders_of_all_unknowns(sizes):
     control = Parameters(

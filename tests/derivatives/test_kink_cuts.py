@@ -301,6 +301,7 @@ def test_kinks_in_time_that_steps_pass_with_the_time_of_an_event(method: str) ->
     assert gradient.p == pytest.approx(truth, rel=20.0 * rtol)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rtol", [1e-6, 1e-8])
 def test_errors_are_estimated_by_a_run_whose_steps_end_at_its_own_kinks(rtol: float) -> None:
     # without cuts of the finer run the estimate was 1e-2
@@ -352,6 +353,7 @@ def test_kinks_in_rates_of_implicit_equations(
     assert np.isclose(along, derivative, rtol=1e-12, atol=0.0)
 
 
+@pytest.mark.slow
 def test_derivatives_of_fixed_steps_beside_kinks_in_rates() -> None:
     problem = ds.DAE(_rising_and_falling, 1, ["force", "drag"])
     stepping = ds.Stepping((0.0, 5.0), "cn", dt=0.1)

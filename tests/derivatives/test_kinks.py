@@ -452,6 +452,7 @@ def level_at_the_end(level, rain):
     return u
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("derive", [adjoint, lambda *run: hessian_product(*run, dp=[1.0, 0.0])])
 def test_steps_that_follow_an_event_past_a_jump_in_time_are_told(derive):
     stepping, values = Stepping((0.0, 5.5), "rk6vr", rtol=1e-8), [2.5, 0.3]

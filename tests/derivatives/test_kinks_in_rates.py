@@ -93,6 +93,7 @@ def test_gradients_with_parameters_in_the_start(make, residual):
     np.testing.assert_allclose(gradient.getArray(readonly=True), slopes, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["cn", "beuler", "theta:0.6", "midpoint"])
 @pytest.mark.parametrize("make", [DAE, trace_residual])
 @pytest.mark.parametrize("residual", [forced, autonomous])

@@ -100,6 +100,7 @@ def test_a_closed_form():
     np.testing.assert_allclose(gradient.p, [0.9, 1.7], rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [DDE, ds.trace])
 def test_kinks_in_time_that_delays_pass(make):
     """U' = z - |sin 3 t| u, where steps follow a delay: compared with declared breakpoints."""
@@ -117,6 +118,7 @@ def test_kinks_in_time_that_delays_pass(make):
     np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_pulses_between_the_stages_of_delay_equations():
     def rhs(t, u, z, p):
         return np.array([p[0] * z[0, 0] - u[0] + np.where(t % 5.0 < 0.02, p[1], 0.0)])
@@ -161,6 +163,7 @@ def test_hessian_products_lack_the_moving_time_and_tell():
         adjoint(run, LAST)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::daeosens.errors.KinkWarning")
 @pytest.mark.parametrize("make", [DDE, ds.trace])
 def test_misfits_of_a_start_and_a_history_that_follow_parameters(make):

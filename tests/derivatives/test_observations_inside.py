@@ -87,6 +87,7 @@ def test_residuals_and_gauss_newton():
     np.testing.assert_allclose(product, matrix.T @ matrix @ [0.3, -1.0], rtol=1e-11)
 
 
+@pytest.mark.slow
 def test_more_data_take_no_more_steps_and_errors_are_estimated():
     times = np.linspace(0.01, 1.99, 199)
     stepping = Stepping((0.0, 2.0), "rk4", dt=0.1, cut=False)

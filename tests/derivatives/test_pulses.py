@@ -118,6 +118,7 @@ def test_pulses_that_come_again_are_seen(on, traced):
     assert gradient.p[0] == pytest.approx(left, rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "on",
     [
@@ -146,6 +147,7 @@ def test_pulses_whose_times_are_parameters_are_seen():
     assert run.u[-1, 0] == pytest.approx(2.0 * left, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_pulses_of_implicit_equations_are_seen():
     def residual(t, u, udot, p):
         return (1.0 + 0.1 * u) * udot + 0.5 * u - np.where(t % 24.0 < 0.5, p[0], 0.0)

@@ -70,6 +70,7 @@ def test_stoichiometry_as_equalities_between_coefficients(cases):
     assert result.estimate == pytest.approx(truth, rel=0.02)
 
 
+@pytest.mark.slow
 def test_six_reactions_of_esters(cases, request):
     """With the candidates of the published program; ten short experiments, with --all thirty."""
     case, count = cases["esters"], 30

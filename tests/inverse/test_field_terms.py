@@ -210,6 +210,7 @@ def fitted(comm):
     return case, prior, result
 
 
+@pytest.mark.slow
 def test_a_diffusivity_and_two_rates_are_found_from_noisy_snapshots():
     case, prior, result = fitted(SELF)
     posterior = laplace(case.functional, result.x, prior, rank=30)
@@ -227,6 +228,7 @@ def test_a_diffusivity_and_two_rates_are_found_from_noisy_snapshots():
     assert 2 * case.functional.value(result.x) == pytest.approx(count, abs=4 * np.sqrt(2 * count))
 
 
+@pytest.mark.slow
 @pytest.mark.mpi(min_size=2)
 def test_fits_do_not_depend_on_the_number_of_ranks():
     (case, _, together), (_, _, alone) = (fitted(comm) for comm in (WORLD, SELF))

@@ -42,6 +42,7 @@ def test_kermack_and_mckendrick_without_noise(model):
     np.testing.assert_allclose(list(fit.estimate.values()), TRUTH, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_errors_intervals_and_profiles_with_noise(model):
     data = ds.solve(model, START, TRUTH, STEPPING, TIMES).at(TIMES)
     noise = 0.02 * data.max(axis=0)

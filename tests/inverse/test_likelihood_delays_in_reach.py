@@ -72,6 +72,7 @@ def test_a_delay_cannot_become_negative():
         assert (reach.lower, reach.upper) == pytest.approx(bounds)
 
 
+@pytest.mark.slow
 def test_a_search_towards_no_delay_ends_at_the_shortest():
     """Without a bound each run took more steps than the one before."""
     undelayed = ds.trace(lambda t, u, p: -p.a * u, 1, ["a"])

@@ -46,6 +46,7 @@ def discovery(**options):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"tolerance": 0.1}, {"criterion": "aic"}])
 def test_terms_are_left_out_until_the_true_ones_are_there(experiments, options):
     search = discovery(**options)
@@ -61,6 +62,7 @@ def test_terms_are_left_out_until_the_true_ones_are_there(experiments, options):
     assert "as found" in repr(selected)
 
 
+@pytest.mark.slow
 def test_a_term_that_was_not_found_is_added(experiments):
     search = discovery(threshold=0.5)
     found = search.fit(experiments)

@@ -43,6 +43,7 @@ def untold(lines, names, *fine):
     return {name: told for name, told in came.items() if told not in fine and not FOUND.match(told)}
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_alone_is_told_which_call_it_is_alone_with(outcomes):
     lines, about, stderr = outcomes
     assert len(about["collective"]) > 80

@@ -37,6 +37,7 @@ def test_exception_of_one_rank_ends_the_job_with_its_traceback(run_mpi, callback
     assert "[rank 0] Traceback" not in job.stderr
 
 
+@pytest.mark.slow
 def test_exception_in_a_callback_without_time_names_it_too(run_mpi):
     job = run(run_mpi, "initial_state", "rk4", "KeyError")
     assert job.returncode != 0
@@ -73,6 +74,7 @@ def test_failed_solves_of_all_ranks_can_be_caught(run_mpi):
         assert f"rank {rank}: SolveError: no data for this region" in job.stdout
 
 
+@pytest.mark.slow
 def test_uncaught_exception_outside_callbacks_ends_the_job(run_mpi, tmp_path):
     """In the script itself, while the other rank waits in a sum."""
     script = tmp_path / "script.py"
@@ -91,6 +93,7 @@ def test_uncaught_exception_outside_callbacks_ends_the_job(run_mpi, tmp_path):
     assert "LookupError: lost on one rank" in job.stderr
 
 
+@pytest.mark.slow
 def test_a_call_that_only_some_ranks_make_ends_the_job_and_is_named(run_mpi, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
@@ -143,6 +146,7 @@ def test_a_call_that_a_rank_cannot_make_any_more_ends_the_job_at_once(run_mpi, t
     assert "in <module>" in job.stderr
 
 
+@pytest.mark.slow
 def test_ranks_that_are_late_are_waited_for(run_mpi, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(LEAVING)

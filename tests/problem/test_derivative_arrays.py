@@ -556,6 +556,7 @@ def test_constants_made_in_a_callback_are_ordinary_arrays_for_others():
     )
 
 
+@pytest.mark.slow
 @QUICK
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.booleans())
 def test_products_of_any_shapes(rows, inner, batch, both):

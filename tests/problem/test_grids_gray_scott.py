@@ -258,6 +258,7 @@ def test_gradient_in_the_initial_state_passes_its_taylor_test(method):
 # ---- driver --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.mpi(min_size=3)
 def test_driver_gets_there_on_three_ranks_too(comm, shared_tmp_path, capsys):
     output = shared_tmp_path / "results"

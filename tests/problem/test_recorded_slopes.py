@@ -185,6 +185,7 @@ def oscillators(t, u, p):
     return rates
 
 
+@pytest.mark.slow
 def test_gradients_of_coupled_unknowns_are_those_of_matrices():
     """Of 40 unknowns: observations on the way, running costs, adaptive steps, several blocks."""
     n = 40

@@ -39,6 +39,7 @@ def test_means_of_the_page_are_those_of_its_rows():
     np.testing.assert_allclose(printed(""), means, atol=0.0051)
 
 
+@pytest.mark.slow
 def test_sixth_order_beats_the_fifth_orders_and_eighth_order_from_errors_of_1e_7():
     """What docs/stepping.md recommends; single problems may prefer the neighbours."""
     means = ratios([work(case) for case in QUICK])

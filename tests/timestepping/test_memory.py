@@ -5,10 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SUPPORT = Path(__file__).parents[1] / "support"
 BENCH = Path(__file__).parents[2] / "scripts" / "bench"
 
 
+@pytest.mark.slow
 def test_long_runs_in_numpy_take_little_more_than_their_states():
     """80 bytes a step are the ten unknowns, 16 time and size; a vector each would take 2000."""
     options = ["--steps", "20000", "--derivatives", "given"]
@@ -20,6 +23,7 @@ def test_long_runs_in_numpy_take_little_more_than_their_states():
     assert bytes_of["seconds of both"] <= 10.0
 
 
+@pytest.mark.slow
 def test_cycles_of_solve_and_adjoint_leave_nothing_on_two_ranks(run_mpi):
     """130 bytes a cycle were left once; a list that grows now and then is not a leak."""
     job = run_mpi(2, [SUPPORT / "cycles.py", "400"])

@@ -73,6 +73,7 @@ def test_long_runs_that_are_not_stiff_stay_explicit():
     assert run.effort.steps > 2000
 
 
+@pytest.mark.slow
 def test_other_forms_leave_no_choice():
     mass = ODE(
         lambda t, u, p: np.array([-p[0] * u[0], u[1] - u[0]]), 2, ["k"], mass=np.diag([1.0, 0.0])

@@ -143,6 +143,7 @@ DISTRIBUTED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(("style", "form", "method"), DISTRIBUTED)
 def test_derivatives_of_distributed_runs(style, form, method):

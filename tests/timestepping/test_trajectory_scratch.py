@@ -173,6 +173,7 @@ print(float(gradient.p[0]))
 """
 
 
+@pytest.mark.slow
 def test_states_on_disk_take_no_memory():
     done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
     kilobytes, again, slope = map(float, done.stdout.split())

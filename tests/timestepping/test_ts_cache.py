@@ -138,6 +138,7 @@ def test_a_run_inside_a_run_has_a_ts_of_its_own():
     assert len(IDLE_TS.of(problem)) == 2  # of the first run, and of the one inside the second
 
 
+@pytest.mark.slow
 def test_a_dropped_problem_takes_its_ts_along(c):
     gc.collect()
     problem = compiled_ode(c)

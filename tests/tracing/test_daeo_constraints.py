@@ -127,6 +127,7 @@ def test_bounds_given_as_constraints_are_the_same():
         np.testing.assert_allclose(item, other, rtol=0, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_a_linear_programme_goes_from_vertex_to_vertex():
     """H is linear: its curvature is 0, and all that holds y are bounds and constraints."""
     model = ds.DAEO(
@@ -215,6 +216,7 @@ def program(x0, p, end):
         times.append(t)
 
 
+@pytest.mark.slow
 def test_values_times_and_gradients_are_those_of_a_program_by_scipy():
     model = ds.DAEO(
         moved, bowl, size=(2, 2), parameters=3, box=[(-2.0, 2.0)] * 2, constraints=limits
@@ -286,6 +288,7 @@ def test_constraints_that_nothing_satisfies_are_an_error(x0, message):
         solved(model, [x0], [], method="rk4", dt=0.1)
 
 
+@pytest.mark.slow
 def test_a_constraint_that_says_what_a_bound_does_is_an_error():
     model = ds.DAEO(
         lambda t, x, y, p: y,

@@ -72,6 +72,7 @@ def row(gradient, n_x):
     return np.concatenate([gradient.u0[:n_x], gradient.p])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_runs_and_derivatives_are_those_of_the_reference(name):
     true, model, cost, run = made(name)

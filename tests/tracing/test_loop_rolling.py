@@ -98,6 +98,7 @@ def test_numbers_are_those_of_the_statements_to_the_last_digit(monkeypatch):
         np.testing.assert_array_equal(item, other)
 
 
+@pytest.mark.slow
 def test_code_does_not_grow_with_the_width_of_a_layer(monkeypatch):
     codes = []
     monkeypatch.setattr(

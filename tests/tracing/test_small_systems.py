@@ -41,6 +41,7 @@ def energy(t, u, p):
     return 0.5 * u[3:] @ u[3:] - np.sum(np.cos(u[:3]))
 
 
+@pytest.mark.slow
 def test_a_traced_chain_is_that_of_numpy():
     """Value, gradient and Hessian product: NumPy's solver pivots, the traced one does not."""
     p, start = np.array([1.0, 0.8, 0.5, 0.05]), [1.0, 0.3, -2.0, 0.0, 0.0, 0.5]

@@ -261,6 +261,7 @@ def test_model_without_running_cost_says_how_to_trace_one():
         _ = model.running + model.terminal(lambda t, u, p: u[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_gradients_and_hessians_pass_their_taylor_tests(name, engine):
     model, objective, functional = reduced(name)

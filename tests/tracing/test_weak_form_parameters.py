@@ -123,6 +123,7 @@ def test_any_number_of_ranks_gives_the_same_gradient():
         assert np.allclose(ours, alone, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_a_conductivity_is_found_from_the_state_that_it_makes():
     """The state everywhere tells k of div(k grad u) = -u at rest, but for what grad u = 0 hides."""
     space, of_fields = FiniteElements(P2, comm=SELF), FiniteElements(P1, comm=SELF)

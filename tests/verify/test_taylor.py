@@ -743,6 +743,7 @@ def tracked():
     return Reduced(model, cost, Stepping((0.0, 1.0), "beuler", dt=0.07), control)
 
 
+@pytest.mark.slow
 def test_what_iterations_leave_is_not_called_wrong(tracked):
     orders = taylor(tracked)
     assert orders.passed
@@ -750,6 +751,7 @@ def test_what_iterations_leave_is_not_called_wrong(tracked):
     assert 1e-15 < orders.noise < 1e-10 * orders.value  # Newton's tolerance is 1e-11
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_a_little_wrong_is_wrong_all_the_same(tracked):
     orders = taylor(Scaled(tracked, 1.0 + 1e-4))
     assert orders.order == pytest.approx(1.0, abs=0.1)

@@ -400,6 +400,7 @@ def epidemic(t, x, z, p):
     )
 
 
+@pytest.mark.slow
 def test_both_delays_of_an_epidemic_are_found_from_starts_anywhere():
     """Kermack and McKendrick: wide starts from which a single attempt runs away."""
     first, truth = np.array([5.0, 0.1, 1.0]), [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 1.0, 10.0]

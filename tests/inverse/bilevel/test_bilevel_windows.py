@@ -87,6 +87,7 @@ def test_windows_find_what_was_not_measured(model):
     assert ratios(fitted) == pytest.approx(1.0, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_windows_recover_an_oscillator_with_a_delay_from_its_protein_alone():
     """Hes1 (Monk, Current Biology 13, 2003) from starts within a factor of three of the truth."""
 
@@ -271,6 +272,7 @@ def oregonator(t, u, p):
     )
 
 
+@pytest.mark.slow
 def test_windows_that_are_held_find_spikes_of_five_decades():
     truth = {"k1": 77.27, "k2": 1.0, "k3": 0.161, "k4": 1.0, "k5": 8.375e-6}
     model = ds.trace(oregonator, ["x", "y", "z"], list(truth))
