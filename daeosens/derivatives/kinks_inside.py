@@ -27,9 +27,11 @@ from daeosens.derivatives.looks.branch_changes import (
     signs_of,
 )
 from daeosens.derivatives.looks.slope_jumps import JUMP, LASTS, NEARER, SIDE
+from daeosens.derivatives.looks.switch_times import made_of_time, times_of_change
 from daeosens.errors import InputError, NotFiniteError
 from daeosens.petsc.vectors import Array, read
 from daeosens.problem.branches import Decisions, DecisionTable
+from daeosens.problem.clock import bends
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.runner import Runner, repeating
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -49,6 +51,9 @@ TURNS = 6
 
 NEXT_TO_NOTHING = 1e-5
 """Part of a step that has the rate of its start."""
+
+INSIDE, NO_JUMP = 1e-8, 1e-6
+"""Part of a step that is as good as its end, and what derivatives change in it without a jump."""
 
 AT_EVENT = 1e-6
 """Part of a step from an event that is nothing."""
@@ -187,10 +192,11 @@ def _ends(run: Trajectory, function: Piecewise, steps: npt.NDArray[np.int_]) -> 
         there = function.along(run.times[numbers], run.u[numbers])
         if isinstance(there, DecisionTable):
             rows = np.searchsorted(numbers, steps), np.searchsorted(numbers, steps + 1)
-            table = there.values[rows[0]], there.values[rows[1]], there.whole
+            sides = _beside_bends(run, function, steps, there, rows)
+            table = sides[0].values, sides[1].values, there.whole
 
             def of(place: int) -> tuple[int, Decisions, Decisions]:
-                before, after = (there[int(row[place])] for row in rows)
+                before, after = (side[place] for side in sides)
                 return int(steps[place]), before, after
 
             return _Ends(steps, of, table)
@@ -209,6 +215,56 @@ def _ends(run: Trajectory, function: Piecewise, steps: npt.NDArray[np.int_]) -> 
     first, last = (np.array([pair[k].values for pair in pairs]) for k in (1, 2))
     table = first, last, pairs[0][1].whole
     return _Ends(steps, pairs.__getitem__, table)
+
+
+def _beside_bends(
+    run: Trajectory,
+    function: Piecewise,
+    steps: npt.NDArray[np.int_],
+    there: DecisionTable,
+    rows: Sequence[npt.NDArray[np.intp]],
+) -> list[DecisionTable]:
+    """Return what decides at the first and the last ends of steps [K], whose rows in ``there`` are.
+
+    A row of a table of times that steps end at is passed by none of them, and is no kink where
+    derivatives are the same on both sides: just inside of a step nothing has changed.
+    """
+    assert function.along is not None
+    bent = _bends_without_kinks(run)
+    sides: list[DecisionTable] = []
+    for end, row in enumerate(rows):
+        values, times = there.values[row], run.times[steps + end]
+        at = np.flatnonzero(np.isin(times, bent))
+        if at.size:
+            inwards = (1 - 2 * end) * INSIDE * run.step_sizes[steps[at]]
+            inside = function.along(times[at] + inwards, run.u[steps[at] + end])
+            assert isinstance(inside, DecisionTable)
+            values[at] = inside.values
+        sides.append(DecisionTable(values, there.whole, there.moves))
+    return sides
+
+
+def _bends_without_kinks(run: Trajectory) -> Array:
+    """Return the times [K] of steps at which f bends by the time alone, but no derivative jumps."""
+    times = times_of_change(run, bends(made_of_time(run, fixed=True).formulas))
+    ends = np.flatnonzero(np.isin(run.times[:-1], times))
+    if not ends.size:
+        return np.empty(0)
+    shifts = INSIDE * run.step_sizes[ends]
+    points = [
+        (int(n), float(run.times[n] + side * shift), run.u[n], None)
+        for side in (-1.0, 1.0)
+        for n, shift in zip(ends, shifts, strict=True)
+    ]
+    try:
+        derivatives = _derivatives(run, int(ends[0]), points, np.abs(run.u).max(axis=0))
+    except (InputError, NotFiniteError):
+        return np.empty(0)
+    if derivatives is None:
+        return np.empty(0)
+    before, after = np.split(derivatives, 2)
+    jumps = np.abs(after - before).max(axis=(1, 2))
+    return run.times[ends[jumps <= NO_JUMP * np.abs(before).max(axis=(1, 2))]]
 
 
 def _there_and_back(
@@ -381,7 +437,7 @@ def _kink(
 
 
 def _differentiated_inside(run: Trajectory, at: Callable[[float], _Point], inwards: float) -> bool:
-    """Return whether f_u at an end of a step is that of the step's side of a kink at this end.
+    """Return whether f_u and f_p at an end of a step are those of its side of a kink at this end.
 
     Then all of its stages are, as those of a start at zero that np.maximum(u, 0) keeps from going
     below it.
@@ -392,12 +448,16 @@ def _differentiated_inside(run: Trajectory, at: Callable[[float], _Point], inwar
         return False
     points = [at(inwards * offset) for offset in (0.0, SIDE, 2.0 * SIDE)]
     t, u = np.array([time for _, time, *_ in points]), np.array([u for *_, u, _ in points])
+    p = np.asarray(run.p)
     try:
-        jacobians = problem.batch.jacobian(t, u, np.asarray(run.p))
+        derivatives = problem.batch.jacobian(t, u, p)
+        if problem.n_parameters and not problem.field_parameter:
+            by_p = problem.batch.push_parameters(t, u, p, np.eye(p.size))
+            derivatives = np.concatenate([derivatives, np.moveaxis(by_p, 0, 2)], axis=2)
     except (InputError, NotFiniteError):
         return False
-    step, bend = np.abs(np.diff(jacobians, axis=0))
-    return bool(np.all(step <= 2.0 * bend + 1e-12 * np.abs(jacobians[0])))
+    step, bend = np.abs(np.diff(derivatives, axis=0))
+    return bool(np.all(step <= 2.0 * bend + 1e-12 * np.abs(derivatives[0])))
 
 
 def usual_step(run: Trajectory, n: int) -> float:
@@ -441,7 +501,8 @@ def _located(
     rates = [rate_in(run, n, start + place * h) if residual else None for place in (0.0, 1.0)]
     if not before.whole[k] and not smooth:  # an end lies on the kink
         return (0.0, states[0], rates[0]) if abs(x) <= abs(y) else (1.0, states[1], rates[1])
-    resolution = min(1e-2 * least, 1e-3 * SIDE)
+    # of times no more can be told apart than their rounding
+    resolution = max(min(1e-2 * least, 1e-3 * SIDE), 32.0 * float(np.spacing(abs(start) + h)) / h)
     place, state, rate = high, states[1], rates[1]
     while high - low > resolution:
         place = (low * y - high * x) / (y - x) if smooth else 0.5 * (low + high)
@@ -468,7 +529,8 @@ def _located(
 def _derivatives(run: Trajectory, n: int, points: Sequence[_Point], sizes: Array) -> Array | None:
     """Return relative derivatives [K, n, n + m] at points, of rates in states and parameters.
 
-    By changes of states by parts of their ``sizes`` [n], and of parameters by parts of themselves.
+    By changes of states by parts of their ``sizes`` [n], and of parameters by parts of themselves,
+    or of 1 where they are 0.
     None where they are not to be had as arrays.
     """
     problem: Problem = run.problem
@@ -480,7 +542,7 @@ def _derivatives(run: Trajectory, n: int, points: Sequence[_Point], sizes: Array
     p = np.asarray(run.parameters(n))
     relative = batch.jacobian(t, u, p) * sizes
     if problem.n_parameters and not problem.field_parameter:
-        by_p = batch.push_parameters(t, u, p, np.diag(np.abs(p)))
+        by_p = batch.push_parameters(t, u, p, np.diag(np.where(p == 0.0, 1.0, np.abs(p))))
         relative = np.concatenate([relative, np.moveaxis(by_p, 0, 2)], axis=2)
     positive = np.where(sizes > 0.0, sizes, sizes.max() or 1.0)
     return relative / positive[:, None]

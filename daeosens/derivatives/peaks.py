@@ -38,7 +38,7 @@ FORMULAS, LOOKS = 300, 2000
 """Formulas, at most, that are looked at, and peaks at which the callback is asked."""
 
 ROUNDING = 1e-12
-"""Part of times that is but rounding."""
+"""Part of times, and of values, that is but rounding."""
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(3)
 
@@ -157,7 +157,8 @@ class _Steps(NamedTuple):
         here = pieces[at] == keys
         by_method = np.bincount(at[here], part[here], len(pieces))
         missed = exact - by_method
-        bad = np.flatnonzero((np.abs(missed) > MISSED * size) & (size > 0.0))
+        rounding = ROUNDING * np.bincount(of, half * (np.abs(values) @ WEIGHTS))
+        bad = np.flatnonzero((np.abs(missed) > MISSED * size) & (size > rounding))
         order = np.argsort(of, kind="stable")
         ends = np.searchsorted(of[order], np.arange(len(pieces) + 1))
         for piece in bad.tolist():

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 import numpy.typing as npt
 from petsc4py import PETSc
 
+from daeosens.derivatives.bends_in_time import with_bends_in_time
 from daeosens.derivatives.kink_cuts import cut_at_kinks
 from daeosens.derivatives.poles import warn_of_poles
 from daeosens.derivatives.pulses import see_pulses, warn_of_pulses
@@ -156,7 +157,7 @@ def solve(
             remedy='adjoint(..., engine="vectors")',
         )
 
-    def cut(steps: Stepping, run: Trajectory) -> Trajectory:
+    def cut(steps: Stepping, run: Trajectory, hit: Array) -> Trajectory:
         # states that do not fit into memory are not all looked at
         warn_of_poles(run)
         if not steps.adaptive:
@@ -167,16 +168,26 @@ def solve(
         def take(start: PETSc.Vec, times: Array) -> Trajectory:
             return _taken(problem, start, parameters, steps, record, times, few)
 
-        return cut_at_kinks(*see_pulses(run, pinned, take), take)
+        return cut_at_kinks(*see_pulses(run, hit, take), take)
+
+    def hit_by(steps: Stepping) -> Array:
+        def tried(few_steps: Stepping) -> Trajectory:
+            return _taken(problem, state.copy(), parameters, few_steps, "states", pinned[:0])
+
+        return with_bends_in_time(pinned, problem, state, parameters, steps, tried)
+
+    def taken(steps: Stepping, start: PETSc.Vec) -> Trajectory:
+        hit = hit_by(steps)
+        return cut(steps, _taken(problem, start, parameters, steps, record, hit, few), hit)
 
     if stepping.control == "states" and stepping.method == AUTO:
         # the equations decide which method "auto" is, so the run is taken by whoever asks them
         def chosen(steps: Stepping) -> Trajectory:
-            return cut(steps, _taken(problem, state.copy(), parameters, steps, record, pinned, few))
+            return taken(steps, state.copy())
 
         return run_chosen(problem, state, parameters, stepping, chosen)
     if stepping.control == "states":
-        return cut(stepping, _taken(problem, state, parameters, stepping, record, pinned, few))
+        return taken(stepping, state)
     if petsc_trajectory is not None:
         raise UnsupportedError(
             f'petsc_trajectory = "{petsc_trajectory}" with control = {stepping.control!r}',
@@ -190,7 +201,7 @@ def solve(
         def take(times: Array) -> Trajectory:
             return _taken(problem, state.copy(), parameters, steps, kept, times)
 
-        return resolved(problem, steps, pinned, take)
+        return resolved(problem, steps, hit_by(steps), take)
 
     return run_chosen(problem, state, parameters, stepping, controlled)
 

@@ -137,6 +137,7 @@ class Branches:
         self._divides: bool | None = None
         self._follows_time = True
         self._uses = 0
+        self._constant: Noted | None = None
 
     def __call__(
         self, t: float, u: Array, p: Array, rate: Array | None = None, *, in_time: bool = False
@@ -196,6 +197,17 @@ class Branches:
 
         If ``fixed``, without what parameters have a part in.
         """
+        if self._constant is not None:
+            return self._constant
+        noted = self._of_time(t, u, p, rate, fixed)
+        if self._along is not None and not fixed:
+            # what was traced is the same at any time
+            constant = self._of_time(t, u, p, rate, fixed=True)
+            if _sizes(constant) == _sizes(noted):
+                self._constant = constant
+        return noted
+
+    def _of_time(self, t: float, u: Array, p: Array, rate: Array | None, fixed: bool) -> Noted:
         noted = (Noted(), Noted())
         for moves, of_call in enumerate(noted):
             state = _elsewhere(u) if moves else u
@@ -327,3 +339,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _codes(constant)
+
+
+def _sizes(noted: Noted) -> tuple[int, int]:
+    return len(noted.switches), len(noted.formulas)

@@ -99,13 +99,20 @@ class Formula:
 class Lookup:
     """A table or an interpolant, which turns at its knots [K] alone, and perhaps comes again.
 
-    Two of them with the same ``key`` are the same.
+    Two of them with the same ``key`` are the same.  Straight lines between knots are ``bent``
+    there.
     """
 
     def __init__(
-        self, function: Callable[[Any], Any], knots: Array, key: object, period: float | None = None
+        self,
+        function: Callable[[Any], Any],
+        knots: Array,
+        key: object,
+        period: float | None = None,
+        *,
+        bent: bool = True,
     ) -> None:
-        self.function, self.key, self.period = function, key, period
+        self.function, self.key, self.period, self.bent = function, key, period, bent
         self.knots = np.unique(knots if period is None else knots % period)
 
     def __call__(self, x: Any) -> Any:
@@ -404,6 +411,21 @@ def outlines(formulas: Sequence[Formula]) -> list[Formula]:
     known = {formula.key: formula for formula in formulas if formula.bends}
     parts = {x.key for f in known.values() for x in f.operands if isinstance(x, Formula)}
     return [f for key, f in known.items() if f.function not in _LINEAR or key not in parts]
+
+
+def bends(formulas: Sequence[Formula]) -> list[Switch]:
+    """Return where tables of straight lines, and what is cut off or taken without sign, bend."""
+    places: dict[tuple[Any, ...], Switch] = {}
+    for formula in formulas:
+        function = formula.function
+        if isinstance(function, Lookup) and function.bent:
+            switches = function.turns(cast("Formula", formula.operands[0]))
+        elif function in (np.maximum, np.minimum, np.absolute):
+            switches = [_TURNS[function](*formula.operands)]
+        else:
+            continue
+        places |= {switch.key: switch for switch in switches}
+    return list(places.values())
 
 
 def changes(switches: Sequence[Switch], start: float, end: float) -> Array:

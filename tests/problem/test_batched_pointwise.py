@@ -178,7 +178,12 @@ def stacked_by_rows(t, u, p):
     return np.vstack([rows[0] * rows[1], rows[1] - rows[2]]).ravel() + np.stack([u, u])[1]
 
 
+def of_powers_that_differ(t, u, p):
+    return p[0] ** (t - 1.0) * u - u ** np.cos(4.0 * t)
+
+
 AT_ONCE = [
+    of_powers_that_differ,
     *(in_place_on_views, of_matrices, of_pairs, of_many_functions, with_parameters_filled),
     stacked_by_rows,
 ]

@@ -10,7 +10,7 @@ from daeosens.derivatives.looks.branch_changes import point_on_chord, rate_in
 from daeosens.petsc.vectors import Array
 from daeosens.problem.branches import Branches
 from daeosens.problem.clock import Noted, Switch, changes
-from daeosens.problem.problem import ProblemCache
+from daeosens.problem.problem import Problem, ProblemCache
 from daeosens.timestepping.delayed_run import delayed_states
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
@@ -36,9 +36,16 @@ def switch_times(run: Trajectory, *, fixed: bool = False) -> Array:
 
 def times_of_change(run: Trajectory, switches: Sequence[Switch]) -> Array:
     """Return the times [S] inside the span of a run at which one of the switches changes."""
+    return changes_inside(run.problem, (float(run.times[0]), float(run.times[-1])), switches)
+
+
+def changes_inside(
+    problem: Problem, span: tuple[float, float], switches: Sequence[Switch]
+) -> Array:
+    """Return the times [S] inside a span at which one of the switches of a problem changes."""
     if not switches:
         return np.empty(0)
-    span, known = (float(run.times[0]), float(run.times[-1])), _KNOWN.of(run.problem)
+    known = _KNOWN.of(problem)
     key = (*span, *(switch.key for switch in switches))
     if key not in known:
         if len(known) >= MOST_KNOWN:  # parameters move them in every run

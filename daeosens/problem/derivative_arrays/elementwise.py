@@ -42,7 +42,10 @@ def _power(ufunc: np.ufunc, x: Any, y: Any) -> Any:
     result = ufunc(base, exponent)
     terms: list[tuple[Any, Any]] = []
     if varies(x):
-        if np.ndim(exponent) == 0 and not varies(y):
+        several = type(exponent) is PointArray  # an exponent for each point
+        if several and np.all(exponent.entries < 0):
+            note_denominator(x)
+        if np.ndim(exponent) == 0 and not several and not varies(y):
             if exponent < 0:
                 note_denominator(x)
             if exponent == 2:

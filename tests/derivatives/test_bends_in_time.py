@@ -1,0 +1,152 @@
+"""Tables of times and ramps: steps end at their rows, and keep the order of the method."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.interpolate import make_interp_spline
+
+import daeosens as ds
+from daeosens.problem.branches import Branches
+from daeosens.problem.clock import bends, changes
+
+ROWS = np.arange(25.0)
+NOISE = np.random.default_rng(4).normal(size=ROWS.size)
+LAST = ds.Terminal(lambda t, u, p: u[0])
+
+
+def exact(rows, values, end, rate=0.4, gain=1.3, start=0.7):
+    """Return u(end) of u' = -rate u + gain T(t), T straight between rows, and du/dgain."""
+    response = 0.0
+    for n in range(len(rows) - 1):
+        h = rows[n + 1] - rows[n]
+        slope = (values[n + 1] - values[n]) / h
+        decay = np.exp(-rate * h)
+        # the integral of exp(-rate (h - s)) (T_n + slope s) over s in [0, h]
+        mean = values[n] * (1.0 - decay) / rate
+        grows = slope * (h / rate - (1.0 - decay) / rate**2)
+        response = decay * response + mean + grows
+    return np.exp(-rate * end) * start + gain * response, response
+
+
+def fed(rows, values):
+    """Return u' = -rate u + gain T(t)."""
+    return lambda t, u, p: np.array([-p[0] * u[0] + p[1] * np.interp(t, rows, values)])
+
+
+def as_problem(style, rhs):
+    if style == "traced":
+        return ds.trace(rhs, 1, ["rate", "gain"])
+    return ds.ODE(rhs, 1, ["rate", "gain"])
+
+
+@pytest.mark.parametrize("style", ["NumPy", "traced"])
+@pytest.mark.parametrize("method", ["rk6vr", "esdirk5", "auto"])
+def test_steps_end_at_rows_of_tables_and_keep_their_order(style, method):
+    problem = as_problem(style, fed(ROWS, NOISE))
+    value, by_gain = exact(ROWS, NOISE, ROWS[-1])
+    stepping = ds.Stepping((0.0, ROWS[-1]), method, rtol=1e-8)
+    run = ds.solve(problem, [0.7], [0.4, 1.3], stepping)
+    assert np.isin(ROWS, run.times).all()
+    assert run.n_steps < 8 * ROWS.size  # steps that pass rows are hundreds
+    gradient = ds.adjoint(run, LAST)
+    np.testing.assert_allclose([run.u[-1, 0], gradient.p[1]], [value, by_gain], rtol=3e-8)
+
+
+@pytest.mark.parametrize("style", ["NumPy", "traced"])
+def test_many_rows_are_hit_where_steps_are_as_short(style):
+    rows = np.linspace(0.0, 100.0, 401)
+    values = np.random.default_rng(5).normal(size=rows.size)
+    problem = as_problem(style, fed(rows, values))
+    run = ds.solve(problem, [0.7], [0.4, 1.3], ds.Stepping((0.0, 100.0), "rk6vr", rtol=1e-7))
+    assert np.isin(rows, run.times).all()
+    assert run.n_steps < 2 * rows.size
+    assert run.u[-1, 0] == pytest.approx(exact(rows, values, 100.0)[0], rel=1e-7)
+
+
+@pytest.mark.parametrize("start", [0.7, 4000.0])
+def test_many_rows_of_what_is_smooth_do_not_shorten_steps(start):
+    """Also after a transient of many steps between two of them."""
+    rows = np.linspace(0.0, 20.0, 20_001)
+    problem = ds.ODE(
+        lambda t, u, p: np.array(
+            [-p[0] * u[0] * np.sqrt(1.0 + u[0] ** 2) + p[1] * np.interp(t, rows, np.sin(rows) ** 2)]
+        ),
+        1,
+        ["rate", "gain"],
+    )
+    run = ds.solve(problem, [start], [0.4, 1.3], ds.Stepping((0.0, 20.0), "rk6vr", rtol=1e-5))
+    assert run.n_steps < 400
+
+
+def test_rows_that_a_parameter_moves_are_passed_as_kinks():
+    """Also where such a row lies on one that stays; derivatives in the delay of a table are right.
+
+    A step's end at it has f_p of the other side.
+    """
+
+    def rhs(t, u, p):
+        return [-p[1] * u[0] + np.interp(t - p[0], ROWS, NOISE) + np.interp(t, ROWS, NOISE)]
+
+    lag = 1e-6
+    moved = np.union1d(ROWS, ROWS[:-1] + lag)
+    sums = np.interp(moved - lag, ROWS, NOISE) + np.interp(moved, ROWS, NOISE)
+    shifted, still = (
+        exact(*table, ROWS[-1], gain=1.0)[0] for table in ((moved, sums), (ROWS, 2.0 * NOISE))
+    )
+    run = ds.solve(
+        ds.trace(rhs, 1, ["lag", "rate"]),
+        [0.7],
+        [0.0, 0.4],
+        ds.Stepping((0.0, ROWS[-1]), "rk6vr", rtol=1e-8),
+    )
+    assert ds.adjoint(run, LAST).p[0] == pytest.approx((shifted - still) / lag, rel=1e-4)
+
+
+@pytest.mark.parametrize("method", ["rk6vr", "esdirk5"])
+def test_kinks_of_derivatives_in_parameters_at_ends_of_steps_are_seen(method):
+    """There f_p jumps, f_u does not: a last stage would have the derivative of the other side."""
+
+    def rhs(t, u, p):
+        return [-0.3 * u[0] + np.interp(t - p[0], ROWS, NOISE)]
+
+    problem = ds.trace(rhs, 1, ["lag"])
+    stepping = ds.Stepping((0.0, 20.0), method, rtol=1e-8)
+    free = ds.solve(problem, [0.7], [0.3], stepping)
+    hit = ds.solve(problem, [0.7], [0.3], stepping, t_eval=ROWS[1:20] + 0.3)
+    left, right = (float(ds.adjoint(run, LAST).p[0]) for run in (free, hit))
+    assert left == pytest.approx(right, rel=1e-6)
+
+
+def test_ramps_splines_and_tables_that_come_again_bend():
+    straight = make_interp_spline([0.0, 2.5, 9.0], [1.0, 2.0, 0.0], k=1)
+    smooth = make_interp_spline([0.0, 3.5, 6.0, 9.0], [1.0, 2.0, 0.0, 1.0], k=3)
+
+    def rhs(t, u, p):
+        ramp = np.clip((t - 2.0) / 3.0, 0.0, 1.0)
+        again = np.interp(t, [0.0, 1.5, 4.0], [1.0, 0.0, 1.0], period=5.0)
+        return np.array([ramp + again + straight(t) + smooth(t) - p[0] * u[0]])
+
+    noted = Branches(rhs).of_time(0.1, np.ones(1), np.ones(1))
+    times = changes(bends(noted.formulas), 0.0, 8.0)
+    np.testing.assert_allclose(times, [1.5, 2.0, 2.5, 4.0, 5.0, 6.5], rtol=1e-9)
+
+
+def test_controls_of_sensitivities_and_events_hit_rows_too():
+    bounce = ds.Event(lambda t, u, p: u[0] - 0.9, name="level")
+    for problem, stepping in (
+        (ds.ODE(fed(ROWS, NOISE), 1, ["rate", "gain"]), {"control": "sensitivities"}),
+        (ds.ODE(fed(ROWS, NOISE), 1, ["rate", "gain"], events=[bounce]), {}),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            run = ds.solve(
+                problem,
+                [0.7],
+                [0.4, 1.3],
+                ds.Stepping((0.0, ROWS[-1]), "rk6vr", rtol=1e-6, **stepping),
+            )
+        assert np.isin(ROWS, run.times).all()
+        value, by_gain = exact(ROWS, NOISE, ROWS[-1])
+        gradient = ds.adjoint(run, LAST)
+        np.testing.assert_allclose([run.u[-1, 0], gradient.p[1]], [value, by_gain], rtol=1e-6)
