@@ -12,6 +12,7 @@ import numpy.typing as npt
 from daeosens.petsc.vectors import Array
 from daeosens.problem.branches import Along, Decided
 from daeosens.tracing.casadi import casadi
+from daeosens.tracing.ufuncs import STEP
 
 _COMPARED = frozenset(getattr(casadi, f"OP_{name}") for name in ("LT", "LE", "FMIN", "FMAX"))
 _SIDED = frozenset(getattr(casadi, f"OP_{name}") for name in ("FABS", "SIGN"))
@@ -57,7 +58,7 @@ def decisions(inputs: Sequence[Any], value: Any) -> list[tuple[Any, bool]]:
             result = casadi.SX.unary(operation, x)
             if operation in _SIDED:
                 decided.append((x, False))
-            elif operation in _ROUNDED:
+            elif operation in _ROUNDED and not _held(x):
                 decided.append((result, True))
         else:
             x, y = (work[place] for place in read)
@@ -69,6 +70,14 @@ def decisions(inputs: Sequence[Any], value: Any) -> list[tuple[Any, bool]]:
                 decided.append((_REMAINDERS[operation](x / y), True))
         work[written[0]] = result
     return [entry for entry in decided if casadi.symvar(entry[0])]
+
+
+def _held(x: Any) -> bool:
+    """Return whether what is rounded is an exponent, in such small parts that nothing jumps."""
+    if not x.is_op(casadi.OP_MUL):
+        return False
+    factors = (x.dep(number) for number in range(x.n_dep()))
+    return any(factor.is_constant() and float(factor) == STEP for factor in factors)
 
 
 def decided_along(inputs: Sequence[Any], value: Any, moving: Sequence[Any] | None = None) -> Along:

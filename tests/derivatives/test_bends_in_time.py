@@ -4,11 +4,8 @@ import warnings
 
 import numpy as np
 import pytest
-from scipy.interpolate import make_interp_spline
 
 import daeosens as ds
-from daeosens.problem.branches import Branches
-from daeosens.problem.clock import bends, changes
 
 ROWS = np.arange(25.0)
 NOISE = np.random.default_rng(4).normal(size=ROWS.size)
@@ -116,20 +113,6 @@ def test_kinks_of_derivatives_in_parameters_at_ends_of_steps_are_seen(method):
     hit = ds.solve(problem, [0.7], [0.3], stepping, t_eval=ROWS[1:20] + 0.3)
     left, right = (float(ds.adjoint(run, LAST).p[0]) for run in (free, hit))
     assert left == pytest.approx(right, rel=1e-6)
-
-
-def test_ramps_splines_and_tables_that_come_again_bend():
-    straight = make_interp_spline([0.0, 2.5, 9.0], [1.0, 2.0, 0.0], k=1)
-    smooth = make_interp_spline([0.0, 3.5, 6.0, 9.0], [1.0, 2.0, 0.0, 1.0], k=3)
-
-    def rhs(t, u, p):
-        ramp = np.clip((t - 2.0) / 3.0, 0.0, 1.0)
-        again = np.interp(t, [0.0, 1.5, 4.0], [1.0, 0.0, 1.0], period=5.0)
-        return np.array([ramp + again + straight(t) + smooth(t) - p[0] * u[0]])
-
-    noted = Branches(rhs).of_time(0.1, np.ones(1), np.ones(1))
-    times = changes(bends(noted.formulas), 0.0, 8.0)
-    np.testing.assert_allclose(times, [1.5, 2.0, 2.5, 4.0, 5.0, 6.5], rtol=1e-9)
 
 
 def test_controls_of_sensitivities_and_events_hit_rows_too():

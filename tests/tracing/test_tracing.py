@@ -496,3 +496,9 @@ def test_costs_and_events_of_another_model_are_refused_before_they_read_beyond_t
 def test_costs_are_looked_at_for_kinks_where_they_may_have_some(cost: Any, looked_at: bool) -> None:
     model = ds.trace(lambda t, u, p: -p[0] * u, 2, 1)
     assert (model.terminal(cost).branches is not None) == looked_at
+
+
+def test_powers_with_exponents_that_vary_decide_nothing():
+    """Their exponents are cut off in parts of 2^-40, which are no branches."""
+    model = ds.trace(lambda t, u, p: [p[0] ** np.sin(t) * u[0] - np.floor(u[0])], 1, ["q"])
+    assert model.branches(0.1, np.array([1.5]), np.array([2.0])).values.tolist() == [1.0]

@@ -42,10 +42,10 @@ def _power(ufunc: np.ufunc, x: Any, y: Any) -> Any:
     result = ufunc(base, exponent)
     terms: list[tuple[Any, Any]] = []
     if varies(x):
-        several = type(exponent) is PointArray  # an exponent for each point
-        if several and np.all(exponent.entries < 0):
+        several = _differs(exponent)
+        if several is not None and np.all(several < 0):
             note_denominator(x)
-        if np.ndim(exponent) == 0 and not several and not varies(y):
+        if np.ndim(exponent) == 0 and several is None and not varies(y):
             if exponent < 0:
                 note_denominator(x)
             if exponent == 2:
@@ -68,6 +68,11 @@ def _power(ufunc: np.ufunc, x: Any, y: Any) -> Any:
         at_zero = np.where(primal(exponent) > 0, 0.0, np.nan)
         terms.append((np.where(nothing, at_zero, result * logarithm), y.slopes))
     return apart(result, terms, guarded_weight)
+
+
+def _differs(exponent: Any) -> Any:
+    """Return the exponents of points that have one each, else None."""
+    return exponent.entries if type(exponent) is PointArray else None
 
 
 _quotient = elementwise(lambda x, y, r: 1.0 / y, lambda x, y, r: -r / y)
