@@ -1,6 +1,7 @@
 """Equations of two parts: what IMEX methods make of them, and what all others do."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -246,6 +247,37 @@ def test_gradients_on_grids_are_the_same_on_any_number_of_ranks(jacobian):
         found.append(np.concatenate([ds.adjoint(run, cost).p, product.p]))
     assert np.allclose(*found, rtol=1e-9)
     assert read(everywhere[1]).size <= read(alone[1]).size
+
+
+def test_linear_parts_are_solved_iteratively_to_rounding_without_a_solve_too_many():
+    """The second linear solve of a stage ends at rounding, and there is no third one."""
+    grid = Grid(((0.0, 1.0), (0.0, 1.0)), (16, 16), "periodic", comm=PETSc.COMM_SELF)
+    linear = ds.trace_stencil(lambda t, u, p: 0.02 * u.laplacian(), grid, NAMES)
+    explicit = ds.trace_stencil(lambda t, u, p: -p.speed * u.gradient()[0] * u.center, grid, NAMES)
+    # the same without what is known of its Jacobian
+    unknown = replace(linear, residual_u=replace(linear.residual_u, constant=False))
+    u0 = grid.create_vec()
+    grid.writable(u0)[..., 0] = 1.0 + 0.3 * np.sin(2.0 * np.pi * grid.coordinates()[0])
+    iterative = {"ksp_type": "gmres", "pc_type": "bjacobi", "sub_pc_type": "ilu", "ksp_rtol": 1e-8}
+    states, solves, flops = [], [], []
+    for part, options in ((linear, {}), (linear, iterative), (unknown, iterative)):
+        problem = imex(implicit=part, explicit=explicit)
+        stepping = ds.Stepping((0.0, 0.1), "arkimex4", dt=0.02, options=options)
+        before = PETSc.Log.getFlops()
+        run = ds.solve(problem, u0, P, stepping)
+        flops.append(PETSc.Log.getFlops() - before)
+        states.append(read(run.final))
+        solves.append((run.effort.newton_iterations, run.effort.linear_iterations))
+    np.testing.assert_allclose(states[1], states[0], rtol=1e-14)
+    assert solves[1] == solves[2]
+    # of five stages and steps: the first solve gains eight digits, the second the rest
+    assert solves[1][0] == 50
+    first = ds.Stepping(
+        (0.0, 0.1), "arkimex4", dt=0.02, options={**iterative, "snes_type": "ksponly"}
+    )
+    of_first = ds.solve(imex(implicit=linear, explicit=explicit), u0, P, first).effort
+    assert solves[1][1] < 1.75 * of_first.linear_iterations
+    assert flops[1] < 0.75 * flops[2]
 
 
 def test_parameters_may_be_fields():

@@ -29,6 +29,12 @@ from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.problem import Problem
 
 
+def tell_affine(ts: PETSc.TS, problem: Problem) -> None:
+    """Let a TS of our type know that f has one Jacobian at all times and states, if it has."""
+    if problem.residual_u.constant:
+        ts.compose("daeosens affine", problem.create_state())
+
+
 @dataclass(frozen=True)
 class EsdirkMethod(Method):
     """A method of the coefficients in ``tableau``; PETSc's TSDIRK is not used."""
@@ -72,6 +78,7 @@ class EsdirkMethod(Method):
         null = null_projection(problem, partial(block_solver, options={}))
         steps = EsdirkSteps((scheme.a, scheme.c, scheme.embedded), scheme.order, mass, null)
         steps.attach(ts)
+        tell_affine(ts, problem)
         return steps
 
     def type_of(self, ts: PETSc.TS) -> str:

@@ -336,8 +336,10 @@ class StageEquation:
         slow = iteration >= PATIENCE or (iteration > 0 and not self._norm <= SLOW * before)
         # products that PETSc differences belong to the point of the iteration
         differenced = matrix != self._system.matrix
-        self.fresh = not (self._keeps and self.current) or slow or differenced
-        if not self.fresh:
+        kept = self._keeps and self.current and not slow and not differenced
+        # equations that are affine in u have one matrix at all states
+        self.fresh = not kept or self._problem.residual_u.constant
+        if kept:
             return
         self.current = True
         self._system.fill(self.time, state, self._zero, self.p, self._shift)

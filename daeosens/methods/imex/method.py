@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from petsc4py import PETSc
 
 from daeosens.errors import UnsupportedError
+from daeosens.methods.esdirk.method import tell_affine
 from daeosens.methods.esdirk.stages import FEW_ITERATIONS, STAGE_DEFAULTS
 from daeosens.methods.imex.stages import ImexStages
 from daeosens.methods.imex.step import ImexStep
@@ -66,13 +67,13 @@ class ImexMethod(Method):
 
     def set_type(self, ts: PETSc.TS, problem: Problem) -> EsdirkSteps:
         """Make a TS of our own type."""
-        del problem
-        scheme = self.tableau
+        scheme, (implicit, _) = self.tableau, self.stepped(problem)
         ts.setType(ESDIRK)
         of_stages, of_rates = scheme.embedded or (None, 0.0 * scheme.c)
         additive = scheme.a_explicit, scheme.end, of_rates
         steps = EsdirkSteps((scheme.a, scheme.c, of_stages), scheme.order, None, None, additive)
         steps.attach(ts)
+        tell_affine(ts, implicit)
         return steps
 
     def type_of(self, ts: PETSc.TS) -> str:

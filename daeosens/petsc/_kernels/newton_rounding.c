@@ -11,12 +11,14 @@
 
    An iterative linear solver leaves its tolerance times the change that it was asked for, which the
    residual may hide: beside large rows, smooth errors are rounding.  As long as that is more than a
-   tenth of rtol of an unknown, there is another iteration, which corrects it.
+   tenth of rtol of an unknown, there is another iteration, which corrects it.  It does so down to the
+   rounding of the unknowns, and not by as many digits once more.
 
    Where matrices can only be applied, the size of all rows is that of J x with random signs. */
 #include "newton_rounding.h"
 
 #include <petscdmda.h>
+#include <petsc/private/kspimpl.h>
 #include <petsc/private/linesearchimpl.h>
 #include <petsc/private/snesimpl.h>
 
@@ -40,6 +42,8 @@ typedef struct {
   PetscReal  above;     /* norm of the last residual above its rounding */
   PetscReal  norm;      /* norm of the last residual */
   PetscReal  remainder; /* see newton_rounding.h */
+  PetscReal  atol;      /* of the linear solver, as the user has it */
+  PetscBool  brief;    /* linear solves end at rounding */
   PetscBool  once;      /* one iteration, whatever it leaves */
 } Newton;
 
@@ -270,17 +274,76 @@ static PetscErrorCode relative_change(Vec of, Vec y, PetscReal factor, PetscReal
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* the linear solver, if it iterates until its residual is small; else NULL */
+static PetscErrorCode iterative_solver(SNES snes, KSP *ksp)
+{
+  PetscBool direct;
+
+  PetscFunctionBegin;
+  PetscCall(SNESGetKSP(snes, ksp));
+  PetscCall(PetscObjectTypeCompare((PetscObject)*ksp, KSPPREONLY, &direct));
+  if (direct) *ksp = NULL;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* what the last linear solve left of its solution, at most; 0 by a direct solver */
 static PetscErrorCode linear_part(SNES snes, PetscReal *part)
 {
-  PetscBool direct;
+  PetscReal atol;
   KSP       ksp;
 
   PetscFunctionBegin;
   *part = 0.0;
+  PetscCall(iterative_solver(snes, &ksp));
+  if (!ksp) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(KSPGetTolerances(ksp, part, &atol, NULL, NULL));
+  if (ksp->rnorm0 > 0.0) *part = PetscMax(*part, PetscMin(1.0, atol / ksp->rnorm0));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Linear solves have the user's absolute tolerance again. */
+static PetscErrorCode solve_in_full(SNES snes, Newton *n)
+{
+  KSP ksp;
+
+  PetscFunctionBegin;
+  if (!n->brief) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(SNESGetKSP(snes, &ksp));
-  PetscCall(PetscObjectTypeCompare((PetscObject)ksp, KSPPREONLY, &direct));
-  if (!direct) PetscCall(KSPGetTolerances(ksp, part, NULL, NULL, NULL));
+  PetscCall(KSPSetTolerances(ksp, PETSC_CURRENT, n->atol, PETSC_CURRENT, PETSC_CURRENT));
+  n->brief = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Let the linear solves that follow the first one end where what they leave is rounding of the smallest
+   unknown, by the residual of the first solve and the relative ``change`` that it has made. */
+static PetscErrorCode solve_to_rounding(SNES snes, Newton *n, PetscReal change)
+{
+  PetscReal least, largest;
+  KSP       ksp;
+
+  PetscFunctionBegin;
+  PetscCall(iterative_solver(snes, &ksp));
+  if (!ksp || !(ksp->rnorm0 > 0.0) || !(change > 0.0)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(VecMin(n->sizes, NULL, &least));
+  PetscCall(VecMax(n->sizes, NULL, &largest));
+  PetscCall(KSPGetTolerances(ksp, NULL, &n->atol, NULL, NULL));
+  PetscCall(KSPSetTolerances(ksp, PETSC_CURRENT, PetscMax(n->atol, ksp->rnorm0 * least / largest * PETSC_MACHINE_EPSILON / change), PETSC_CURRENT, PETSC_CURRENT));
+  n->brief = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* whether what a linear solve began with was rounding of the unknowns already */
+static PetscErrorCode nothing_solved(SNES snes, Newton *n, PetscBool *idle)
+{
+  PetscInt iterations;
+  KSP      ksp;
+
+  PetscFunctionBegin;
+  *idle = PETSC_FALSE;
+  if (!n->brief) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(SNESGetKSP(snes, &ksp));
+  PetscCall(KSPGetIterationNumber(ksp, &iterations));
+  *idle = iterations ? PETSC_FALSE : PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -317,7 +380,7 @@ static PetscErrorCode converged(SNES snes, PetscInt iteration, PetscReal xnorm, 
   Newton   *n = (Newton *)context;
   Vec       x = snes->vec_sol, f = snes->vec_func;
   PetscReal above, change, part, lambda = 1.0;
-  PetscBool large, stalled, searches, solved;
+  PetscBool large, stalled, searches, solved, idle;
 
   PetscFunctionBegin;
   *reason = SNES_CONVERGED_ITERATING;
@@ -326,6 +389,7 @@ static PetscErrorCode converged(SNES snes, PetscInt iteration, PetscReal xnorm, 
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   if (!iteration) {
+    PetscCall(solve_in_full(snes, n));
     PetscCall(begin(n, x, norm));
     PetscCall(PetscObjectQuery((PetscObject)snes, NEWTON_TERMS, (PetscObject *)&n->terms));
   }
@@ -345,7 +409,9 @@ static PetscErrorCode converged(SNES snes, PetscInt iteration, PetscReal xnorm, 
   stalled = above >= 0.5 * n->above && ((change <= STALLED && change >= 0.5 * n->change) || above <= snes->rtol * n->first) ? PETSC_TRUE : PETSC_FALSE;
   PetscCall(linear_part(snes, &part));
   solved = part * change <= 0.1 * snes->rtol ? PETSC_TRUE : PETSC_FALSE;
+  PetscCall(nothing_solved(snes, n, &idle));
   if (solved && (above == 0.0 || (above <= snes->rtol * n->first && !large))) *reason = SNES_CONVERGED_FNORM_RELATIVE;
+  else if (idle) PetscCall(solve_in_full(snes, n)); /* some rows ask for more */
   else if (stalled || change <= snes->stol) *reason = SNES_CONVERGED_SNORM_RELATIVE;
   else if (snes->divtol > 0.0 && norm > snes->divtol * n->first) *reason = SNES_DIVERGED_DTOL;
   else if (snes->nfuncs >= snes->max_funcs && snes->max_funcs >= 0) *reason = SNES_DIVERGED_FUNCTION_COUNT;
@@ -356,6 +422,8 @@ static PetscErrorCode converged(SNES snes, PetscInt iteration, PetscReal xnorm, 
     PetscCall(relative_change(n->largest, snes->vec_sol_update, lambda, &of_run));
     n->remainder += of_run * (n->norm > 0.0 ? PetscMin(1.0, norm / n->norm) : 1.0);
   }
+  if (*reason != SNES_CONVERGED_ITERATING) PetscCall(solve_in_full(snes, n));
+  else if (iteration == 1) PetscCall(solve_to_rounding(snes, n, change));
   n->above = above, n->change = change, n->norm = norm;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

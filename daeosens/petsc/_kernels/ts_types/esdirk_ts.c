@@ -29,7 +29,8 @@ typedef struct {
   PetscReal           time, shift;    /* of the stage that is solved for */
   PetscReal           norm;           /* of the residual, an iteration before */
   PetscBool           current;        /* there is a Jacobian of this attempt */
-  PetscBool           fresh;          /* the last iteration had a Jacobian of its own */
+  PetscBool           affine;         /* all Jacobians are the same */
+  PetscBool           fresh;          /* the last iteration had the Jacobian of its state */
   PetscScalar        *weights;
 } Esdirk;
 
@@ -269,7 +270,7 @@ static PetscErrorCode snes_jacobian(SNES snes, Vec u, Mat matrix, Mat preconditi
   DM        dm, own = ts->dm;
   PetscInt  iteration;
   PetscReal norm, rtol;
-  PetscBool slow;
+  PetscBool slow, kept;
 
   PetscFunctionBegin;
   PetscCall(SNESGetIterationNumber(snes, &iteration));
@@ -279,8 +280,9 @@ static PetscErrorCode snes_jacobian(SNES snes, Vec u, Mat matrix, Mat preconditi
   /* products that PETSc differences belong to the point of the iteration; who asks for less than
      STRICT gets Newton's iterations, of whose last one the remainder is known */
   PetscCall(SNESGetTolerances(snes, NULL, &rtol, NULL, NULL, NULL));
-  d->fresh = d->current && !slow && matrix == preconditioner && rtol <= STRICT ? PETSC_FALSE : PETSC_TRUE;
-  if (!d->fresh) PetscFunctionReturn(PETSC_SUCCESS);
+  kept     = d->current && !slow && matrix == preconditioner && rtol <= STRICT ? PETSC_TRUE : PETSC_FALSE;
+  d->fresh = kept && !d->affine ? PETSC_FALSE : PETSC_TRUE;
+  if (kept) PetscFunctionReturn(PETSC_SUCCESS);
   d->current = PETSC_TRUE;
   PetscCall(VecWAXPY(d->udot, -1.0, d->stages[0], u));
   PetscCall(VecScale(d->udot, d->shift));
@@ -303,13 +305,16 @@ static PetscErrorCode get_stages(TS ts, PetscInt *count, Vec **stages)
 
 static PetscErrorCode set_up(TS ts)
 {
-  Esdirk *d = (Esdirk *)ts->data;
-  SNES    snes;
-  DM      dm;
+  Esdirk     *d = (Esdirk *)ts->data;
+  PetscObject affine;
+  SNES        snes;
+  DM          dm;
 
   PetscFunctionBegin;
   PetscCheck(d->system, PetscObjectComm((PetscObject)ts), PETSC_ERR_ORDER, "EsdirkAttach comes first");
   d->count = (PetscInt)d->system->s;
+  PetscCall(PetscObjectQuery((PetscObject)ts, ESDIRK_AFFINE, &affine));
+  d->affine = affine ? PETSC_TRUE : PETSC_FALSE;
   PetscCall(VecDuplicateVecs(ts->vec_sol, d->count, &d->stages));
   PetscCall(VecDuplicateVecs(ts->vec_sol, d->count, &d->sides));
   if (d->system->additive) PetscCall(VecDuplicateVecs(ts->vec_sol, d->count, &d->rates));

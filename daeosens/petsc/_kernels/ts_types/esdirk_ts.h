@@ -19,5 +19,8 @@ typedef struct {
   const double *additive_embedded; /* [s]: of the solution of one order less beside the sum of stages */
 } EsdirkSystem;
 
+/* the name of an object, whichever, composed with a TS: f is affine in u, with one Jacobian at all times */
+#define ESDIRK_AFFINE "daeosens affine"
+
 PetscErrorCode EsdirkRegister(void);
 PetscErrorCode EsdirkAttach(TS, const EsdirkSystem *);
