@@ -16,6 +16,7 @@ from daeosens.inverse.fit_result import Fit
 from daeosens.inverse.identifiability import identifiability
 from daeosens.inverse.likelihood.likelihood import likelihood
 from daeosens.inverse.likelihood.noise import LogNormal, Normal
+from daeosens.inverse.saved_fits import SavedFit, load_fit, save_fit
 from daeosens.inverse.search.multistart import Multistart, multistart
 from daeosens.inverse.search.start_points import starting_points
 from daeosens.inverse.term_library import Term, feature_library, polynomials
@@ -45,6 +46,7 @@ __all__ = [
     "Profile",
     "Profiles",
     "Regularized",
+    "SavedFit",
     "Selected",
     "Term",
     "bilevel",
@@ -55,11 +57,13 @@ __all__ = [
     "joint_prior",
     "laplace",
     "likelihood",
+    "load_fit",
     "matern",
     "multistart",
     "polynomials",
     "predict",
     "profile",
+    "save_fit",
     "starting_points",
     "total_variation",
 ]

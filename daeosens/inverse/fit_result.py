@@ -31,8 +31,68 @@ from daeosens.petsc.vectors import Array
 from daeosens.timestepping.trajectory.trajectory import Side
 
 
+class Statistics:
+    """What a fit knows of its estimate without its model."""
+
+    data: Measurements
+    noise: Noise
+    result: Result
+    sigma: Array
+    degrees_of_freedom: float
+    residuals: Array
+    uncertainty: Covariance | DaeosensError
+    discretization: Discretization | DaeosensError
+
+    @property
+    def objective(self) -> float:
+        """The minimum of the negative log-likelihood, up to a constant."""
+        return self.result.value
+
+    @property
+    def converged(self) -> bool:
+        """Whether the minimisation met a tolerance."""
+        return self.result.converged
+
+    @property
+    def covariance(self) -> Covariance:
+        """Covariance of the free parameters.
+
+        Raises
+        ------
+        UnsupportedError
+            There is none: names the combination of parameters.
+        """
+        if isinstance(self.uncertainty, DaeosensError):
+            raise self.uncertainty
+        return self.uncertainty
+
+    @property
+    def correlation(self) -> Array:
+        """Correlation [k, k] of the free parameters."""
+        return self.covariance.correlation
+
+    def intervals(self, level: float = 0.95) -> Intervals:
+        """Return confidence intervals from the covariance."""
+        return self.covariance.intervals(level)
+
+    @cached_property
+    def chi_square(self) -> float:
+        """Sum of the squared residuals over their noise levels."""
+        return float(np.nansum(self.residuals**2))
+
+    @property
+    def p_value(self) -> float:
+        """Probability of a larger ``chi_square`` if model and noise level are right.
+
+        NaN where the noise level was estimated from the same residuals.
+        """
+        if is_estimated(self.noise) or self.degrees_of_freedom <= 0:
+            return math.nan
+        return float(chdtrc(self.degrees_of_freedom, self.chi_square))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Fit:
+class Fit(Statistics):
     """What ``fit`` found; prints itself.
 
     Attributes
@@ -102,33 +162,10 @@ class Fit:
         return {**first, **values}
 
     @property
-    def objective(self) -> float:
-        """The minimum of the negative log-likelihood, up to a constant."""
-        return self.result.value
-
-    @property
     def iterations(self) -> int:
         """Those of the start that came lowest, if there were several, and of what followed it."""
         before = 0 if self.starts is None else self.starts.best.iterations
         return before + self.result.iterations
-
-    @property
-    def converged(self) -> bool:
-        """Whether the minimisation met a tolerance."""
-        return self.result.converged
-
-    @property
-    def covariance(self) -> Covariance:
-        """Covariance of the free parameters.
-
-        Raises
-        ------
-        UnsupportedError
-            There is none: names the combination of parameters.
-        """
-        if isinstance(self.uncertainty, DaeosensError):
-            raise self.uncertainty
-        return self.uncertainty
 
     @property
     def undetermined(self) -> tuple[str, ...]:
@@ -139,30 +176,6 @@ class Fit:
         # a parameter that may as well be zero, or twice as large, is not known
         wide = errors > sizes(self.functional, self.result.x)
         return tuple(np.array(self.uncertainty.names)[wide].tolist())
-
-    @property
-    def correlation(self) -> Array:
-        """Correlation [k, k] of the free parameters."""
-        return self.covariance.correlation
-
-    def intervals(self, level: float = 0.95) -> Intervals:
-        """Return confidence intervals from the covariance."""
-        return self.covariance.intervals(level)
-
-    @cached_property
-    def chi_square(self) -> float:
-        """Sum of the squared residuals over their noise levels."""
-        return float(np.nansum(self.residuals**2))
-
-    @property
-    def p_value(self) -> float:
-        """Probability of a larger ``chi_square`` if model and noise level are right.
-
-        NaN where the noise level was estimated from the same residuals.
-        """
-        if is_estimated(self.noise) or self.degrees_of_freedom <= 0:
-            return math.nan
-        return float(chdtrc(self.degrees_of_freedom, self.chi_square))
 
     def prediction(
         self,

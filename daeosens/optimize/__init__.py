@@ -12,12 +12,15 @@ from daeosens.optimize.constrained.constraints import Constraint
 from daeosens.optimize.constrained.result import ConstrainedResult
 from daeosens.optimize.minimize import minimize
 from daeosens.optimize.result import Result
+from daeosens.optimize.saved_results import load_result, save_result
 from daeosens.optimize.scipy_bridge import scipy_functions
 
 __all__ = [
     "ConstrainedResult",
     "Constraint",
     "Result",
+    "load_result",
     "minimize",
+    "save_result",
     "scipy_functions",
 ]

@@ -7,7 +7,6 @@ whether it is the same problem.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -22,8 +21,8 @@ from daeosens.errors import InputError, UnsupportedError, require
 from daeosens.io.files import admit_path
 from daeosens.io.hdf5 import RowBlock, block_of
 from daeosens.io.json import plain
+from daeosens.io.saved import described, read_description, writable_path
 from daeosens.io.vec_series import Series, read_series, read_small, write_series
-from daeosens.io.versions import versions
 from daeosens.methods.events.consistent_reset import ConsistentReset
 from daeosens.methods.events.event_function import Switch, lower_events
 from daeosens.methods.events.event_step import StepRecord
@@ -86,7 +85,7 @@ def save_run(run: Trajectory, path: str | Path) -> None:
     True
     """
     check_trajectory(run)
-    path = admit_path(path, "path")
+    path = writable_path(path)
     problem = run.problem
     comm = problem.comm.tompi4py()
     agree(problem.comm, "save_run", path=str(path))
@@ -97,10 +96,6 @@ def save_run(run: Trajectory, path: str | Path) -> None:
             "a file of a run whose events change a parameter field",
             remedy="run.states, written one by one",
         )
-    if not path.name or path.is_dir():
-        raise InputError(f"path = {str(path)!r}", expected="the path of a file")
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"path = {path}: there is no folder {path.absolute().parent}")
     block = block_of(problem.state)
     series = {"states": Series(run.stored, len(run.times), block)}
     stage_steps, stages = _stages(run)
@@ -108,8 +103,7 @@ def save_run(run: Trajectory, path: str | Path) -> None:
         n_rest = run.stepping.resolved_method.n_stages - 1
         series["stages"] = Series(stages, n_rest * len(stage_steps), block)
     small: dict[str, Any] = {
-        # as numbers, which have a checksum in the file
-        "run": np.frombuffer(json.dumps(_description(run, block)).encode(), np.uint8),
+        "run": described(FORMAT, _description(run, block)),
         "times": np.array(run.times),
         "step_sizes": np.array(run.step_sizes),
         "stage_steps": stage_steps,
@@ -136,8 +130,6 @@ def _description(run: Trajectory, block: RowBlock) -> dict[str, Any]:
     switches: Sequence[Switch] = () if problem.smooth else lower_events(problem)
     where = {id(switch): number for number, switch in enumerate(switches)}
     return {
-        "format": FORMAT,
-        "versions": versions(),
         "form": problem.form,
         "shape": list(block.shape),
         "state_names": list(problem.state_names),
@@ -256,19 +248,7 @@ def _fixed(values: Array) -> Array:
 
 def _read_small(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what is told of a run, and the arrays that every rank has."""
-    told: Any = {}
-    try:
-        told = json.loads(bytes(read_small(path, "run")))
-        written = told["format"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: not the file of a run", expected="one of save_run") from error
-    if written != FORMAT:
-        version = told.get("versions", {}).get("daeosens", "unknown")
-        raise InputError(
-            f'{path}: its format is "{written}", of daeosens {version}',
-            expected=f'"{FORMAT}"',
-            remedy=f"daeosens {version}, or the run again",
-        )
+    told = read_description(path, "run", FORMAT)
     names = ["times", "step_sizes", "stage_steps"] + ["p"] * (not told["field_parameter"])
     return told, {name: read_small(path, name) for name in names}
 

@@ -118,10 +118,13 @@ def calls(comm: Any) -> Calls:
     own = PETSc.Vec().createWithArray([0.5], comm=PETSc.COMM_SELF)
     starts = inverse.multistart(lambda _: small, [[1.0], [1.5]], comm=world, method="blmvm")
     file = f"{folder}/run.h5"
+    minimum = ds.minimize(functional, max_iterations=1)
     collective: dict[str, Callable[[], object]] = {
         "solve": lambda: ds.solve(problem, u0, p, stepping, TIMES),
         "save_run": lambda: ds.timestepping.save_run(run, file),
         "load_run": lambda: ds.timestepping.load_run(file, problem),
+        "save_result": lambda: ds.optimize.save_result(minimum, f"{folder}/result.h5"),
+        "load_result": lambda: ds.optimize.load_result(f"{folder}/result.h5", functional),
         "run(t)": lambda: run(0.07),
         "Trajectory.states": lambda: run.states[1],
         "adjoint": lambda: ds.adjoint(run, cost),

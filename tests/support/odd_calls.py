@@ -683,6 +683,20 @@ def load_run(**arguments: Any) -> Any:
 
 
 call("timestepping.load_run", load_run, path=constant("run.h5"))(problem=decay)
+call(
+    "optimize.save_result",
+    lambda **a: ds.optimize.save_result(**a),
+    result=lambda: ds.minimize(reduced(), max_iterations=1),
+    path=constant("result.h5"),
+)
+
+
+def load_result(**arguments: Any) -> Any:
+    ds.optimize.save_result(ds.minimize(reduced(), max_iterations=1), "result.h5")
+    return ds.optimize.load_result(**arguments).x.array
+
+
+call("optimize.load_result", load_result, path=constant("result.h5"))(functional=reduced)
 call("Trajectory.at", lambda **arguments: run().at(**arguments), t=constant(0.5))(
     side=constant("before")
 )
@@ -1281,6 +1295,29 @@ call(
     parameters=rates,
     stepping=constant(STEPS),
 )(**OBSERVED)
+call(
+    "inverse.save_fit",
+    lambda **a: ds.inverse.save_fit(**a),
+    fitted=fitted,
+    path=constant("fit.h5"),
+)
+
+
+def load_fit(**arguments: Any) -> Any:
+    ds.inverse.save_fit(fitted(), "fit.h5")
+    return fit_numbers(ds.inverse.load_fit(**arguments))
+
+
+call("inverse.load_fit", load_fit, path=constant("fit.h5"))()
+call(
+    "inverse.load_fit with its model",
+    load_fit,
+    path=constant("fit.h5"),
+    problem=decay,
+    data=lambda: dict(DATA),
+    parameters=rates,
+    stepping=constant(STEPS),
+)(**{name: value for name, value in OBSERVED.items() if name != "noise"})
 for kind in ("Normal", "LogNormal"):
     call(
         f"inverse.{kind}",
@@ -1736,6 +1773,7 @@ MADE_FOR_USERS = frozenset(
         "inverse.Prediction",
         "inverse.Profile",
         "inverse.Profiles",
+        "inverse.SavedFit",
         "inverse.Selected",
         "optimize.ConstrainedResult",
         "optimize.Result",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -65,21 +66,10 @@ def likelihood(
     >>> round(likelihood(decay, data, rates, stepping, noise=Normal(0.1)).value([0.5]), 6)
     0.005237
     """
-    require(problem, Problem, "problem", "ODE(f, size, parameters)")
-    experiments = listed_experiments(data, stepping, times, doses)
-    measured, table = tables(experiments, columns)
-    return negative_log_likelihood(
-        problem,
-        experiments,
-        measured,
-        table,
-        parameters,
-        Observation(observe, observe_u, observe_p, observed_side(side, experiments)).of(
-            problem, table
-        ),
-        in_order(Normal() if noise is None else noise, table),
-        listed_priors(priors),
-    ).functional
+    observation = Observation(observe, observe_u, observe_p, side)
+    return modelled(
+        problem, data, parameters, stepping, times, columns, observation, doses, noise, priors
+    )[0].functional
 
 
 class Law(NamedTuple):
@@ -127,6 +117,38 @@ class Likelihood(NamedTuple):
             for side in ("lower", "upper")
         )
         return lower, upper
+
+
+def modelled(
+    problem: Problem,
+    data: Any,
+    parameters: Parameters,
+    stepping: Stepping | None,
+    times: str | npt.ArrayLike | None,
+    columns: Sequence[str] | None,
+    observation: Observation,
+    doses: Any,
+    noise: Noise | None,
+    priors: Prior | Sequence[Prior],
+) -> tuple[Likelihood, Measurements, Observation]:
+    """Return what ``fit`` minimises, with all its data, and what is observed in their order."""
+    require(problem, Problem, "problem", "ODE(f, size, parameters)")
+    experiments = listed_experiments(data, stepping, times, doses)
+    measured, table = tables(experiments, columns)
+    side = observed_side(observation.side, experiments)
+    observation = replace(observation, side=side).of(problem, table)
+    law = in_order(Normal() if noise is None else noise, table)
+    made = negative_log_likelihood(
+        problem,
+        experiments,
+        measured,
+        table,
+        parameters,
+        observation,
+        law,
+        listed_priors(priors),
+    )
+    return made, table, observation
 
 
 def negative_log_likelihood(
