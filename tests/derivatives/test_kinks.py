@@ -123,6 +123,7 @@ def test_equations_that_jump_are_told_too():
         lambda t, u, p: p[0] - p[1] * np.maximum(u - 1.0, 0.0) ** 2,  # f_u is continuous
         lambda t, u, p: p[0] - p[1] * np.maximum(u + 1.0, 0.0),  # never crossed
         lambda t, u, p: p[0] - p[1] * u * (1.0 if t < 0.7 else 1.1),  # of the time alone
+        lambda t, u, p: np.interp(t, [0.0, 0.7, 3.0], [p[0], 2.0, p[0]]) - p[1] * u,  # fixed knots
     ],
 )
 def test_what_does_not_matter_is_not_told(rhs):

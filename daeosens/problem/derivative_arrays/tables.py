@@ -65,8 +65,10 @@ def _interp(
     if np.size(knots) == 1:
         inside = fp[0] + 0.0 * x
     else:
-        # the slope jumps at each knot: a run is looked at for them as for branches
-        note_branch(primal(x)[..., None], knots)
+        # the slope jumps at each knot: a run is looked at for them as for branches, unless only the
+        # values vary, at a time
+        if type(x) is DerivativeArray or type(xp) is DerivativeArray:
+            note_branch(primal(x)[..., None], knots)
         k = np.clip(np.searchsorted(knots, primal(x), side="right") - 1, 0, np.size(knots) - 2)
         # the formula itself is differentiated, in x, the knots and the values
         share = (x - xp[k]) / (xp[k + 1] - xp[k])
