@@ -15,7 +15,6 @@ from daeosens.derivatives.engines.compiled.tangent import Direction, admit_rows,
 from daeosens.derivatives.sweeps.forward import ForwardDirection, sweep_forward
 from daeosens.methods.esdirk.step import ALMOST_NONE, DirkStep
 from daeosens.methods.events.consistent_reset import consistent_map
-from daeosens.methods.imex.step import ImexStep
 from daeosens.methods.step import ErrorMap, Step
 from daeosens.petsc._kernels import LinearSteps
 from daeosens.petsc.vectors import Array, norm, read, write
@@ -155,7 +154,7 @@ def _accumulated_by_steps(run: Trajectory, du: Array, dp: Array) -> tuple[Array,
     values, accumulated = np.empty((2, run.n_steps + 1, *du.shape))
     values[0], accumulated[0] = du, 0.0
     steps = steps_of(run)
-    assert isinstance(steps, (DirkStep, ImexStep))
+    assert isinstance(steps, DirkStep)
     directions = range(len(du))
     tangents = [(run.problem.create_state(), run.problem.create_state()) for _ in directions]
     by_p = [run.problem.create_parameters() for _ in directions]

@@ -39,7 +39,9 @@ def dense_steps(problem: Problem, method: Method, p: Any) -> DenseSteps | None:
 def steps_by_callbacks(problem: Problem, method: Method, p: Any) -> DenseSteps | None:
     """Return diagonally implicit steps in C that call NumPy, or None."""
     scheme = None if method.explicit else method.tableau
-    return callback_steps(problem, scheme, p) if isinstance(scheme, Esdirk) else None
+    if not isinstance(scheme, Esdirk) or scheme.a_explicit is not None:
+        return None
+    return callback_steps(problem, scheme, p)
 
 
 def directed_steps(problem: Problem, method: Method) -> DenseSteps | None:

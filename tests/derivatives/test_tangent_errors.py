@@ -7,7 +7,12 @@ import daeosens as ds
 from daeosens.derivatives.tangent_errors import DENSE, tangents_and_errors
 from daeosens.methods import METHODS, find_method
 
-EMBEDDED = [name for name, entry in METHODS.items() if entry.adaptive and entry.tableau is not None]
+EMBEDDED = [
+    name
+    for name, entry in METHODS.items()
+    if entry.adaptive and entry.tableau is not None and not entry.in_blocks
+]
+"""Those that step u' = f: IMEX methods want two parts."""
 
 
 MANY = DENSE // 2 + 1

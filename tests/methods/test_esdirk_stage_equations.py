@@ -7,7 +7,7 @@ import pytest
 from forms import DIAGONAL, FORMS, MASS, P0, SINGULAR, TIGHT, U0, rhs, rhs_p, rhs_u
 
 from daeosens import Stepping, consistent_state, solve
-from daeosens.methods.esdirk.stage_equations import DirkEquations
+from daeosens.methods.esdirk.stage_equations import StageEquations
 from daeosens.methods.esdirk.stages import StageSolver
 from daeosens.methods.esdirk.tableau import TABLEAUX
 from daeosens.methods.linear_solver import linear_solver
@@ -29,7 +29,7 @@ def equations_of(name, method):
     """Return the equations of one step, the points of its stages, the scheme and M."""
     problem, scheme = FORMS[name].analytic, TABLEAUX[method]
     make_solver = partial(linear_solver, options={"ksp_rtol": 1e-13})
-    equations = DirkEquations(problem, scheme, make_solver, StageSolver(problem, scheme, {}, None))
+    equations = StageEquations(problem, scheme, make_solver, StageSolver(problem, scheme, {}, None))
     u0 = consistent_state(problem, U0, P0, t=T)
     run = solve(problem, u0, P0, Stepping((T, T + H), method, dt=H, options=TIGHT))
     return equations, equations.points(run.step(0)), scheme, MASSES[name]
@@ -48,7 +48,7 @@ def test_points_satisfy_the_equations_of_the_stages(name, method):
     states = np.array([read(state) for _, state, _ in points])
     slopes = np.array([rhs(t, u, P0) for (t, _, _), u in zip(points, states, strict=True)])
     rates = slopes @ kept_rows(mass)
-    values = [read(rate) for rate in equations.rates(points)]
+    values = [read(rate) for (rate,) in equations.rates(points)]
     np.testing.assert_allclose(values, rates, rtol=1e-13, atol=1e-14)
     for i in range(1, len(points)):
         added = H * (scheme.a[i, :i] @ rates[:i] + scheme.gamma * slopes[i])
@@ -65,15 +65,12 @@ def test_tangents_satisfy_the_linearised_equations(name, method, rng):
     dp_vec = problem.create_parameters()
     write(dp_vec, dp)
 
-    def tangent_sweep(du_next=None):
-        def slot(i):
-            assert du_next is None or i < len(points) - 1
-            return equations.slot(0, points[i], H)
-
+    def tangent_sweep(slots, du_next=None):
         ends = (vec(problem, du), du_next)
-        return equations.tangents(H, points, slot, ends, dp_vec, (0.0, 0.0), ())
+        stages = equations.tangents(H, points, slots, ends, dp_vec, (0.0, 0.0), ())
+        return [stage for (stage,) in stages]
 
-    tangent = tangent_sweep()
+    tangent = tangent_sweep(None)
     states = [read(stage.state).copy() for stage in tangent]
     slopes = np.array(
         [
@@ -84,7 +81,8 @@ def test_tangents_satisfy_the_linearised_equations(name, method, rng):
     for i in range(1, len(points)):
         added = H * (scheme.a[i, :i] @ (slopes[:i] @ rows) + scheme.gamma * slopes[i])
         np.testing.assert_allclose(mass @ (states[i] - du), added, rtol=0, atol=1e-12)
-    again = tangent_sweep(tangent[-1].state)
+    without_last = [*equations.slots(points, H)[:-1], None]
+    again = tangent_sweep(without_last, tangent[-1].state)
     np.testing.assert_array_equal(read(again[-1].state), states[-1])
     np.testing.assert_allclose(read(again[-1].rate), read(tangent[-1].rate), rtol=0, atol=1e-12)
 
@@ -96,12 +94,18 @@ def test_weights_solve_the_transposed_equations(name, method, rng):
     problem, rows, gamma = FORMS[name].analytic, kept_rows(mass), scheme.gamma
     lam, (adjoints,) = rng.standard_normal(3), equations.adjoints(1)
     right, weight = problem.create_state(), problem.create_state()
+    out = vec(problem, lam), problem.create_parameters()
     for i in reversed(range(1, len(points))):
         running = rng.standard_normal(3)
         write(right, running)
         slot = equations.slot(0, points[i], H)
-        equations.weigh(i, H, points[i], slot, right, vec(problem, lam), adjoints, weight)
+        slopes = equations.slopes(i, points[i])
+        before = read(out[1]).copy()
+        equations.carry(i, H, points[i], slot, slopes, right, out, adjoints, [weight])
         t, u, _ = points[i]
+        assert read(out[0]).tolist() == lam.tolist()
+        by_p = H * rhs_p(t, read(u), P0).T @ read(weight)
+        np.testing.assert_allclose(read(out[1]) - before, by_p, rtol=1e-12, atol=1e-14)
         solved = np.array([read(adjoint) for adjoint in adjoints[i + 1 :]]).reshape(-1, 3)
         later = rows @ (scheme.a[i + 1 :, i] @ solved)
         last = lam if i == len(points) - 1 else 0.0
@@ -113,23 +117,21 @@ def test_weights_solve_the_transposed_equations(name, method, rng):
         )
 
 
-def test_what_is_pulled_back_from_a_stage(rng):
-    """The part in the parameters from each; the state before the step from the first one."""
-    equations, points, _, mass = equations_of("M", "esdirk3")
+def test_what_the_first_stage_leaves_is_the_adjoint_before_the_step(rng):
+    equations, points, scheme, mass = equations_of("M", "esdirk3")
     problem, (t, u, _) = FORMS["M"].analytic, points[0]
-    w, running = rng.standard_normal((2, 3))
+    running = rng.standard_normal(3)
     (adjoints,) = equations.adjoints(1)
     for adjoint in adjoints:
         write(adjoint, rng.standard_normal(3))
-    mu = problem.create_parameters()
-    lam = vec(problem, np.ones(3))
-    values = (vec(problem, w), vec(problem, running), (lam, mu), adjoints)
-    equations.pull_back(H, points[0], equations.slopes(points[0], by_u=False), *values)
-    assert read(lam).tolist() == [1.0, 1.0, 1.0]
+    lam, mu = vec(problem, np.ones(3)), problem.create_parameters()
+    weight = problem.create_state()
+    values = equations.slopes(0, points[0]), vec(problem, running), (lam, mu), adjoints, [weight]
+    equations.carry(0, H, points[0], None, *values)
+    later = np.array([read(adjoint) for adjoint in adjoints[1:]])
+    w = scheme.a[1:, 0] @ later
+    np.testing.assert_allclose(read(weight), w, rtol=1e-13)
     by_p = H * rhs_p(t, read(u), P0).T @ w
     np.testing.assert_allclose(read(mu), by_p, rtol=1e-13, atol=1e-15)
-    equations.pull_back(H, points[0], equations.slopes(points[0], by_u=True), *values)
-    passed = sum(read(adjoint) for adjoint in adjoints[1:])
-    expected = H * rhs_u(t, read(u), P0).T @ w + running + mass.T @ passed
+    expected = H * rhs_u(t, read(u), P0).T @ w + running + mass.T @ later.sum(axis=0)
     np.testing.assert_allclose(read(lam), expected, rtol=1e-12)
-    np.testing.assert_allclose(read(mu), 2.0 * by_p, rtol=1e-13, atol=1e-15)

@@ -54,7 +54,7 @@ def test_the_fastest_modes_of_the_implicit_part_are_forgotten(name):
     assert abs(1 + z * pair.b @ stages) < 1e-6
     if pair.b_embedded is None:
         return
-    of_stages, of_rates = pair.embedded
+    of_stages, (_, _, of_rates) = pair.embedded, pair.additive
     assert abs(of_stages @ stages) < 1.0
     assert math.isclose(of_stages.sum(), 1.0, rel_tol=1e-13)
     assert abs(of_rates.sum() + of_stages @ pair.a_explicit.sum(axis=1) - 1.0) < 1e-13

@@ -18,7 +18,6 @@ from forms import CostCase, Form
 from daeosens.methods import find_method
 from daeosens.methods.esdirk.tableau import TABLEAUX, Esdirk
 from daeosens.methods.imex.tableau import TABLEAUX as PAIRS
-from daeosens.methods.imex.tableau import Additive
 from daeosens.methods.rk.method import ExplicitMethod
 from daeosens.methods.rk.tableau import tableau
 from daeosens.methods.theta.method import ThetaMethod
@@ -112,7 +111,7 @@ def _diagonal(form: Form, scheme: Esdirk, t: Any, h: Any, u: Values, p: Values) 
     return Step(nodes[-1][2], nodes)
 
 
-def _additive(form: Form, pair: Additive, t: Any, h: Any, u: Values, p: Values) -> Step:
+def _additive(form: Form, pair: Esdirk, t: Any, h: Any, u: Values, p: Values) -> Step:
     """Solve U_i = u + h sum a_ij f_j + h sum e_ij g_j; u1 = u + h sum (b_i f_i + b^_i g_i)."""
     assert form.explicit is not None
     assert form.explicit_u is not None

@@ -40,6 +40,7 @@ def callback_steps(problem: Problem, scheme: Esdirk, p: Any) -> DenseSteps | Non
     python = python_functions(problem, p, derivative=True)
     if python is None:
         return None
+    assert scheme.b_embedded is not None  # all of them estimate errors
     b = np.ascontiguousarray(scheme.b)
     coefficients = scheme.a, b, scheme.c, scheme.b_embedded
     breakpoints = np.array(problem.breakpoints, dtype=float)

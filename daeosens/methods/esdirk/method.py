@@ -29,12 +29,6 @@ from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.problem import Problem
 
 
-def tell_affine(ts: PETSc.TS, problem: Problem) -> None:
-    """Let a TS of our type know that f has one Jacobian at all times and states, if it has."""
-    if problem.residual_u.constant:
-        ts.compose("daeosens affine", problem.create_state())
-
-
 @dataclass(frozen=True)
 class EsdirkMethod(Method):
     """A method of the coefficients in ``tableau``; PETSc's TSDIRK is not used."""
@@ -71,14 +65,17 @@ class EsdirkMethod(Method):
             A singular mass of which it cannot be told what equations are algebraic.
         """
         scheme, mass = self.tableau, None
+        problem, _ = self.stepped(problem)
         ts.setType(ESDIRK)
         if problem.residual_udot is not None:
             mass = problem.residual_udot.create(0.0, problem.state, problem.state, None)
         # rows of a singular mass, M u' = f, that hold as algebraic equations at each stage
         null = null_projection(problem, partial(block_solver, options={}))
-        steps = EsdirkSteps((scheme.a, scheme.c, scheme.embedded), scheme.order, mass, null)
+        tableau = scheme.a, scheme.c, scheme.embedded
+        steps = EsdirkSteps(tableau, scheme.order, mass, null, scheme.additive)
         steps.attach(ts)
-        tell_affine(ts, problem)
+        if problem.residual_u.constant:  # f has one Jacobian at all times and states
+            ts.compose("daeosens affine", problem.create_state())
         return steps
 
     def type_of(self, ts: PETSc.TS) -> str:
@@ -90,9 +87,10 @@ class EsdirkMethod(Method):
     ) -> DirkStep:
         """Return the map that a step is."""
         self.refuse(problem)
+        implicit, explicit = self.stepped(problem)
         make_solver = partial(linear_solver, options=options, dm=problem.dm)
-        stages = StageSolver(problem, self.tableau, options, kept)
-        return DirkStep(problem, self.tableau, make_solver, stages)
+        stages = StageSolver(implicit, self.tableau, options, kept, explicit)
+        return DirkStep(implicit, self.tableau, make_solver, stages, explicit)
 
     def block_steps(self, problem: Problem, inside: Inside | None, mass: Array | None) -> BlockDirk:
         """Return the steps of u' = f linearised in blocks."""

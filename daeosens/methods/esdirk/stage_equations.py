@@ -1,12 +1,15 @@
-"""The equations of the stages of diagonally implicit Runge-Kutta steps of M u' = f, linearised.
+"""The equations of the stages of diagonally implicit Runge-Kutta steps of M u' = f + g, linearised.
 
-M U_i = M u_n + h sum_{j<=i} a_ij f_j,  f_i = f(t_n + c_i h, U_i, p),  u_{n+1} = U_s
-(docs/mathematics.md, section 1).  In algebraic equations the f_j of earlier stages do not count.
+M U_i = M u_n + h sum_{j<=i} a_ij f_j + h sum_{j<i} e_ij g_j,  u_{n+1} = U_s + h sum_j d_j g_j
+(docs/mathematics.md, section 1), without g in ESDIRK steps, and with M = 1 where there is g.  In
+algebraic equations the f_j of earlier stages do not count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
 
 from petsc4py import PETSc
 
@@ -20,17 +23,41 @@ from daeosens.methods.step import Step
 from daeosens.problem.matrices import PointMatrix
 from daeosens.problem.problem import Problem
 
+Slopes = list[tuple[PETSc.Mat | None, PETSc.Mat | None]]
+"""f_u [n, n] and f_p [n, m] of each part at a stage; None where they are not needed."""
 
-class DirkEquations:
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """f of one of the parts, f_u [n, n] and f_p [n, m] at one point after the other."""
+
+    equations: Problem
+    by_u: PointMatrix
+    by_p: PointMatrix
+
+    @classmethod
+    def of(cls, part: Problem) -> _Part:
+        """Make room for the matrices of a part."""
+        return cls(part, PointMatrix(part.rhs_u), PointMatrix(part.rhs_p))
+
+    def at(self, point: Point, *, by_u: bool) -> tuple[PETSc.Mat | None, PETSc.Mat | None]:
+        """Return f_u, or None if it is not wanted, and f_p, or None without parameters."""
+        by_p = self.by_p.at(*point) if self.equations.n_parameters else None
+        return self.by_u.at(*point) if by_u else None, by_p
+
+
+class StageEquations:
     """The stages of one step after the other: tangents, and weights of adjoints.
 
     With nu_i the adjoint of the equation of stage i, P what leaves out the parts of sides in
-    algebraic equations (rows of M that are zero, or sums of rows), and
-    y_i = P^T sum_{l>i} a_li nu_l, the weight w_i = gamma nu_i + y_i of f_i solves
+    algebraic equations (rows of M that are zero, or sums of rows), y_i = P^T sum_{l>i} a_li nu_l
+    and v_i = d_i lam + sum_{l>i} e_li nu_l the weight of h g_i, that of h f_i,
+    w_i = gamma nu_i + y_i, solves
 
-        (M - h gamma f_u)^T w_i = M^T y_i + gamma (lam [last stage] + h b_i r_u),
+        (M - h gamma f_u)^T w_i = M^T y_i + gamma (lam [last stage] + h g_u^T v_i + h b_i r_u),
 
-    the only equation there is for each implicit stage; w_1 = y_1.
+    the only equation there is for each implicit stage; w_1 = y_1, and before the step lam is
+    M^T sum_{i>1} nu_i + h f_u^T w_1 + h g_u^T v_1 + h b_1 r_u.
 
     Parameters
     ----------
@@ -42,43 +69,68 @@ class DirkEquations:
         Makes the linear solver of a matrix.
     stages : StageSolver
         Finds the stages of a step.
+    explicit : Problem, optional
+        u' = g(t, u, p), stepped explicitly beside it.
     """
 
     def __init__(
-        self, problem: Problem, scheme: Esdirk, make_solver: MakeSolver, stages: StageSolver
+        self,
+        problem: Problem,
+        scheme: Esdirk,
+        make_solver: MakeSolver,
+        stages: StageSolver,
+        explicit: Problem | None = None,
     ) -> None:
         self._problem = problem
-        self._scheme = scheme
+        self._scheme, self._gamma = scheme, scheme.gamma
+        # of each part and stage: what reads the rates before it, and what reads its own
+        numbers = range(len(scheme.c))
+        self._rows = [[a[i, :i].tolist() for i in numbers] for a in scheme.coefficients]
+        self._columns = [[a[i + 1 :, i].tolist() for i in numbers] for a in scheme.coefficients]
+        self._c = scheme.c.tolist()
+        self._end = [0.0] * len(scheme.c) if scheme.end is None else scheme.end.tolist()
+        self.parts = (problem,) if explicit is None else (problem, explicit)
         self.slot = StageMatrices(problem, scheme.gamma, make_solver).at
         self._stages = stages
         create = problem.create_state
         self._zero, self._right, self._later = create(), create(), create()
-        self._by_u, self._rate_t = create(), create()
-        self._by_p = problem.create_parameters()
-        self._rhs_u, self._rhs_p = PointMatrix(problem.rhs_u), PointMatrix(problem.rhs_p)
-        self._rates: list[PETSc.Vec] = []
+        self._work, self._by_p = create(), problem.create_parameters()
+        self._parts = [_Part.of(part) for part in self.parts]
+        self._rates: list[tuple[PETSc.Vec, ...]] = []
         self._adjoints: list[list[PETSc.Vec]] = []
 
     def points(self, step: Step) -> list[Point]:
         """Return where the equations are evaluated, with times as callbacks see them."""
         t, h, _, _, p, _ = step
         states = self._stages.find(step)
-        times = [self._problem.inside(t + c * h, t, h) for c in self._scheme.c.tolist()]
+        times = [self._problem.inside(t + c * h, t, h) for c in self._c]
         return [(time, state, p) for time, state in zip(times, states, strict=True)]
 
-    def rates(self, points: Sequence[Point]) -> list[PETSc.Vec]:
-        """Return the rates at the points of a step, without those of rows of zeros of M."""
+    def rates(self, points: Sequence[Point]) -> list[tuple[PETSc.Vec, ...]]:
+        """Return f, without that of rows of zeros of M, and g at the points of a step."""
         if not self._rates:
-            self._rates = [self._problem.create_state() for _ in points]
-        for point, rate in zip(points, self._rates, strict=True):
-            self._problem.rhs(*point, rate)
-            self._stages.mask(rate)
+            self._rates = [tuple(part.create_state() for part in self.parts) for _ in points]
+        for point, rates in zip(points, self._rates, strict=True):
+            for part, rate in zip(self.parts, rates, strict=True):
+                part.rhs(*point, rate)
+            self._stages.mask(rates[0])
         return self._rates
 
-    def slopes(self, point: Point, *, by_u: bool) -> tuple[PETSc.Mat | None, PETSc.Mat | None]:
-        """Return f_u, or None if it is not wanted, and f_p, or None without parameters."""
-        by_p = self._rhs_p.at(*point) if self._problem.n_parameters else None
-        return self._rhs_u.at(*point) if by_u else None, by_p
+    def slots(self, points: Sequence[Point], h: float) -> list[FactoredMatrix | None]:
+        """Return the matrices of all stages, with room for their factors: None at the first."""
+        return [None, *(self.slot(i, point, h) for i, point in enumerate(points[1:]))]
+
+    def slopes(self, i: int, point: Point, *, times: bool = False) -> Slopes:
+        """Return the derivatives of f and g at stage ``i``, with ``times`` those of all in u.
+
+        At implicit stages f_u is in the matrix.
+        """
+        implicit, *explicit = self._parts
+        read = times or self._scheme.reads[i]
+        return [
+            implicit.at(point, by_u=times or not i),
+            *(part.at(point, by_u=True) if read else (None, None) for part in explicit),
+        ]
 
     def adjoints(self, count: int) -> list[list[PETSc.Vec]]:
         """Return room for the nu_i of ``count`` adjoints."""
@@ -90,125 +142,194 @@ class DirkEquations:
         self,
         h: float,
         points: Sequence[Point],
-        slot_of: Callable[[int], FactoredMatrix | None],
+        slots: Sequence[FactoredMatrix | None] | None,
         ends: tuple[PETSc.Vec, PETSc.Vec | None],
         dp: PETSc.Vec | None,
         step: tuple[float, float],
-        rates: Sequence[PETSc.Vec],
-    ) -> list[StageTangent]:
-        """Return the derivatives of the stages along a direction.
+        rates: Sequence[tuple[PETSc.Vec, ...]],
+    ) -> list[tuple[StageTangent, ...]]:
+        """Return the derivatives of the stages along a direction, with the rates of each part.
 
         ``ends`` are the tangents before the step and, if it is known, after it; ``step`` those of
-        t and h; ``rates`` are needed for the latter.
+        t and h; ``rates`` are needed for the latter.  Without ``slots`` one is filled at each stage
+        in turn.
         """
-        a, gamma, right = self._scheme.a, self._scheme.gamma, self._right
-        du, du_next = ends
-        dt, dh = step
-        stages: list[StageTangent] = []
+        scheme, gamma, right = self._scheme, self._gamma, self._right
+        (du, du_next), (dt, dh) = ends, step
+        last = du_next if scheme.end is None else None
+        implicit, *explicit = self._parts
+        stages: list[tuple[StageTangent, ...]] = []
         for i, point in enumerate(points):
             # With the tangent after the step known, the last stage needs no solve: it is that
             # tangent.
-            moved = du.copy() if i == 0 or du_next is None else du_next.copy()
-            d_time = dt + float(self._scheme.c[i]) * dh
+            known = last if i == len(points) - 1 else None
+            state = (du if known is None else known).copy()
+            d_time = dt + self._c[i] * dh
             rate = du.duplicate()
             if i == 0:
                 # the explicit stage: its state is the start, so its rate is just evaluated
-                self._rhs_u.at(*point).mult(du, rate)
-                self._add_partials(1.0, point, dp, d_time, rate)
+                self._change(implicit, point, du, dp, d_time, rate)
                 self._stages.mask(rate)
-                stages.append(StageTangent(moved, rate, d_time))
-                continue
-            # M dU_i = M du + h sum_{j<i} a_ij df_j + h gamma df_i, and df_i = f_u dU_i + f_p dp +
-            # f_t dt
-            earlier = self._later
-            earlier.zeroEntries()
-            earlier.maxpy((h * a[i, :i]).tolist(), [stage.rate for stage in stages])
-            if dh:
-                earlier.maxpy((dh * a[i, :i]).tolist(), list(rates[:i]))
-            if du_next is None or i < len(points) - 1:
-                earlier.copy(right)
-                self._add_partials(h * gamma, point, dp, d_time, right)
+            else:
+                # M dU_i = M du + h sum_{j<i} (a_ij df_j + e_ij dg_j) + h gamma df_i, and
+                # df_i = f_u dU_i + f_p dp + f_t dt
+                earlier = self._later
+                earlier.zeroEntries()
+                for k, rows in enumerate(self._rows):
+                    earlier.maxpy([h * a for a in rows[i]], [stage[k].rate for stage in stages])
+                    if dh:
+                        earlier.maxpy([dh * a for a in rows[i]], [pair[k] for pair in rates[:i]])
+                if known is None:
+                    earlier.copy(right)
+                    self._add_partials(implicit, h * gamma, point, dp, d_time, right)
+                    if dh:
+                        right.axpy(dh * gamma, rates[i][0])
+                    self._add_mass(1.0, point, du, right)
+                    right.scale(1.0 / (h * gamma))
+                    slot = self.slot(0, point, h) if slots is None else slots[i]
+                    assert slot is not None
+                    slot.solve(right, state, transpose=False)
+                # df_i follows from the equation of the stage, without a product with f_u.
+                self._work.waxpy(-1.0, du, state)
+                rate.zeroEntries()
+                self._add_mass(1.0 / (h * gamma), point, self._work, rate)
+                rate.axpy(-1.0 / (h * gamma), earlier)
                 if dh:
-                    right.axpy(dh * gamma, rates[i])
-                self._add_mass(1.0, point, du, right)
-                right.scale(1.0 / (h * gamma))
-                slot = slot_of(i)
-                assert slot is not None
-                slot.solve(right, moved, transpose=False)
-            # df_i follows from the equation of the stage, without a product with f_u.
-            moved.copy(rate)
-            rate.axpy(-1.0, du)
-            right.zeroEntries()
-            self._add_mass(1.0 / (h * gamma), point, rate, right)
-            right.axpy(-1.0 / (h * gamma), earlier)
-            if dh:
-                right.axpy(-dh / h, rates[i])
-            right.copy(rate)
-            stages.append(StageTangent(moved, rate, d_time))
+                    rate.axpy(-dh / h, rates[i][0])
+            of_parts = [rate]
+            for part in explicit:
+                of_parts.append(du.duplicate())
+                if scheme.reads[i]:
+                    self._change(part, point, state, dp, d_time, of_parts[-1])
+                else:
+                    of_parts[-1].zeroEntries()
+            stages.append(tuple(StageTangent(state, rate, d_time) for rate in of_parts))
         return stages
 
-    def weigh(
+    def complete(
+        self,
+        h: float,
+        stages: Sequence[tuple[StageTangent, ...]],
+        dh: float,
+        rates: Sequence[tuple[PETSc.Vec, ...]],
+        out: PETSc.Vec,
+    ) -> None:
+        """Fill ``out`` [n] with the tangent after the step, from those of the stages."""
+        end = self._scheme.end
+        stages[-1][0].state.copy(out)
+        if end is not None:
+            out.maxpy((h * end).tolist(), [stage[1].rate for stage in stages])
+            if dh:
+                out.maxpy((dh * end).tolist(), [pair[1] for pair in rates])
+
+    def carry(
         self,
         i: int,
         h: float,
         point: Point,
         slot: FactoredMatrix | None,
-        right: PETSc.Vec,
+        slopes: Slopes,
+        source: PETSc.Vec,
+        out: tuple[PETSc.Vec, PETSc.Vec],
+        adjoints: list[PETSc.Vec],
+        weights: Sequence[PETSc.Vec],
+    ) -> None:
+        """Carry an adjoint back over stage ``i``, after those that come later.
+
+        Parameters
+        ----------
+        i, h, point : int, float, Point
+            The stage, the size of the step and where the equations are evaluated.
+        slot : FactoredMatrix or None
+            The matrix of the stage; None for the first one, which has no equation.
+        slopes : list of (Mat, Mat)
+            From ``slopes``.
+        source : Vec [n]
+            h b_i r_u, overwritten.
+        out : (Vec [n], Vec [m])
+            lam, overwritten at the first stage by that before the step, and mu, added to.
+        adjoints : list of Vec [n]
+            All nu_i; this one is filled.
+        weights : sequence of Vec [n]
+            Filled with w_i and, where there is g, v_i.
+        """
+        lam, mu = out
+        if len(weights) > 1:
+            self._weigh_explicit(i, lam, adjoints, weights[1])
+            self._pull_back(h, slopes[1], weights[1], source, mu)
+        self._weigh(i, h, point, slot, source, lam, adjoints, weights[0])
+        matrix_u, matrix_p = slopes[0]
+        self._pull_back(h, (None if i else matrix_u, matrix_p), weights[0], source, mu)
+        if not i:
+            # M U_i = M u_n + ... for all implicit stages
+            self._later.zeroEntries()
+            self._later.maxpy([1.0] * (len(adjoints) - 1), adjoints[1:])
+            source.copy(lam)
+            self._add_mass(1.0, point, self._later, lam, transpose=True)
+
+    def _weigh_explicit(
+        self, i: int, lam: PETSc.Vec, adjoints: list[PETSc.Vec], out: PETSc.Vec
+    ) -> None:
+        """Fill ``out`` with v_i."""
+        lam.copy(out)
+        out.scale(self._end[i])
+        later = adjoints[i + 1 :]
+        if later:
+            out.maxpy(self._columns[1][i], later)
+
+    def _weigh(
+        self,
+        i: int,
+        h: float,
+        point: Point,
+        slot: FactoredMatrix | None,
+        source: PETSc.Vec,
         lam: PETSc.Vec,
         adjoints: list[PETSc.Vec],
         out: PETSc.Vec,
     ) -> None:
-        """Fill ``out`` with w_i and ``adjoints[i]`` with nu_i.
+        """Fill ``out`` with w_i and, but at the first stage, ``adjoints[i]`` with nu_i.
 
-        ``right`` [n] is h b_i r_u, and overwritten but at the first stage, which has no equation
-        and no slot.
+        ``source`` [n] is h g_u^T v_i + h b_i r_u, and overwritten at implicit stages.
         """
-        a, gamma, later = self._scheme.a, self._scheme.gamma, self._later
+        gamma, later = self._gamma, self._later
         later.zeroEntries()
-        if i + 1 < len(a):
-            later.maxpy(a[i + 1 :, i].tolist(), adjoints[i + 1 :])
+        of_later = adjoints[i + 1 :]
+        if of_later:
+            later.maxpy(self._columns[0][i], of_later)
             # P^T: in algebraic equations earlier rates do not count, so no adjoint flows back
             # there
             self._stages.mask(later, transpose=True)
         else:
-            # lam enters at the last stage alone, which is the state after the step
-            right.axpy(1.0, lam)
+            # the last stage is the state after the step, but for rates of g
+            source.axpy(1.0, lam)
         if slot is None:
             later.copy(out)
             return
-        right.scale(gamma)
-        self._add_mass(1.0, point, later, right, transpose=True)
-        right.scale(1.0 / (h * gamma))
-        slot.solve(right, out, transpose=True)
+        source.scale(gamma)
+        self._add_mass(1.0, point, later, source, transpose=True)
+        source.scale(1.0 / (h * gamma))
+        slot.solve(source, out, transpose=True)
         # w_i = gamma nu_i + y_i, solved for nu_i
         adjoints[i].waxpy(-1.0, later, out)
         adjoints[i].scale(1.0 / gamma)
 
-    def pull_back(
+    def _pull_back(
         self,
         h: float,
-        point: Point,
         slopes: tuple[PETSc.Mat | None, PETSc.Mat | None],
         weight: PETSc.Vec,
-        right: PETSc.Vec,
-        out: tuple[PETSc.Vec, PETSc.Vec],
-        adjoints: list[PETSc.Vec],
+        by_u: PETSc.Vec,
+        mu: PETSc.Vec,
     ) -> None:
-        """Add h f_p^T w to mu; with f_u, at the first stage, fill lam as it is before the step."""
-        lam, mu = out
+        """Add h f_u^T w to ``by_u`` [n], if f_u is given, and h f_p^T w to ``mu`` [m]."""
         matrix_u, matrix_p = slopes
+        if matrix_u is not None:
+            matrix_u.multTranspose(weight, self._work)
+            by_u.axpy(h, self._work)
         if matrix_p is not None:
             matrix_p.multTranspose(weight, self._by_p)
             mu.axpy(h, self._by_p)
-        if matrix_u is None:
-            return
-        matrix_u.multTranspose(weight, lam)
-        lam.scale(h)
-        lam.axpy(1.0, right)
-        self._later.zeroEntries()
-        # M U_i = M u_n + ... for all implicit stages: lam_n = M^T sum_i nu_i + h f_u^T w_1.
-        self._later.maxpy([1.0] * (len(adjoints) - 1), adjoints[1:])
-        self._add_mass(1.0, point, self._later, lam, transpose=True)
 
     def _add_mass(
         self, factor: float, point: Point, v: PETSc.Vec, out: PETSc.Vec, *, transpose: bool = False
@@ -216,13 +337,38 @@ class DirkEquations:
         t, u, p = point
         self._problem.add_udot_product(factor, t, u, self._zero, p, v, out, transpose=transpose)
 
+    def _change(
+        self,
+        part: _Part,
+        point: Point,
+        du: PETSc.Vec,
+        dp: PETSc.Vec | None,
+        dt: float,
+        out: PETSc.Vec,
+    ) -> None:
+        """Fill ``out`` with f_u du + f_p dp + f_t dt."""
+        part.by_u.at(*point).mult(du, out)
+        self._add_partials(part, 1.0, point, dp, dt, out)
+
     def _add_partials(
-        self, factor: float, point: Point, dp: PETSc.Vec | None, dt: float, out: PETSc.Vec
+        self,
+        part: _Part,
+        factor: float,
+        point: Point,
+        dp: PETSc.Vec | None,
+        dt: float,
+        out: PETSc.Vec,
     ) -> None:
         """Add factor (f_p dp + f_t dt)."""
-        if dp is not None and self._problem.n_parameters:
-            self._rhs_p.at(*point).mult(dp, self._by_u)
-            out.axpy(factor, self._by_u)
+        if dp is not None and part.equations.n_parameters:
+            part.by_p.at(*point).mult(dp, self._work)
+            out.axpy(factor, self._work)
         if dt:
-            self._problem.rhs_t(*point, self._rate_t)
-            out.axpy(factor * dt, self._rate_t)
+            part.equations.rhs_t(*point, self._work)
+            out.axpy(factor * dt, self._work)
+
+
+def destroy(stages: Sequence[tuple[StageTangent, ...]]) -> None:
+    """Free the vectors of the stages now; the parts of a stage have one state."""
+    for tangent in chain.from_iterable(stages):
+        tangent.destroy()

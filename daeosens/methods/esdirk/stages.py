@@ -23,7 +23,7 @@ from daeosens.methods.linear_solver import (
 )
 from daeosens.methods.method import NEWTON_DEFAULTS
 from daeosens.methods.step import Kept, Step
-from daeosens.petsc._kernels import take_point
+from daeosens.petsc._kernels import DenseSteps, take_point
 from daeosens.petsc.options import scoped_options
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.implicit_matrix import SystemMatrix
@@ -55,10 +55,11 @@ those of an exact Jacobian would be squares of the ones before.  Fine grids have
 
 
 class StageSolver:
-    """The states at the stages of steps of M u' = f, M constant.
+    """The states at the stages of steps of M u' = f, M constant, and of u' = f + g.
 
-    Stage i solves M U_i = M u + h sum_j a_ij f_j.  What f_1 has in algebraic equations, sums of
-    rows that M has not, is left out: they ask for it to be zero at each later stage alone.
+    Stage i solves M U_i = M u + h sum_j a_ij f_j + h sum_j e_ij g_j.  What f_1 has in algebraic
+    equations, sums of rows that M has not, is left out: they ask for it to be zero at each later
+    stage alone.
 
     Parameters
     ----------
@@ -70,27 +71,35 @@ class StageSolver:
         PETSc's, of Newton's method and its linear solver.
     kept : mapping, optional
         Stages by the number of the step.
+    explicit : Problem, optional
+        u' = g(t, u, p), stepped explicitly beside it.
     """
 
     def __init__(
-        self, problem: Problem, scheme: Esdirk, options: Mapping[str, Any], kept: Kept | None = None
+        self,
+        problem: Problem,
+        scheme: Esdirk,
+        options: Mapping[str, Any],
+        kept: Kept | None = None,
+        explicit: Problem | None = None,
     ) -> None:
-        self._problem = problem
+        self._problem, self._explicit = problem, explicit
         self._scheme = scheme
         self._options = options
         self._kept: Kept = {} if kept is None else kept
         self._newton = StageNewton(problem, options)
         self._own: list[PETSc.Vec] = []
         self._sides: list[PETSc.Vec] = []
-        # those that the run has taken them by
-        self._steps = (
-            None if options else callback_steps(problem, scheme, np.zeros(problem.n_parameters))
-        )
+        self._rates: list[PETSc.Vec] = []
+        self._steps: DenseSteps | None = None
+        if not options and explicit is None:
+            # those that the run has taken them by
+            self._steps = callback_steps(problem, scheme, np.zeros(problem.n_parameters))
 
     def find(self, step: Step) -> list[PETSc.Vec]:
         """Return the states at the stages of a step.
 
-        The first one is that before the step, the last one that after it.
+        The first one is that before the step, the last one of ESDIRK steps that after it.
 
         Raises
         ------
@@ -98,39 +107,46 @@ class StageSolver:
             Newton's method fails, although it did not in the run.
         """
         t, h, u, u_next, p, number = step
-        kept = self._kept.get(number)
+        kept, scheme, problem = self._kept.get(number), self._scheme, self._problem
+        # the last stage is the end of the step, unless rates of g come to it
+        last = [u_next] if scheme.end is None else []
+        count = len(scheme.c) - len(last)
         if kept is not None:
-            # the first stage is the start of the step, and the last one its end
-            return [u, *kept[1:-1], u_next]
-        a, c, problem = self._scheme.a, self._scheme.c, self._problem
+            return [u, *kept[1:count], *last]
         if not self._own:
-            self._own = [problem.create_state() for _ in c[1:-1]]
+            self._own = [problem.create_state() for _ in range(1, count)]
         if self._steps is not None:
             stages = self.of_steps(np.array([t]), np.array([h]), read(u)[None], p)
             if stages is not None:
                 for state, stage in zip(self._own, stages[0, 1:], strict=False):
                     write(state, stage)
-                return [u, *self._own, u_next]
+                return [u, *self._own, *last]
         if not self._sides:
-            self._sides = [problem.create_state() for _ in c[1:]]
-        states, gamma, equation = [u], self._scheme.gamma, self._newton.equation
+            self._sides = [problem.create_state() for _ in self._own]
+            self._rates = [problem.create_state() for _ in self._own if self._explicit is not None]
+        states, gamma, equation = [u], scheme.gamma, self._newton.equation
         equation.current = False
         for i, state in enumerate(self._own, start=1):
             before, side = states[-1], self._sides[i - 1]
+            time = problem.inside(t + float(scheme.c[i - 1]) * h, t, h)
             # f_1 is evaluated; the other sides follow from the equations of their stages
             if i == 1:
-                problem.rhs(problem.inside(t, t, h), before, p, side)
+                problem.rhs(time, before, p, side)
                 self.mask(side)
             else:
                 equation.fill_side(before, side)
+            if self._explicit is not None and scheme.reads[i - 1]:
+                self._explicit.rhs(time, before, p, self._rates[i - 1])
             # the stage before is the first guess, as in the run: the same iterations, the same
             # digits
             before.copy(state)
-            equation.pose(problem.inside(t + float(c[i]) * h, t, h), 1.0 / (gamma * h), u, p)
-            equation.known_rates.maxpy((a[i, :i] / gamma).tolist(), self._sides[:i])
+            time = problem.inside(t + float(scheme.c[i]) * h, t, h)
+            equation.pose(time, 1.0 / (gamma * h), u, p)
+            for a, rates in zip(scheme.coefficients, (self._sides, self._rates), strict=False):
+                equation.known_rates.maxpy((a[i, :i] / gamma).tolist(), rates[:i])
             self._newton.solve(state)
             states.append(state)
-        return [*states, u_next]
+        return [*states, *last]
 
     def of_steps(self, times: Array, sizes: Array, starts: Array, p: Any) -> Array | None:
         """Return the stages [S, s, n] of steps as the run has found them; None if it did otherwise.

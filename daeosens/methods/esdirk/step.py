@@ -1,4 +1,4 @@
-"""ESDIRK steps of M u' = f(t, u, p), linearised in u, p, t and h."""
+"""ESDIRK steps of M u' = f and IMEX steps of u' = f + g, linearised in u, p, t and h."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities, Point, change
 from daeosens.methods.esdirk.second_order import DirkSecondOrder
-from daeosens.methods.esdirk.stage_equations import DirkEquations
+from daeosens.methods.esdirk.stage_equations import StageEquations, destroy
 from daeosens.methods.esdirk.stages import StageSolver
 from daeosens.methods.esdirk.tableau import Esdirk
 from daeosens.methods.factored_matrix import MakeSolver
@@ -24,42 +24,54 @@ ALMOST_NONE = 1e-6
 
 
 class DirkStep(FixedTimes):
-    """The step map of an ESDIRK method, with work space for one sweep.
+    """The step map of an ESDIRK or IMEX method, with work space for one sweep.
+
+    Running costs are integrated with the weights of the implicit part.
 
     Parameters
     ----------
     problem : Problem
-        In a form that ``refuse_form`` lets pass.
+        M u' = f(t, u, p) with a constant M.
     scheme : Esdirk
         Coefficients.
     make_solver : callable
         Makes the linear solver of a matrix.
     stages : StageSolver
         Finds the stages of a step.
+    explicit : Problem, optional
+        u' = g(t, u, p), stepped explicitly beside it.
 
     Source
     ------
-    Hager, Numerische Mathematik 87, 2000; Sanz-Serna, SIAM Review 58(1), 2016, section 3.
+    Hager, Numerische Mathematik 87, 2000; Sanz-Serna, SIAM Review 58(1), 2016, section 3; Sandu,
+    "On the properties of Runge-Kutta discrete adjoints", ICCS 2006.
     """
 
     def __init__(
-        self, problem: Problem, scheme: Esdirk, make_solver: MakeSolver, stages: StageSolver
+        self,
+        problem: Problem,
+        scheme: Esdirk,
+        make_solver: MakeSolver,
+        stages: StageSolver,
+        explicit: Problem | None = None,
     ) -> None:
         self._problem = problem
         self._scheme = scheme
-        self._equations = DirkEquations(problem, scheme, make_solver, stages)
-        create = problem.create_state
-        self._right, self._weight, self._rate_t = create(), create(), create()
+        self._equations = StageEquations(problem, scheme, make_solver, stages, explicit)
+        self._right = problem.create_state()
+        self._weights = [problem.create_state() for _ in self._equations.parts]
+        self._rates_t = [problem.create_state() for _ in self._equations.parts]
 
     def quadrature(self, step: Step, densities: Densities) -> float:
         """Return h sum_i b_i r_i, summed over the weighted densities."""
         if not densities:
             return 0.0
-        return step.h * weighted(self._equations.points(step), self._scheme.a[-1], densities)
+        return step.h * weighted(self._equations.points(step), self._scheme.b, densities)
 
     def quadrature_error(self, step: Step, densities: Densities) -> float:
         """Return by how much the embedded quadrature differs."""
-        weights = self._scheme.a[-1] - self._scheme.b_embedded
+        assert self._scheme.b_embedded is not None
+        weights = self._scheme.b - self._scheme.b_embedded
         return step.h * weighted(self._equations.points(step), weights, densities)
 
     def tangent(
@@ -78,35 +90,29 @@ class DirkStep(FixedTimes):
         h, equations = step.h, self._equations
         points = equations.points(step)
         rates = equations.rates(points) if dh else []
-        stages = equations.tangents(
-            h, points, lambda i: equations.slot(0, points[i], h), (du, None), dp, (dt, dh), rates
-        )
+        stages = equations.tangents(h, points, None, (du, None), dp, (dt, dh), rates)
         running = 0.0
-        for point, stage, b in zip(points, stages, self._scheme.a[-1].tolist(), strict=True):
+        for point, (stage, *_), b in zip(points, stages, self._scheme.b.tolist(), strict=True):
             for weight, density in densities:
                 slope = change(density, self._problem, point, stage.state, dp, stage.dt)
-                # The weights are the last row of a, as the last stage is the solution.
                 running += weight * b * h * slope
                 if dh:
                     running += weight * b * dh * density.value(*point)
-        stages[-1].state.copy(du)
-        for stage in stages:
-            stage.destroy()
+        equations.complete(h, stages, dh, rates, du)
+        destroy(stages)
         return running
 
     def error(self, step: Step, du: PETSc.Vec, dp: PETSc.Vec | None) -> None:
         """Overwrite ``du`` [n] before the step with the tangent of its error estimate.
 
-        M e = h sum_i (b_i - b_embedded_i) f_i in the rows of M, and what follows in the others.
+        M e = h sum_i (b_i - b_embedded_i) (f_i + g_i) in the rows of M, and what follows in the
+        others.
         """
         equations, h = self._equations, step.h
         points = equations.points(step)
-        stages = equations.tangents(
-            h, points, lambda i: equations.slot(0, points[i], h), (du, None), dp, (0.0, 0.0), ()
-        )
+        stages = equations.tangents(h, points, None, (du, None), dp, (0.0, 0.0), ())
         self._error(h, points[-1], stages, du)
-        for stage in stages:
-            stage.destroy()
+        destroy(stages)
 
     def accumulate(
         self, step: Step, tangents: Sequence[tuple[PETSc.Vec, PETSc.Vec]], dp: Sequence[PETSc.Vec]
@@ -117,11 +123,10 @@ class DirkStep(FixedTimes):
         """
         equations, h = self._equations, step.h
         points = equations.points(step)
-        slots = [equations.slot(i, point, h) for i, point in enumerate(points[1:])]
+        slots = equations.slots(points, h)
 
-        def carried(vec: PETSc.Vec, along: PETSc.Vec | None) -> list[StageTangent]:
-            ends, fixed = (vec, None), (0.0, 0.0)
-            return equations.tangents(h, points, lambda i: slots[i - 1], ends, along, fixed, ())
+        def carried(vec: PETSc.Vec, along: PETSc.Vec | None) -> list[tuple[StageTangent, ...]]:
+            return equations.tangents(h, points, slots, (vec, None), along, (0.0, 0.0), ())
 
         moved = [
             (carried(total, None), carried(du, along))
@@ -129,23 +134,27 @@ class DirkStep(FixedTimes):
         ]
         of_error = self._problem.create_state()  # whose matrix may take the place of the stages'
         for (du, total), (later, stages) in zip(tangents, moved, strict=True):
-            later[-1].state.copy(total)
-            stages[-1].state.copy(du)
+            equations.complete(h, later, 0.0, (), total)
+            equations.complete(h, stages, 0.0, (), du)
             self._error(h, points[-1], stages, of_error)
             total.axpy(1.0, of_error)
-            for stage in (*later, *stages):
-                stage.destroy()
+            destroy(later)
+            destroy(stages)
         of_error.destroy()
 
-    def _error(self, h: float, end: Point, stages: Sequence[StageTangent], out: PETSc.Vec) -> None:
+    def _error(
+        self, h: float, end: Point, stages: Sequence[tuple[StageTangent, ...]], out: PETSc.Vec
+    ) -> None:
         """Fill ``out`` [n] with the tangent of the error estimate, from those of the stages."""
         right, scheme, equations = self._right, self._scheme, self._equations
+        assert scheme.b_embedded is not None
         right.zeroEntries()
-        weights = h * (scheme.a[-1] - scheme.b_embedded)
-        # The error estimate is M e = h sum (b_i - b_embedded_i) f_i. M has no inverse for
+        # The error estimate is M e = h sum (b_i - b_embedded_i) (f_i + g_i). M has no inverse for
         # algebraic equations; these say f(U_s) = 0, and a little of f_u lets e satisfy them
         # linearised.
-        right.maxpy(weights.tolist(), [stage.rate for stage in stages])
+        for k, b in enumerate(scheme.weights):
+            weights = h * (b - scheme.b_embedded)
+            right.maxpy(weights.tolist(), [stage[k].rate for stage in stages])
         if self._problem.form == "rhs":
             right.copy(out)
             return
@@ -166,36 +175,41 @@ class DirkStep(FixedTimes):
 
         Parameters and result as for ``StepMap.adjoint``.
         """
-        h, equations = step.h, self._equations
+        h, scheme, equations = step.h, self._scheme, self._equations
         points = equations.points(step)
         rates = equations.rates(points) if times else []
         adjoints = equations.adjoints(len(lam))
         by_t, by_h = np.zeros(len(lam)), np.zeros(len(lam))
-        right, weight = self._right, self._weight
+        source, weights = self._right, self._weights
+        values = list(zip(points, scheme.b.tolist(), scheme.c.tolist(), strict=True))
         # The first stage is explicit and has no equation of its own: its weight is what later
         # stages ask of the rate there, and lam leaves through it.
         for i in reversed(range(len(points))):
-            point, b = points[i], float(self._scheme.a[-1, i])
+            point, b, c = values[i]
             slot = equations.slot(0, point, h) if i else None
-            slopes = equations.slopes(point, by_u=not i)
+            slopes = equations.slopes(i, point)
             if times:
-                self._problem.rhs_t(*point, self._rate_t)
+                for part, rate_t in zip(equations.parts, self._rates_t, strict=True):
+                    part.rhs_t(*point, rate_t)
             for k, (lam_k, mu_k) in enumerate(zip(lam, mu, strict=True)):
-                right.zeroEntries()
+                source.zeroEntries()
                 for factor, density in densities[k]:
-                    density.add_u(factor * h * b, *point, right)
+                    density.add_u(factor * h * b, *point, source)
                     density.add_p(factor * h * b, *point, mu_k)
-                equations.weigh(i, h, point, slot, right, lam_k, adjoints[k], weight)
-                equations.pull_back(h, point, slopes, weight, right, (lam_k, mu_k), adjoints[k])
+                equations.carry(
+                    i, h, point, slot, slopes, source, (lam_k, mu_k), adjoints[k], weights
+                )
                 if times:
-                    # as for explicit steps: s_i for t_n, c_i s_i + k_i.w_i + b_i r_i for h
-                    slope = h * dot(self._rate_t, weight)
-                    by_h[k] += dot(rates[i], weight)
+                    # s_i for t_n, c_i s_i + f_i.w_i + g_i.v_i + b_i r_i for h
+                    slope = 0.0
+                    for weight, rate, rate_t in zip(weights, rates[i], self._rates_t, strict=True):
+                        slope += h * dot(rate_t, weight)
+                        by_h[k] += dot(rate, weight)
                     for factor, density in densities[k]:
                         slope += factor * h * b * density.value_t(*point)
                         by_h[k] += factor * b * density.value(*point)
                     by_t[k] += slope
-                    by_h[k] += float(self._scheme.c[i]) * slope
+                    by_h[k] += c * slope
         return list(zip(by_t.tolist(), by_h.tolist(), strict=True)) if times else []
 
     @property

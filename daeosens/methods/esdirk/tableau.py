@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from math import sqrt
 from types import MappingProxyType
 
@@ -29,7 +30,7 @@ _ROOT = sqrt(2.0)
 
 @dataclass(frozen=True, eq=False)
 class Esdirk:
-    """A method of s stages.
+    """A method of s stages, and of an IMEX method the explicit one that belongs to it.
 
     Attributes
     ----------
@@ -37,42 +38,90 @@ class Esdirk:
         Lower triangular; its last row are the weights of the solution.
     c : array [s]
         Abscissae, none outside [0, 1]: beyond the end of a step the equations may be others.
-    b_embedded : array [s]
-        Weights of the solution of one order less, for the error estimate.
+    b_embedded : array [s] or None
+        Weights of the solution of one order less, for both parts; None: no error estimate.
     order : int
         Order of accuracy for smooth problems; that of the stages is 2.
+    a_explicit, b_explicit : array [s, s], [s], optional
+        Of the explicit part, ``a_explicit`` strictly lower triangular.
     """
 
     a: Array
     c: Array
-    b_embedded: Array
+    b_embedded: Array | None
     order: int
+    a_explicit: Array | None = None
+    b_explicit: Array | None = None
 
     @property
     def b(self) -> Array:
-        """The weights of the solution."""
+        """The weights of the solution, for the implicit part."""
         return self.a[-1]
 
     @property
     def of_step(self) -> Esdirk:
-        """The same: the last stage is the solution."""
+        """The same: all stages are of this step."""
         return self
-
-    @property
-    def embedded(self) -> Array:
-        """The solution of one order less as a sum of stages, their weights [s].
-
-        The rate at the start drops out, since that solution stays bounded for the fastest modes.
-        """
-        # The rates of the implicit stages are linear in their states: h f = a^-1 (U - u_n - ...).
-        # With b_embedded = a^T x the sum h b_embedded.f becomes x.(U - u_n), a sum of stages.
-        of_later = np.linalg.solve(self.a[1:, 1:].T, self.b_embedded[1:])
-        return np.array([1.0 - of_later.sum(), *of_later])
 
     @property
     def gamma(self) -> float:
         """The coefficient on the diagonal of all stages but the first."""
         return float(self.a[-1, -1])
+
+    @cached_property
+    def coefficients(self) -> tuple[Array, ...]:
+        """Those of the stages, of each part."""
+        return (self.a,) if self.a_explicit is None else (self.a, self.a_explicit)
+
+    @cached_property
+    def weights(self) -> tuple[Array, ...]:
+        """Those of the solution, of each part."""
+        return (self.b,) if self.b_explicit is None else (self.b, self.b_explicit)
+
+    @cached_property
+    def end(self) -> Array | None:
+        """What comes to the last stage in the state after the step: h times these rates of g.
+
+        None: nothing.
+        """
+        if self.a_explicit is None or self.b_explicit is None:
+            return None
+        more = self.b_explicit - self.a_explicit[-1]
+        return more if more.any() else None
+
+    @cached_property
+    def reads(self) -> tuple[bool, ...]:
+        """Whether the rate of g at each stage is read by a later one, by the end, or by both."""
+        if self.a_explicit is None or self.b_explicit is None:
+            return (False,) * len(self.c)
+        read = self.a_explicit.any(axis=0) | (self.b_explicit != 0.0)
+        if self.b_embedded is not None:
+            read |= self.b_embedded != 0.0
+        return tuple(read.tolist())
+
+    @cached_property
+    def embedded(self) -> Array | None:
+        """The solution of one order less as a sum of stages, their weights [s], if there is one.
+
+        The rate at the start drops out, since that solution stays bounded for the fastest modes.
+        """
+        if self.b_embedded is None:
+            return None
+        # The rates of the implicit stages are linear in their states: h f = a^-1 (U - u_n - ...).
+        # With b_embedded = a^T x the sum h b_embedded.f becomes x.(U - u_n), a sum of stages.
+        of_later = np.linalg.solve(self.a[1:, 1:].T, self.b_embedded[1:])
+        return np.array([1.0 - of_later.sum(), *of_later])
+
+    @cached_property
+    def additive(self) -> tuple[Array, Array, Array] | None:
+        """The coefficients of h g in the stages, at the end and beside ``embedded``, if any."""
+        if self.a_explicit is None:
+            return None
+        nothing = np.zeros(len(self.c))
+        beside = nothing
+        if self.embedded is not None and self.b_embedded is not None:
+            beside = self.b_embedded - self.embedded[1:] @ self.a_explicit[1:]
+        return self.a_explicit, nothing if self.end is None else self.end, beside
 
 
 def _esdirk(

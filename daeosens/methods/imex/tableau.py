@@ -15,82 +15,13 @@ differential equations", Applied Numerical Mathematics 25, 1997: (2, 2, 2).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from math import sqrt
 from types import MappingProxyType
 
 import numpy as np
 
-from daeosens.petsc.vectors import Array
-
-
-@dataclass(frozen=True, eq=False)
-class Additive:
-    """A pair of tableaux with s stages and the same abscissae.
-
-    Attributes
-    ----------
-    a, b : array [s, s], [s]
-        Of the implicit part; the last row of ``a`` is ``b``.
-    a_explicit, b_explicit : array [s, s], [s]
-        Of the explicit part, ``a_explicit`` strictly lower triangular.
-    c : array [s]
-        Abscissae, none outside [0, 1].
-    b_embedded : array [s] or None
-        Weights of the solution of one order less, for both parts; None: no error estimate.
-    order : int
-        Order of accuracy for smooth problems.
-    """
-
-    a: Array
-    a_explicit: Array
-    b_explicit: Array
-    c: Array
-    b_embedded: Array | None
-    order: int
-
-    @property
-    def b(self) -> Array:
-        """The weights of the solution for the implicit part."""
-        return self.a[-1]
-
-    @property
-    def of_step(self) -> Additive:
-        """The same: all stages are of this step."""
-        return self
-
-    @property
-    def gamma(self) -> float:
-        """The coefficient on the diagonal of all stages but the first."""
-        return float(self.a[-1, -1])
-
-    @cached_property
-    def end(self) -> Array:
-        """What comes to the last stage in the state after the step: h times these rates of g."""
-        return self.b_explicit - self.a_explicit[-1]
-
-    @cached_property
-    def reads(self) -> tuple[bool, ...]:
-        """Whether the rate of g at each stage is read by a later one, by the end, or by both."""
-        read = self.a_explicit.any(axis=0) | (self.b_explicit != 0.0)
-        if self.b_embedded is not None:
-            read |= self.b_embedded != 0.0
-        return tuple(read.tolist())
-
-    @cached_property
-    def embedded(self) -> tuple[Array, Array] | None:
-        """The solution of one order less as a sum of stages and of h g, their weights.
-
-        The rate of f at the start drops out, since that solution stays bounded for the fastest
-        modes.
-        """
-        if self.b_embedded is None:
-            return None
-        # With b_embedded = a^T x the sum h b_embedded.f becomes x.(U - u_n - h a_explicit g).
-        x = np.linalg.solve(self.a[1:, 1:].T, self.b_embedded[1:])
-        return np.array([1.0 - x.sum(), *x]), self.b_embedded - x @ self.a_explicit[1:]
+from daeosens.methods.esdirk.tableau import Esdirk
 
 
 def _additive(
@@ -100,7 +31,7 @@ def _additive(
     explicit: Sequence[str],
     b_embedded: str,
     c: Sequence[float],
-) -> Additive:
+) -> Esdirk:
     """Make a method with the same weights for both parts, from rows without their first entry.
 
     The rows of the implicit part have no diagonal either.  Row sums are the abscissae.
@@ -115,7 +46,7 @@ def _additive(
             rows[i, 0] = c[i] - rows[i, 1:].sum()
     rest = np.array(_ratios(b_embedded))
     embedded = np.array([1.0 - rest.sum(), *rest])
-    return Additive(a, a_explicit, a[-1].copy(), np.array(c), embedded, order)
+    return Esdirk(a, np.array(c), embedded, order, a_explicit, a[-1].copy())
 
 
 def _ratios(text: str) -> list[float]:
@@ -125,13 +56,13 @@ def _ratios(text: str) -> list[float]:
 _HALF = 1.0 - 1.0 / sqrt(2.0)
 _DELTA = -1.0 / sqrt(2.0)
 
-_SECOND = Additive(
+_SECOND = Esdirk(
     np.array([[0.0, 0.0, 0.0], [0.0, _HALF, 0.0], [0.0, 1.0 - _HALF, _HALF]]),
-    np.array([[0.0, 0.0, 0.0], [_HALF, 0.0, 0.0], [_DELTA, 1.0 - _DELTA, 0.0]]),
-    np.array([_DELTA, 1.0 - _DELTA, 0.0]),
     np.array([0.0, _HALF, 1.0]),
     None,
     2,
+    np.array([[0.0, 0.0, 0.0], [_HALF, 0.0, 0.0], [_DELTA, 1.0 - _DELTA, 0.0]]),
+    np.array([_DELTA, 1.0 - _DELTA, 0.0]),
 )
 
 _GAMMA = 1767732205903 / 4055673282236
@@ -218,7 +149,7 @@ _FIFTH = _additive(
     ],
 )
 
-TABLEAUX: Mapping[str, Additive] = MappingProxyType(
+TABLEAUX: Mapping[str, Esdirk] = MappingProxyType(
     {
         "ars222": _SECOND,
         "arkimex3": _THIRD,
