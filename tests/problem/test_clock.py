@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.interpolate import make_interp_spline
+from scipy.interpolate import interp1d, make_interp_spline
 
 from daeosens.problem.branches import Branches
 from daeosens.problem.clock import Clock, Formula, Noted, bends, changes
@@ -76,13 +76,14 @@ def test_numbers_are_those_of_a_plain_time():
 
 def test_ramps_splines_and_tables_that_come_again_bend():
     straight = make_interp_spline([0.0, 2.5, 9.0], [1.0, 2.0, 0.0], k=1)
+    older = interp1d([0.0, 3.0, 9.0], [1.0, 2.0, 0.0])
     smooth = make_interp_spline([0.0, 3.5, 6.0, 9.0], [1.0, 2.0, 0.0, 1.0], k=3)
 
     def rhs(t, u, p):
         ramp = np.clip((t - 2.0) / 3.0, 0.0, 1.0)
         again = np.interp(t, [0.0, 1.5, 4.0], [1.0, 0.0, 1.0], period=5.0)
-        return np.array([ramp + again + straight(t) + smooth(t) - p[0] * u[0]])
+        return np.array([ramp + again + straight(t) + smooth(t) + older(t) - p[0] * u[0]])
 
     noted = Branches(rhs).of_time(0.1, np.ones(1), np.ones(1))
     times = changes(bends(noted.formulas), 0.0, 8.0)
-    np.testing.assert_allclose(times, [1.5, 2.0, 2.5, 4.0, 5.0, 6.5], rtol=1e-9)
+    np.testing.assert_allclose(times, [1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.5], rtol=1e-9)

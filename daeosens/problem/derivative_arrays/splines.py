@@ -74,7 +74,8 @@ def clocked(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, x: Any, *arguments: Any, **options: Any) -> Any:
         knots = getattr(self, "x", getattr(self, "t", None))
         if isinstance(x, Clock) and knots is not None and not (arguments or options):
-            bent = getattr(self, "k", None) == 1  # the degree of a spline
+            # the degree of a spline, and what interp1d was asked for
+            bent = getattr(self, "k", None) == 1 or getattr(self, "_kind", None) == "linear"
             table = Lookup(lambda at: original(self, at), np.asarray(knots), id(self), bent=bent)
             return x.looked_up(table)
         return original(self, x, *arguments, **options)
