@@ -1,0 +1,123 @@
+"""Interpolants of SciPy at symbols: piecewise polynomials, written in NumPy."""
+
+# what SciPy's objects hold is known at run time only
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
+# pyright: reportUnknownArgumentType=false
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from daeosens.tracing.source_location import untraceable
+from daeosens.tracing.symbols import Symbol, as_symbol
+
+REMEDY = "np.interp, CubicSpline, PchipInterpolator, make_interp_spline, or ODE(...), not traced"
+
+
+def _of_pieces(interpolant: Any, x: Any, nu: int = 0, extrapolate: Any = None) -> Any:
+    """Return the value of a ``PPoly``: CubicSpline, PchipInterpolator, Akima1DInterpolator."""
+    pieces = interpolant.derivative(nu) if nu else interpolant
+    if pieces.c.ndim != 2:
+        raise untraceable("an interpolant of several functions at once", "one for each of them")
+    outside = pieces.extrapolate if extrapolate is None else extrapolate
+    where: Any = np.where
+    x, knots = as_symbol(x), pieces.x
+    if outside == "periodic":
+        x = knots[0] + (x - knots[0]) % (knots[-1] - knots[0])
+    result: Any = None
+    for k in reversed(range(len(knots) - 1)):
+        value: Any = pieces.c[0, k] + 0.0 * x
+        for coefficient in pieces.c[1:, k]:
+            value = value * (x - knots[k]) + coefficient
+        # the last piece goes on to the right, the first one to the left
+        result = value if result is None else where(x < knots[k + 1], value, result)
+    if outside:
+        return result
+    return where((x < knots[0]) | (x > knots[-1]), np.nan, result)
+
+
+def _of_spline(spline: Any, x: Any, nu: int = 0, extrapolate: Any = None) -> Any:
+    outside = spline.extrapolate if extrapolate is None else extrapolate
+    return _of_pieces(_pieces(spline), x, nu, outside)
+
+
+def _of_univariate(spline: Any, x: Any, nu: int = 0, ext: Any = None) -> Any:
+    modes = {0: 0, "extrapolate": 0, 1: 1, "zeros": 1, 2: 0, "raise": 0, 3: 3, "const": 3}
+    mode = modes[spline.ext if ext is None else ext]
+    pieces = _pieces(spline._eval_args)
+    first, last = pieces.x[0], pieces.x[-1]
+    where: Any = np.where
+    x = as_symbol(x)
+    if mode == 3:
+        x = where(x < first, first, where(x > last, last, x))
+    result = _of_pieces(pieces, x, nu, extrapolate=True)
+    return where((x < first) | (x > last), 0.0, result) if mode == 1 else result
+
+
+def _of_older(interpolant: Any, x: Any) -> Any:
+    """Return the value of an ``interp1d`` of straight lines."""
+    kind = interpolant._kind
+    if kind != "linear" or interpolant.y.ndim != 1:
+        raise untraceable(f"interp1d, kind = {kind!r}", REMEDY)
+    below, above = (np.ravel(interpolant.fill_value)[[0, -1]]).tolist()
+    if interpolant.bounds_error or interpolant.fill_value == "extrapolate":
+        below = above = None
+    x, y, knots = as_symbol(x), interpolant.y, interpolant.x
+    where: Any = np.where
+    inside: Any = np.interp(x, knots, y, below, above)
+    if interpolant.fill_value != "extrapolate":
+        return inside
+    slopes = np.diff(y)[[0, -1]] / np.diff(knots)[[0, -1]]
+    left, right = y[0] + slopes[0] * (x - knots[0]), y[-1] + slopes[1] * (x - knots[-1])
+    return where(x < knots[0], left, where(x > knots[-1], right, inside))
+
+
+def _refused(interpolant: Any, *_arguments: Any, **_options: Any) -> Any:
+    raise untraceable(f"scipy.interpolate.{type(interpolant).__name__}", REMEDY)
+
+
+def _pieces(spline: Any) -> Any:
+    polynomials: Any = sys.modules["scipy.interpolate"].PPoly
+    pieces = polynomials.from_spline(spline)
+    # knots at both ends stand there several times
+    kept = np.diff(pieces.x) > 0.0
+    knots = np.append(pieces.x[:-1][kept], pieces.x[-1])
+    return polynomials.construct_fast(pieces.c[:, kept], knots, pieces.extrapolate)
+
+
+_RULES: dict[str, Callable[..., Any]] = {
+    "PPoly": _of_pieces,
+    "BSpline": _of_spline,
+    "UnivariateSpline": _of_univariate,
+    "interp1d": _of_older,
+    "RegularGridInterpolator": _refused,
+    "BarycentricInterpolator": _refused,
+    "KroghInterpolator": _refused,
+}
+
+
+@contextmanager
+def interpolants_of_symbols() -> Generator[None]:
+    """Let the interpolants of SciPy take symbols meanwhile, if anybody has imported them."""
+    module = sys.modules.get("scipy.interpolate")
+    kinds = {} if module is None else {getattr(module, name): rule for name, rule in _RULES.items()}
+    originals = {kind: kind.__call__ for kind in kinds}
+
+    def taking(original: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: Any, x: Any, *arguments: Any, **options: Any) -> Any:
+            taken = rule if isinstance(x, Symbol) else original
+            return taken(self, x, *arguments, **options)
+
+        return call
+
+    for kind, rule in kinds.items():
+        kind.__call__ = taking(originals[kind], rule)
+    try:
+        yield
+    finally:
+        for kind, original in originals.items():
+            kind.__call__ = original

@@ -1,0 +1,90 @@
+"""SciPy's interpolants in traced functions: values and slopes, inside, outside and at knots."""
+
+import numpy as np
+import pytest
+from scipy import interpolate
+
+import daeosens as ds
+
+KNOTS = np.array([0.0, 0.7, 1.3, 2.0, 3.1, 4.0])
+VALUES = np.random.default_rng(0).normal(size=KNOTS.size)
+AGAIN = np.append(VALUES[:-1], VALUES[0])
+
+INTERPOLANTS = {
+    "cubic": interpolate.CubicSpline(KNOTS, VALUES),
+    "periodic": interpolate.CubicSpline(KNOTS, AGAIN, bc_type="periodic"),
+    "pchip": interpolate.PchipInterpolator(KNOTS, VALUES),
+    "akima": interpolate.Akima1DInterpolator(KNOTS, VALUES),
+    "degree 1": interpolate.make_interp_spline(KNOTS, VALUES, k=1),
+    "degree 5": interpolate.make_interp_spline(KNOTS, VALUES, k=5),
+    "smooth": interpolate.make_smoothing_spline(KNOTS, VALUES),
+    "univariate": interpolate.UnivariateSpline(KNOTS, VALUES, s=0.1),
+    "univariate, constant": interpolate.UnivariateSpline(KNOTS, VALUES, s=0, ext=3),
+    "univariate, zero": interpolate.InterpolatedUnivariateSpline(KNOTS, VALUES, ext="zeros"),
+    "lines": interpolate.interp1d(KNOTS, VALUES),
+    "lines that go on": interpolate.interp1d(KNOTS, VALUES, fill_value="extrapolate"),
+    "lines and numbers": interpolate.interp1d(
+        KNOTS, VALUES, bounds_error=False, fill_value=(1.0, 2.0)
+    ),
+}
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", INTERPOLANTS)
+def test_traced_interpolants_have_their_values_and_slopes(name):
+    known = INTERPOLANTS[name]
+    model = ds.trace(lambda t, u, p: [known(t) * u[0], known(u[1])], 2, ["a"])
+    inside = name in ("lines", "akima")  # an error, and NaN, outside
+    places = [0.0, 0.3, 0.7, 2.5, 4.0] if inside else [-0.5, 0.0, 0.3, 0.7, 2.5, 4.0, 4.6]
+    t, u = np.array(places), np.column_stack([np.full(len(places), 2.0), places])
+    values = model.batch.rhs(t, u, np.zeros(1))
+    expected = [float(known(place)) for place in places]
+    np.testing.assert_allclose(values[:, 0], 2.0 * np.array(expected), rtol=1e-13, atol=1e-14)
+    np.testing.assert_allclose(values[:, 1], expected, rtol=1e-13, atol=1e-14)
+    between = [k for k, place in enumerate(places) if place not in KNOTS]
+    step = 1e-6
+    slopes = [(known(places[k] + step) - known(places[k] - step)) / (2 * step) for k in between]
+    jacobians = model.batch.jacobian(t, u, np.zeros(1))[between]
+    np.testing.assert_allclose(jacobians[:, 1, 1], slopes, rtol=1e-7, atol=1e-8)
+
+
+def test_derivatives_of_interpolants_are_traced_too():
+    known = INTERPOLANTS["cubic"]
+    model = ds.trace(lambda t, u, p: [known(t, 1), known(t, nu=2)], 2, ["a"])
+    values = model.batch.rhs(np.array([1.1]), np.zeros((1, 2)), np.zeros(1))
+    np.testing.assert_allclose(values[0], [known(1.1, 1), known(1.1, 2)], rtol=1e-12)
+
+
+def test_symbols_are_known_to_interpolants_while_one_traces_only():
+    before = interpolate.CubicSpline.__call__
+    ds.trace(lambda t, u, p: [INTERPOLANTS["cubic"](t)], 1, ["a"])
+    assert interpolate.CubicSpline.__call__ is before
+
+
+@pytest.mark.parametrize(
+    ("known", "what"),
+    [
+        (interpolate.interp1d(KNOTS, VALUES, kind="previous"), "interp1d, kind = 'previous'"),
+        (interpolate.BarycentricInterpolator(KNOTS, VALUES), "BarycentricInterpolator"),
+        (interpolate.CubicSpline(KNOTS, np.column_stack([VALUES, AGAIN])), "several functions"),
+    ],
+)
+def test_others_are_refused_with_those_that_can_be_traced(known, what):
+    with pytest.raises(ds.InputError, match=what) as refused:
+        ds.trace(lambda t, u, p: [known(t) * u[0]], 1, ["a"])
+    assert "try: " in str(refused.value)
+
+
+def test_steps_and_gradients_are_those_of_the_same_model_in_numpy():
+    known = INTERPOLANTS["pchip"]
+
+    def rhs(t, u, p):
+        return np.array([-p[0] * u[0] * known(t) ** 2 + known(4.0 * u[0])])
+
+    last = ds.Terminal(lambda t, u, p: u[0])
+    results = []
+    for model in (ds.ODE(rhs, 1, ["rate"]), ds.trace(rhs, 1, ["rate"])):
+        run = ds.solve(model, [0.5], [0.8], ds.Stepping((0.0, 3.5), "rk6vr", rtol=1e-9))
+        gradient = ds.adjoint(run, last)
+        results.append([run.u[-1, 0], gradient.p[0], gradient.u0[0]])
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-8)
