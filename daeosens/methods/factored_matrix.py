@@ -10,8 +10,10 @@ from petsc4py import PETSc
 from daeosens.methods.linear_solver import (
     IN_SWEEPS,
     PRODUCTS,
+    ZERO_PIVOT,
     linear_fault,
     refuse_without_transpose,
+    singular,
 )
 from daeosens.methods.remainders import add_remainder, note_solve
 from daeosens.problem.implicit_matrix import Elsewhere, SystemMatrix
@@ -135,7 +137,12 @@ class FactoredMatrix:
     def _apply(self, right: PETSc.Vec, solution: PETSc.Vec, *, transpose: bool) -> None:
         assert self._solver is not None
         solver = self._solver
-        (solver.solveTranspose if transpose else solver.solve)(right, solution)
+        try:
+            (solver.solveTranspose if transpose else solver.solve)(right, solution)
+        except PETSc.Error as error:  # dense matrices raise where others end with a reason
+            if getattr(error, "ierr", 0) == ZERO_PIVOT:
+                raise singular("the matrix of a step has no factors") from error
+            raise
         self.iterations += solver.getIterationNumber()
         reason: Any = solver.getConvergedReason()
         if reason < 0:

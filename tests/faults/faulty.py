@@ -42,11 +42,18 @@ def throw(error: BaseException) -> None:
     raise error
 
 
+def fill_memory() -> None:
+    """Ask for more than a limit of the system allows, as after ``ulimit -v``."""
+    resource.setrlimit(resource.RLIMIT_AS, (2**33, 2**33))
+    np.ones(2**31)
+
+
 FAULTS: dict[str, Callable[[], object]] = {
     "none": lambda: None,
     "exit": lambda: sys.exit(3),
     "interrupt": lambda: throw(KeyboardInterrupt()),
     "memory": lambda: throw(MemoryError("lost on one rank")),
+    "limit of memory": fill_memory,
     "value": lambda: throw(ValueError("lost on one rank")),
     "solve": lambda: throw(SolveError("lost on one rank")),
     "sleep": lambda: time.sleep(1000.0),

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from faults.table import PAGE, REST, TABLE
+from faults.table import ENDS, PAGE, REST, START, TABLE, started
 
 
 def pytest_generate_tests(metafunc):
@@ -25,6 +25,16 @@ def pytest_generate_tests(metafunc):
 
 def test_what_is_promised_holds(family, case, tmp_path):
     family.attempt(tmp_path, *case)
+
+
+@pytest.mark.parametrize("place", ["rhs", "outside"])
+def test_rank_that_reaches_its_limit_of_memory_ends_the_job(place, tmp_path):
+    with started(tmp_path, 2, "plain", "numpy", place, "limit of memory") as job:
+        code = job.wait(START + ENDS)
+        printed = job.printed()
+    assert code != 0
+    assert "MemoryError: Unable to allocate" in printed, printed
+    assert "[rank 1]" in printed, printed
 
 
 def test_page_has_the_table_with_all_promises_kept():
