@@ -20,7 +20,7 @@ from daeosens.io import build_config, open_results, parse_toml
 
 ROOT = Path(__file__).parents[1]
 DRIVERS = sorted(path.stem for path in (ROOT / "drivers").glob("*.py"))
-ON_GRIDS = ["gray_scott_initial", "thermostat"]
+ON_GRIDS = ["gray_scott_initial", "thermostat", "tissue"]
 
 
 def small(driver):
@@ -81,6 +81,8 @@ def test_driver_converges_and_leaves_complete_results(driver, comm, shared_tmp_p
     facts = are_complete(folder, driver, comm.size)
     if driver == "lynx_hare":
         is_near_the_published_bayesian_posterior(facts)
+    if driver == "tissue":
+        is_the_same_on_any_ranks(facts["tissue"])
 
 
 @pytest.mark.slow
@@ -91,6 +93,17 @@ def test_driver_is_a_program(run_mpi, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     are_complete(folder, driver, 2)
+
+
+def is_the_same_on_any_ranks(facts):
+    """To what solvers leave; and within its standard deviations of the truth."""
+    found = [facts["error_beside_prior"]]
+    for rate in ("eps", "b"):
+        found += [facts[rate]["estimate"], facts[rate]["sd_of_log"]]
+        assert abs(facts[rate]["off"]) < 2.0
+    expected = [0.649493739, 0.120677967, 0.064995179, 0.597424021, 0.138796009]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert 0.6 < facts["mean_square"] < 1.4
 
 
 def is_near_the_published_bayesian_posterior(facts):

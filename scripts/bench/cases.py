@@ -397,5 +397,14 @@ CASES: dict[str, Case | Script] = {
             "Carpenter, 2018), and the part of their reach by which symmetric intervals miss the "
             "ends of the profiles'.",
         ),
+        Script(
+            "tissue",
+            "A field and two rates",
+            "What `drivers/tissue.py` finds, once in each setting: processor time of all ranks; "
+            "the error of log k beside that of the prior's mean, in the mean square; shares of the "
+            "points whose error is within one and two posterior standard deviations, and the mean "
+            "square of their quotient; the largest difference from the run on one rank, of the "
+            "field in standard deviations, and of these, relative.",
+        ),
     )
 }

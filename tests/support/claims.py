@@ -334,6 +334,30 @@ def lynx() -> list[str]:
     )
 
 
+def tissue() -> list[str]:
+    """Return a line for each run of the driver."""
+
+    def known(row: dict[str, Any], rate: str) -> str:
+        value = row[rate]
+        return f"{value:.3f} ± {value * row[f'deviation of log {rate}']:.3f}"
+
+    return table(
+        [
+            (
+                row["points"].replace("x", " x "),
+                str(row["ranks"]),
+                f"{row['Gauss-Newton steps']}, {row['products with the Hessian']}",
+                f"{row['error beside prior']:.2f}",
+                f"{100 * row['within one deviation']:.0f} %, {100 * row['within two']:.0f} %",
+                known(row, "eps"),
+                known(row, "b"),
+                f"{row['processor seconds']:.0f}",
+            )
+            for row in rows_of("tissue")
+        ]
+    )
+
+
 def checkpoints() -> list[str]:
     """Return the lines of both tables, by the schedule itself."""
     lines = [
@@ -363,6 +387,7 @@ TABLES: tuple[tuple[str, Callable[[], list[str]]], ...] = (
     ("daeo", jump),
     ("uncertainty", fit_methods),
     ("uncertainty", lynx),
+    ("uncertainty", tissue),
     ("checkpoints", checkpoints),
 )
 
