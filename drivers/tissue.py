@@ -260,7 +260,7 @@ def draw(config: Config, known: Inverse, results: Results) -> None:
         values = read_array(results.hdf5, name)[..., 0]
         if values.ndim == 2:
             return {"": values}
-        places = [round(share * len(values)) for share in (0.25, 0.5, 0.75)]
+        places = [round(share * len(values)) for share in (0.3, 0.7)]
         return {f"\nz = {SIDE * (j + 0.5) / len(values):.1f}": values[j] for j in places}
 
     fields = {name: slices(name) for name in FIELDS}
