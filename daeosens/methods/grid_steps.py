@@ -14,7 +14,7 @@ from daeosens.methods.factored_matrix import MakeSolver
 from daeosens.methods.linear_solver import refuse_without_transpose
 from daeosens.methods.remainders import add_remainder
 from daeosens.petsc._kernels import pull_theta_steps, vec_to_fill
-from daeosens.petsc.vectors import Array, scatter
+from daeosens.petsc.vectors import Array, scatter, summed
 from daeosens.problem.problem import Problem
 
 
@@ -142,6 +142,4 @@ class ThetaGridStepAdjoint:
 def _add_sums(problem: Problem, sums: Array, mu: PETSc.Vec) -> None:
     """Add the sums over each rank's points to the adjoint of the parameters."""
     if sums.size:
-        if mu.comm.size > 1:
-            sums = mu.comm.tompi4py().allreduce(sums)
-        mu.axpy(1.0, scatter(sums, problem.create_parameters()))
+        mu.axpy(1.0, scatter(summed(sums, mu.comm), problem.create_parameters()))

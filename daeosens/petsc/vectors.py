@@ -80,6 +80,27 @@ def gather(vec: PETSc.Vec) -> Array:
     return np.concatenate(vec.comm.tompi4py().allgather(read(vec)))
 
 
+def replicated(vec: PETSc.Vec) -> Array:
+    """Return all values [n] on every rank in one reduction, without a look at who calls it.
+
+    Collective; for small vectors, inside of what all ranks do together.
+    """
+    values = np.zeros(vec.getSize())
+    start, end = vec.getOwnershipRange()
+    values[start:end] = read(vec)
+    return summed(values, vec.comm)
+
+
+def summed(values: Array, comm: PETSc.Comm) -> Array:
+    """Return the sums over all ranks.  Collective."""
+    if comm.size == 1:
+        return values
+    sums = np.array(values, dtype=float)
+    # as numbers: objects would take two calls, and all of them on every rank
+    comm.tompi4py().Allreduce(MPI.IN_PLACE, sums)
+    return sums
+
+
 def scatter(values: npt.ArrayLike, vec: PETSc.Vec) -> PETSc.Vec:
     """Write each rank's part of the replicated ``values`` [n] into ``vec``, and return it.
 

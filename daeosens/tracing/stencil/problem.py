@@ -16,7 +16,7 @@ from petsc4py import PETSc
 
 from daeosens.errors import InputError, is_iterable, is_one_of, name_list
 from daeosens.petsc._kernels import Stencil, create_matrix, linearise_matrix, pool_memory
-from daeosens.petsc.vectors import Array, gather, read, scatter, write
+from daeosens.petsc.vectors import Array, read, replicated, scatter, summed, write
 from daeosens.problem.branches import Decisions
 from daeosens.problem.equations import ODE
 from daeosens.problem.grids import Grid, fill_stencil_matrix, stencil_matrix
@@ -313,12 +313,12 @@ class _Calls:
         self._stencil.apply("pull", t, self.read(p), (u, w), out)
 
     def push_p(self, t: float, u: PETSc.Vec, p: Any, dp: PETSc.Vec, out: PETSc.Vec) -> None:
-        self._stencil.apply("push_p", t, self.read(p), (u,), out, dp=gather(dp))
+        self._stencil.apply("push_p", t, self.read(p), (u,), out, dp=replicated(dp))
 
     def pull_p(self, t: float, u: PETSc.Vec, p: Any, w: PETSc.Vec, out: PETSc.Vec) -> None:
         sums = self._stencil.apply("pull_p", t, self.read(p), (u, w), sums=self._m)
         # each rank has the sums over its own points
-        scatter(_reduced(sums, w), out)
+        scatter(summed(sums, w.comm), out)
 
     def hessian(
         self, t: float, u: PETSc.Vec, p: Any, w: PETSc.Vec, du: PETSc.Vec, dp: Any, *out: PETSc.Vec
@@ -327,7 +327,7 @@ class _Calls:
         (by_u,) = out
         p, inputs = self.read(p), (u, w, du)
         sums = self._stencil.apply("hessian", t, p, inputs, by_u, dp=dp, sums=self._m)
-        return _reduced(sums, w)
+        return summed(sums, w.comm)
 
     def rhs_t(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         self._stencil.apply("rhs_t", t, self.read(p), (u,), out)
@@ -336,7 +336,7 @@ class _Calls:
         """Fill the first of ``out``, [n]; return the part of the numbers, and that of the time."""
         (by_u,) = out
         sums = self._stencil.apply("hessian_t", t, self.read(p), (u, w), by_u, sums=self._m + 1)
-        reduced = _reduced(sums, w)
+        reduced = summed(sums, w.comm)
         return reduced[:-1], float(reduced[-1])
 
     def read(self, p: Any) -> Array:
@@ -400,15 +400,10 @@ class _FieldCalls(_Calls):
 
     def _fill(self, sums: Array, vec: PETSc.Vec, out: PETSc.Vec) -> Array:
         """Fill derivatives in all parameters; return the sums over all ranks."""
-        reduced = _reduced(sums, vec) if sums.size else sums
+        reduced = summed(sums, vec.comm) if sums.size else sums
         fields = read(self._values).reshape(self._layout.points, -1)
         self._layout.fill(reduced[: self._m], fields, out)
         return reduced
-
-
-def _reduced(sums: Array, vec: PETSc.Vec) -> Array:
-    """Return the sums over all ranks.  Collective."""
-    return sums if vec.comm.size == 1 else vec.comm.tompi4py().allreduce(sums)
 
 
 HEADERS = ("stencil.h", "stencil_chain.h", "bicgstab.h")

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.petsc.vectors import Array
+from daeosens.petsc.vectors import Array, summed
 from daeosens.problem.grids.finite_elements import FiniteElements
-from daeosens.tracing.weak_form.parameters import Fields, Numbers, summed
+from daeosens.tracing.weak_form.parameters import Fields, Numbers
 from daeosens.tracing.weak_form.term import Term, first_entry, time_entry
 
 
@@ -155,7 +155,7 @@ def _joined_second(
         by_fields = by_fields + term.collected_fields(by_z)
         sums += np.append(by_p, by_z[:, -1].sum())
     space.add(by_u, out[0])
-    by_t = float(summed(space.comm, sums[-1]))
+    by_t = float(summed(sums[-1], space.comm))
     return parameters.joined(sums[:-1], by_fields, out[1] if len(out) > 1 else None), by_t  # type: ignore[arg-type]
 
 
@@ -174,7 +174,7 @@ class Integral:
     def value(self, t: float, u: PETSc.Vec, p: Any) -> float:
         """Return the integral."""
         z, numbers = self._at(t, u, p)
-        return float(summed(self._space.comm, self._term.values(z, numbers)[:, 0].sum()))
+        return float(summed(self._term.values(z, numbers)[:, 0].sum(), self._space.comm))
 
     def gradient_u(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         """Fill ``out`` with its gradient in u [n]."""
@@ -191,7 +191,7 @@ class Integral:
     def value_t(self, t: float, u: PETSc.Vec, p: Any) -> float:
         """Return its derivative in t."""
         slopes = self._term.jacobian(*self._at(t, u, p))[:, 0, -1]
-        return float(summed(self._space.comm, slopes.sum()))
+        return float(summed(slopes.sum(), self._space.comm))
 
     def hessian_product(
         self, t: float, u: PETSc.Vec, p: Any, du: PETSc.Vec, dp: Any, *out: PETSc.Vec

@@ -9,7 +9,7 @@ import numpy as np
 from petsc4py import PETSc
 from scipy import sparse
 
-from daeosens.petsc.vectors import Array, gather, read, scatter, write
+from daeosens.petsc.vectors import Array, read, replicated, scatter, summed, write
 from daeosens.problem.grids.finite_elements import FiniteElements
 from daeosens.tracing.fields import FieldLayout, field_layout
 from daeosens.tracing.named_parameters import Shapes
@@ -35,11 +35,11 @@ class Numbers:
 
     def split(self, p: Any) -> tuple[Array, Array]:
         """Return numbers [m], and coefficients [., K] of fields."""
-        return gather(p) if isinstance(p, PETSc.Vec) else p, np.zeros((0, 0))
+        return replicated(p) if isinstance(p, PETSc.Vec) else p, np.zeros((0, 0))
 
     def joined(self, sums: Array, _by_fields: Array, out: PETSc.Vec | None) -> Any:
         """Return derivatives [m] from the rank's sums, or fill a vector with them."""
-        total = summed(self._comm, sums)
+        total = summed(sums, self._comm)
         return total if out is None else scatter(total, out)
 
 
@@ -71,7 +71,7 @@ class Fields:
 
     def joined(self, sums: Array, by_fields: Array, out: PETSc.Vec) -> None:
         """Fill a vector with derivatives from the rank's sums [m] and what is at points [., K]."""
-        total = summed(self.layout.grid.comm, sums)
+        total = summed(sums, self.layout.grid.comm)
         own = np.empty((self.layout.points, len(self.names)))
         for k in range(len(self.names)):
             self._space.add(by_fields[:, k : k + 1], self._field)
@@ -89,8 +89,3 @@ def admit_parameters(
     if own is None:
         own = FiniteElements(space.basis, comm=space.comm)
     return Fields(field_layout(own, shapes, fields), own)
-
-
-def summed(comm: PETSc.Comm, values: Any) -> Any:
-    """Return the sum over the ranks."""
-    return values if comm.size == 1 else comm.tompi4py().allreduce(values)

@@ -31,6 +31,7 @@ cdef extern from *:
         char **slabs;
         size_t left; /* bytes of the last slab */
         int open;    /* the first vector is there */
+        PetscLayout empty; /* of no entry, on several ranks */
         long n_spare;
         Vec spare[SPARE];
     } Pool;
@@ -41,12 +42,17 @@ cdef extern from *:
         int kept;    /* by the pool, afterwards */
     } Lease;
 
+    typedef struct { /* how the data of PETSc's own types of vectors begin */
+        VECHEADER
+    } Numbers;
+
     static void leave(Pool *pool)
     {
         if (--pool->users) return;
         while (pool->n_slabs) free(pool->slabs[--pool->n_slabs]);
         free(pool->slabs);
         free(pool->free);
+        if (pool->empty) (void)PetscLayoutDestroy(&pool->empty);
         free(pool);
     }
 
@@ -133,13 +139,28 @@ cdef extern from *:
         *vec = NULL;
     }
 
+    /* VecCreateMPIWithArray would gather the sizes on all ranks, for each vector (PETSc 3.26): a
+       vector of no entry, whose layout is known, is made of what the other one knows. */
+    static PetscErrorCode create_distributed(Vec like, Pool *pool, void *block, Vec *out)
+    {
+        Numbers *numbers;
+        PetscFunctionBegin;
+        PetscCall(VecCreate(PetscObjectComm((PetscObject)like), out));
+        PetscCall(VecSetLayout(*out, pool->empty));
+        PetscCall(VecSetType(*out, VECMPI));
+        numbers = (Numbers *)(*out)->data;
+        PetscCall(PetscFree(numbers->array_allocated));
+        numbers->array = (PetscScalar *)block;
+        PetscFunctionReturn(PETSC_SUCCESS);
+    }
+
     static PetscErrorCode duplicate_pooled(Vec vec, Vec *out)
     {
         MPI_Comm comm = PetscObjectComm((PetscObject)vec);
         PetscContainer container;
         PetscLayout layout;
         PetscMPIInt ranks;
-        PetscInt block_size, n, all;
+        PetscInt block_size, n;
         Lease *lease;
         Pool *pool;
         void *block;
@@ -160,10 +181,9 @@ cdef extern from *:
         if (!pool->filled) memset(block, 0, pool->bytes); /* PETSc 3.26 scales what it never set */
         PetscCall(VecGetBlockSize(vec, &block_size));
         PetscCall(VecGetLocalSize(vec, &n));
-        PetscCall(VecGetSize(vec, &all));
         PetscCallMPI(MPI_Comm_size(comm, &ranks));
         if (ranks == 1) PetscCall(VecCreateSeqWithArray(comm, block_size, n, block, out));
-        else PetscCall(VecCreateMPIWithArray(comm, block_size, n, all, block, out));
+        else PetscCall(create_distributed(vec, pool, block, out));
         PetscCall(VecGetLayout(vec, &layout));
         PetscCall(VecSetLayout(*out, layout));
         (*out)->ops->view = vec->ops->view; /* those of a DM put the points in order */
@@ -198,8 +218,10 @@ cdef extern from *:
 
     static PetscErrorCode found_pool(Vec vec)
     {
+        MPI_Comm comm = PetscObjectComm((PetscObject)vec);
+        PetscMPIInt ranks;
         PetscBool plain;
-        PetscInt n;
+        PetscInt n, block_size;
         Pool *pool;
         PetscFunctionBegin;
         PetscCall(PetscObjectTypeCompareAny((PetscObject)vec, &plain, VECSEQ, VECMPI, ""));
@@ -213,6 +235,11 @@ cdef extern from *:
         pool->free = (void **)calloc((size_t)pool->room + 1, sizeof(void *));
         pool->slabs = (char **)calloc((size_t)pool->room / TOGETHER + 1, sizeof(char *));
         PetscCheck(pool->free && pool->slabs, PETSC_COMM_SELF, PETSC_ERR_MEM, "no memory");
+        PetscCall(VecGetBlockSize(vec, &block_size));
+        PetscCallMPI(MPI_Comm_size(comm, &ranks));
+        if (ranks > 1) {
+            PetscCall(PetscLayoutCreateFromSizes(comm, 0, 0, block_size, &pool->empty));
+        }
         PetscCall(join(vec, pool, NULL, 0));
         PetscFunctionReturn(PETSC_SUCCESS);
     }
