@@ -16,7 +16,14 @@ import numpy as np
 from petsc4py import PETSc
 from scipy.special import ndtri
 
-from daeosens.errors import InputError, SolveError, real_number, require, whole_number
+from daeosens.errors import (
+    InputError,
+    SolveError,
+    real_number,
+    refuse_uncallable,
+    require,
+    whole_number,
+)
 from daeosens.methods.linear_solver import linear_solver
 from daeosens.optimize.start import vector_like
 from daeosens.petsc.options import validate_names
@@ -90,6 +97,8 @@ class GaussianPrior:
         object.__setattr__(self, "weight", weight)
         if self.operator is not None:
             require(self.operator, PETSc.Mat, "prior operator", "a symmetric Mat")
+        if self.variances is not None:
+            refuse_uncallable(variances=self.variances)
         require(self.options, Mapping, "options", 'options={"ksp_type": "cg"}')
         validate_names(self.options, "options")
         if self.operator is not None and self.operator.getSize() != (self.mean.size,) * 2:
