@@ -119,6 +119,8 @@ def calls(comm: Any) -> Calls:
     starts = inverse.multistart(lambda _: small, [[1.0], [1.5]], comm=world, method="blmvm")
     file = f"{folder}/run.h5"
     minimum = ds.minimize(functional, max_iterations=1)
+    kept = f"{folder}/fit-{world.rank}.h5"
+    inverse.save_fit(fitted, kept)
     collective: dict[str, Callable[[], object]] = {
         "solve": lambda: ds.solve(problem, u0, p, stepping, TIMES),
         "save_run": lambda: ds.timestepping.save_run(run, file),
@@ -225,6 +227,7 @@ def calls(comm: Any) -> Calls:
         "DAE": lambda: ds.DAE(lambda t, u, v, p, out: u.copy(out), state=u0),
     }
     local: dict[str, Callable[[], object]] = {
+        "load_fit": lambda: inverse.load_fit(kept, decay, table, rate, line),
         "hybrid": lambda: ds.hybrid({"on": problem, "off": problem}, "on"),
         "Regularized": lambda: inverse.Regularized(field_functional, prior),
         "Joint": lambda: ds.functional.Joint([functional, functional]),
