@@ -142,7 +142,7 @@ def fit(
         equations.
     starts : int
         More than one: multistart over bounds and priors; with ``start="bilevel"`` starts of the
-        nonlinear parameters, at least eight.
+        nonlinear parameters, at least eight, of delay equations sixteen.
     seed : int
         Of the starts.
     comm : MPI.Intracomm, optional

@@ -42,6 +42,8 @@ class Study:
         As for ``ds.trace``; history is the initial state.
     observed : tuple of str
         What is measured; by default all states.
+    growing : tuple of float
+        Ends of short runs, of which each is fitted from the one before.
     """
 
     title: str
@@ -57,6 +59,7 @@ class Study:
     known: tuple[dict[str, float], ...] = ({},)
     delays: tuple[str, ...] = ()
     observed: tuple[str, ...] = ()
+    growing: tuple[float, ...] = ()
 
     @property
     def starts(self) -> Array:
@@ -296,6 +299,7 @@ STUDIES: dict[str, Study] = {
         np.linspace(0.0, 400.0, 4001)[1:],
         ds.Stepping((0.0, 400.0), "esdirk5", rtol=1e-7, atol=1e-7),
         ({}, {}),
+        growing=(1.0, 3.0, 10.0, 30.0),
     ),
     "tank": Study(
         "Cooled tank, temperature alone",

@@ -20,7 +20,7 @@ from daeosens.functional.parameters import Parameters
 from daeosens.inverse.bilevel.functional import BilevelFunctional, ExperimentRows
 from daeosens.inverse.bilevel.inner import Row, admit_rows, linear_constraints
 from daeosens.inverse.bilevel.interpolants import Kind
-from daeosens.inverse.bilevel.samples import Samples, samples_of
+from daeosens.inverse.bilevel.samples import Samples, positive_columns, samples_of
 from daeosens.inverse.likelihood.delays_in_reach import delays_in_reach
 from daeosens.inverse.likelihood.experiments import Experiment, controls, tables
 from daeosens.inverse.likelihood.measurements import Measurements
@@ -102,6 +102,7 @@ def samples_of_all(
 ) -> list[Samples]:
     """Return the samples of each experiment; ``unknowns`` [q] says which each column is of."""
     sigma = _noise_levels(formulation.sigma, len(unknowns))
+    positive = positive_columns(measured)
     result: list[Samples] = []
     for k, (data, experiment) in enumerate(zip(measured, experiments, strict=True)):
         label = f"experiments[{k}]{f' ({experiment.name})' if experiment.name else ''}: "
@@ -116,6 +117,7 @@ def samples_of_all(
                 formulation.block,
                 None if experiment.stepping is None else experiment.stepping.t_span[0],
                 label if len(experiments) > 1 else "",
+                positive,
             )
         )
     return result

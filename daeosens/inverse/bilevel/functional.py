@@ -336,8 +336,14 @@ class BilevelFunctional:
         return by_both, by_others + at.by_others.T @ at.by_others
 
     def hessian(self, x: PETSc.Vec) -> Array:
-        """Return the exact Hessian of J [k, k], for the active set at x."""
+        """Return the exact Hessian of J [k, k], for the active set at x.
+
+        Where a second derivative is not finite, that of Gauss-Newton.
+        """
         by_both, by_others = self._mixed(x)
+        # large powers overflow in second derivatives before they do in first ones
+        if not (np.isfinite(by_both).all() and np.isfinite(by_others).all()):
+            return self.gauss_newton_matrix(x)
         # Schur complement: p follows phi so that L_p stays zero along the free directions
         return by_others - by_both.T @ self.at(x).inner.newton(by_both)
 

@@ -181,15 +181,37 @@ def combined(samples: Samples, combinations: Array, names: Sequence[str]) -> Sam
     )
 
 
-def curve(times: Array, values: Array, kind: Kind, name: str = "") -> Interpolant:
-    """Return measurements as a curve, which is not negative where they are not.
+def positive_columns(measured: Sequence[Measurements]) -> npt.NDArray[np.bool_]:
+    """Return which columns [q] look like those of quantities that are not negative.
 
-    Arguments and errors as for ``interpolant``.
+    By all experiments together: in one of them such a quantity may be no larger than its noise.
+    """
+    columns: list[bool] = []
+    for j in range(len(measured[0].names)):
+        seen = [data.observed[:, j] for data in measured]
+        values = [data.values[rows, j] for data, rows in zip(measured, seen, strict=True)]
+        levels = [
+            noise_level(data.times[rows], own)
+            for data, rows, own in zip(measured, seen, values, strict=True)
+            if len(own)
+        ]
+        columns.append(
+            bool(levels) and never_negative(np.concatenate(values), float(np.median(levels)))
+        )
+    return np.array(columns, dtype=bool)
+
+
+def curve(
+    times: Array, values: Array, kind: Kind, name: str = "", *, positive: bool
+) -> Interpolant:
+    """Return measurements as a curve, which is not negative where they are ``positive``.
+
+    Other arguments and errors as for ``interpolant``.
     """
     psi = interpolant(times, values, kind, name)
     # concentrations and counts: a right-hand side with a root or a pole at 0 is not evaluated below
     level = noise_level(times, values)
-    if float(np.std(values)) == 0.0 or not never_negative(values, level):
+    if float(np.std(values)) == 0.0 or not positive:
         return psi
     smallest = float(values.min())
     exact = level == 0.0 or smallest > level
@@ -206,6 +228,7 @@ def samples_of(
     block: int = 0,
     begins: float | None = None,
     label: str = "",
+    positive: npt.NDArray[np.bool_] | None = None,
 ) -> Samples:
     """Return measurements with their interpolants and quadrature.
 
@@ -228,6 +251,8 @@ def samples_of(
         Where the run begins, before which history holds; the first time otherwise.
     label : str
         Begins messages.
+    positive : array [q] of bool, optional
+        Which columns are not negative; by default those that look so by themselves.
 
     Raises
     ------
@@ -262,8 +287,16 @@ def samples_of(
             expected="at least 3",
             remedy="more samples",
         )
+    above = positive_columns([data]) if positive is None else positive
     psi = tuple(
-        curve(data.times[seen[:, i]], values[seen[:, i], i], kind, names[i]) for i in range(n)
+        curve(
+            data.times[seen[:, i]],
+            values[seen[:, i], i],
+            kind,
+            names[i],
+            positive=bool(above[order[i]]),
+        )
+        for i in range(n)
     )
     kept = [seen[:, i] & within for i in range(n)]
     if sigma is None:

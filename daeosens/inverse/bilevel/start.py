@@ -17,8 +17,8 @@ from daeosens.functional.parameters import Parameters
 from daeosens.functional.reduced import Reduced
 from daeosens.inverse.bilevel.estimate import Bilevel, bilevel
 from daeosens.inverse.bilevel.functional import BilevelFunctional, Point
-from daeosens.inverse.bilevel.interpolants import FEWEST, never_negative, noise_level
-from daeosens.inverse.bilevel.samples import curve
+from daeosens.inverse.bilevel.interpolants import FEWEST
+from daeosens.inverse.bilevel.samples import curve, positive_columns
 from daeosens.inverse.bilevel.shooting import Shot
 from daeosens.inverse.bilevel.windows import Stage, held_windows, refined_by_windows
 from daeosens.inverse.likelihood.experiments import Experiment
@@ -31,7 +31,10 @@ from daeosens.petsc.vectors import Array, gather, scatter
 STARTS = 8
 """Starts of the nonlinear parameters at least."""
 
-ROUGH = 1e-5
+DELAYED = 16
+"""Those of delay equations: delays have many minima, which no windows lead out of."""
+
+ROUGH = 1e-4
 """Of the gradient of a bi-level estimate: windows move on by far more than the rest is."""
 
 APART = 0.3
@@ -218,7 +221,7 @@ def _bilevel(
         whole,
         observe=observation.observe,
         columns=columns,
-        starts=max(starts, STARTS),
+        starts=max(starts, STARTS if problem.delays is None else DELAYED),
         seed=seed,
         gradient_tolerance=ROUGH,
         comm=comm,
@@ -326,6 +329,7 @@ def _shots(
     """Return experiments for windows, and what was measured of each unknown as functions."""
     shots: list[Shot] = []
     guesses: list[list[Callable[..., Any] | None]] = []
+    above = positive_columns(measured)
     for run, data, misfit, prior in zip(
         runs, measured, likelihood.misfits, likelihood.priors, strict=True
     ):
@@ -347,10 +351,10 @@ def _shots(
             for j, unknown in enumerate(unknowns.tolist()):
                 seen = data.observed[:, j]
                 times, values = data.times[seen], data.values[seen, j]
-                positive[unknown] = never_negative(values, noise_level(times, values))
+                positive[unknown] = above[j]
                 sizes[unknown], own_levels[unknown] = spread[j], levels[j]
                 if len(np.unique(times)) >= FEWEST["cubic"]:
-                    psi[unknown] = curve(times, values, "cubic")
+                    psi[unknown] = curve(times, values, "cubic", positive=bool(above[j]))
         weighed: LeastSquares = replace(misfit, sigma=np.array(levels))
         least = 0.0 if is_estimated(noise) else float(np.min(levels / spread))
         shots.append(Shot(run, weighed, prior, sizes, own_levels, positive, least))

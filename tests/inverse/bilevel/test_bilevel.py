@@ -14,7 +14,8 @@ from daeosens.inverse import Normal, bilevel
 from daeosens.inverse.bilevel.formulation import Formulation, bilevel_functional
 from daeosens.inverse.bilevel.functional import pulled, ran_away
 from daeosens.inverse.bilevel.interpolants import expected_above_zero, interpolant
-from daeosens.inverse.bilevel.samples import curve
+from daeosens.inverse.bilevel.samples import curve, positive_columns
+from daeosens.inverse.likelihood.experiments import tables
 from daeosens.petsc import gather
 
 
@@ -236,12 +237,29 @@ def test_curves_of_what_is_not_negative_are_not_negative_either():
     spikes = 1e-4 + np.exp(-100.0 * (t - 5.0) ** 2)
     assert interpolant(t, spikes, "cubic")(np.linspace(0, 10, 1001)).min() < 0.0
     fine = np.linspace(0.0, 10.0, 1001)
-    psi = curve(t, spikes, "cubic")
+    psi = curve(t, spikes, "cubic", positive=True)
     assert psi(fine).min() == pytest.approx(1e-4)
     assert np.abs(psi(t) - spikes).max() < 1e-12
     noisy = spikes + 0.02 * np.random.default_rng(0).standard_normal(101)
-    assert noisy.min() < 0.0 < curve(t, noisy, "smooth")(fine).min()
-    assert curve(t, np.sin(t), "cubic")(fine).min() < -0.99
+    assert noisy.min() < 0.0 < curve(t, noisy, "smooth", positive=True)(fine).min()
+    assert curve(t, np.sin(t), "cubic", positive=False)(fine).min() < -0.99
+
+
+def test_what_is_not_negative_is_told_by_all_experiments(model):
+    rng = np.random.default_rng(0)
+    t = np.linspace(0.0, 10.0, 101)
+    large, small = np.exp(-0.3 * t), 1e-3 * np.exp(-0.3 * t)
+    noisy = [x + 0.02 * rng.standard_normal(101) for x in (large, small)]
+    listed = [Experiment({"time": t, "prey": x, "predator": large}) for x in noisy]
+    both, _ = tables(listed, None)
+    assert positive_columns(both).tolist() == [True, True]
+    # alone, what is smaller than its noise might have any sign
+    assert positive_columns(both[1:]).tolist() == [False, True]
+    decay = ds.trace(lambda t, u, p: -p.rate * u**p.order, 1, ["rate", "order"])
+    data = [Experiment({"time": t, "u": x}) for x in noisy]
+    # a root of what was measured below zero
+    result = bilevel(decay, data, {"rate": Parameter(1.0), "order": Parameter(1.3, scale="log")})
+    assert np.isfinite(result.value)
 
 
 def test_a_curve_is_what_is_expected_of_something_positive():
