@@ -62,12 +62,13 @@ def with_bends_in_time(
     if not known or not stepping.adaptive or problem.delays is not None:
         return pinned
     first, last = stepping.t_span
+    start = problem.inside(first, first, last - first)
     rate = np.zeros(problem.size) if problem.form == "residual" else None
     formulas = [
         formula
         for mode in (problem, *problem.modes.values())
         if isinstance(mode.branches, Branches) and mode.branches.follows_time
-        for formula in mode.branches.of_time(first, read(state), p, rate, fixed=True).formulas
+        for formula in mode.branches.of_time(start, read(state), p, rate, fixed=True).formulas
     ]
     times = changes_inside(problem, (first, last), bends(formulas))
     if not times.size:

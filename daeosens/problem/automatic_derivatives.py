@@ -25,6 +25,7 @@ from daeosens.problem.derivative_arrays import (
     DerivativeLostError,
     PointArray,
     Record,
+    WaysDifferError,
     evaluate,
     held,
     line_of_error,
@@ -176,9 +177,16 @@ class Differentiated:
         """Return what the callback makes of ``PointArray`` arguments, at ``count`` points.
 
         None where points have to be evaluated one after the other.
+
+        Raises
+        ------
+        WaysDifferError
+            They go ways that differ, by which they can be told apart.
         """
         try:
             result = evaluate(self._function, arguments, directions, self._home, count)
+        except WaysDifferError:
+            raise
         except Exception:  # noqa: BLE001 (it is asked in another way then)
             return None
         return result if type(result) is DerivativeArray else None

@@ -182,7 +182,16 @@ def of_powers_that_differ(t, u, p):
     return p[0] ** (t - 1.0) * u - u ** np.cos(4.0 * t)
 
 
+def of_entry_by_time(t, u, p):
+    return u * u[int(4 * t) % 4] * p[0]
+
+
+def of_differing_branches(t, u, p):
+    return p[0] * u if u[0] > 0.5 else p[1] * u
+
+
 AT_ONCE = [
+    *(of_entry_by_time, of_differing_branches),
     of_powers_that_differ,
     *(in_place_on_views, of_matrices, of_pairs, of_many_functions, with_parameters_filled),
     stacked_by_rows,
@@ -200,21 +209,17 @@ def of_entries_chosen(t, u, p):
     return rates
 
 
-def of_entry_by_time(t, u, p):
-    return u * u[int(4 * t) % 4] * p[0]
-
-
 def of_solutions(t, u, p):
     return np.linalg.solve(np.eye(4) + p[0] * np.outer(u, u), u)
 
 
-def of_differing_branches(t, u, p):
-    return p[0] * u if u[0] > 0.5 else p[1] * u
+def of_a_way_for_nearly_each_point(t, u, p):
+    return p[0] * u * (1.0 + int(1000.0 * t))
 
 
 ALONE = [
-    *(of_places_that_differ, of_entries_chosen, of_entry_by_time, of_solutions),
-    of_differing_branches,
+    *(of_places_that_differ, of_entries_chosen, of_solutions),
+    of_a_way_for_nearly_each_point,
 ]
 
 

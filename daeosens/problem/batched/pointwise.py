@@ -25,7 +25,7 @@ from daeosens.problem.batched.linearization import (
 )
 from daeosens.problem.callback_guard import check_output, guarded
 from daeosens.problem.coloring import MANY_COLUMNS
-from daeosens.problem.derivative_arrays import DerivativeArray, PointArray
+from daeosens.problem.derivative_arrays import DerivativeArray, PointArray, WaysDifferError
 from daeosens.problem.matrices import Products
 
 ArrayProducts: TypeAlias = "Callable[..., tuple[Array, ...]]"
@@ -42,6 +42,10 @@ Of 28 unknowns and 7 parameters (n-body) 0.6 of the time, of 50 and 51 (Kuramoto
 FEW_POINTS = 16
 """Fewer points are as quick one after the other as all at once: Lotka-Volterra 200 us at once for
 any number of them up to 100, 15 us for each alone."""
+
+LEAST = 8
+"""Points, on average, that go the same way through f where there are many ways: fewer are as quick
+alone."""
 
 TOGETHER, TEMPORARY = 512, 2**22
 """Points that are evaluated at once, at most, and bytes of their derivatives: beyond, caches are
@@ -141,7 +145,7 @@ class SinglePoint:
         """Return columns of f_u and f_p side by side [K, n, columns], from few evaluations.
 
         Points are an axis of all arrays that the callback does not see (``PointArray``).  None
-        where it goes other ways at some points, or calls what knows no such axis.
+        where nearly each of them goes a way of its own, or it calls what knows no such axis.
 
         Parameters
         ----------
@@ -160,7 +164,7 @@ class SinglePoint:
         matrices = np.empty((count, n, width))
         for first in range(0, count, several):
             part = slice(first, first + several)
-            slopes = self._slopes(t[part], u[part], p, of_u, of_p)
+            slopes = self._along_ways(t[part], u[part], p, of_u, of_p)
             if slopes is None:
                 self.at_all = False
                 return None
@@ -195,6 +199,23 @@ class SinglePoint:
                 result = None
         self.records = result is not None
         return result
+
+    def _along_ways(self, t: Array, u: Array, p: Array, of_u: Array, of_p: Array) -> Array | None:
+        """Return the same as ``_slopes``, of points that go the same way through f at a time."""
+        try:
+            return self._slopes(t, u, p, of_u, of_p)
+        except WaysDifferError as error:
+            ways, way = np.unique(error.ways, return_inverse=True)
+        if len(ways) * LEAST > max(len(t), FEW_POINTS * LEAST):
+            return None
+        slopes = np.empty((*of_u.shape, len(t)))
+        for number in range(len(ways)):
+            of_way = way == number
+            part = self._along_ways(t[of_way], u[of_way], p, of_u, of_p)
+            if part is None:
+                return None
+            slopes[..., of_way] = part
+        return slopes
 
     def _slopes(self, t: Array, u: Array, p: Array, of_u: Array, of_p: Array) -> Array | None:
         """Return the derivatives [n, columns, K] of f along the columns of seeds."""

@@ -54,7 +54,7 @@ from daeosens.problem.derivative_arrays.evaluation import (
     denominators,
     evaluate,
 )
-from daeosens.problem.derivative_arrays.points import PointArray
+from daeosens.problem.derivative_arrays.points import PointArray, WaysDifferError
 from daeosens.problem.derivative_arrays.recorded_slopes import Record
 
 RULES = (
@@ -76,6 +76,7 @@ __all__ = [
     "DerivativeLostError",
     "PointArray",
     "Record",
+    "WaysDifferError",
     "as_array",
     "branches",
     "call_at",

@@ -10,12 +10,27 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from daeosens.problem.derivative_arrays.callback_at_work import AT_WORK
 
 
 class PointsError(TypeError):
     """Points go ways that differ, or a function takes no arrays of many points."""
+
+
+class WaysDifferError(PointsError):
+    """Points go ways that differ, but those of which a number is the same do not so far.
+
+    Attributes
+    ----------
+    ways : array [K]
+        This number.
+    """
+
+    def __init__(self, ways: npt.NDArray[Any]) -> None:
+        super().__init__("numbers that differ between points, where one is wanted")
+        self.ways = ways
 
 
 class PointArray:
@@ -133,22 +148,24 @@ class PointArray:
 
     def __bool__(self) -> bool:
         """Return what holds at all points."""
-        return bool(self._only())
+        return bool(self._only(bool))
 
     def __float__(self) -> float:
-        return float(self._only())
+        return float(self._only(float))
 
     def __int__(self) -> int:
-        return int(self._only())
+        return int(self._only(int))
 
     def __index__(self) -> int:
-        return int(self._only()).__index__()
+        return int(self._only(int))
 
-    def _only(self) -> Any:
-        first = self.entries[..., :1]
-        if self.shape not in ((), (1,)) or not (self.entries == first).all():
-            raise PointsError("numbers that differ between points, where one is wanted")
-        return first.item()
+    def _only(self, kind: type) -> Any:
+        if self.shape not in ((), (1,)):
+            raise PointsError("an array where one number is wanted")
+        values = self.entries.reshape(-1).astype(kind)
+        if not (values == values[0]).all():
+            raise WaysDifferError(values)
+        return values[0].item()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         raise PointsError("an array of one point")
