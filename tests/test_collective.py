@@ -25,6 +25,7 @@ def waits_in(function):
             own = getattr(known, "__module__", "").startswith("daeosens")
             # problems of one rank, unless they are given a communicator
             alone = call.id in ("ODE", "DAE") and "comm" not in {word.arg for word in node.keywords}
+            alone |= "MPI.COMM_SELF" in [ast.unparse(argument) for argument in node.args]
             if own and inspect.isfunction(known) and is_collective(known) and not alone:
                 names.add(call.id)
         elif isinstance(call, ast.Attribute) and call.attr in EXCHANGES:

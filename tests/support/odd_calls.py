@@ -1317,7 +1317,7 @@ call(
     data=lambda: dict(DATA),
     parameters=rates,
     stepping=constant(STEPS),
-)(**{name: value for name, value in OBSERVED.items() if name != "noise"})
+)(**{name: value for name, value in OBSERVED.items() if name != "noise"} | {"priors": constant(())})
 for kind in ("Normal", "LogNormal"):
     call(
         f"inverse.{kind}",
