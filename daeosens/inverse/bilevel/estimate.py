@@ -128,9 +128,9 @@ def bilevel(
         makes them non-negative.
     linear : sequence of str, optional
         Parameters of the inner problem; by default a largest set in which f is linear.
-    interpolant : "cubic", "hermite", "pchip", "akima" or "smooth"
-        Through the measurements, or near them ("smooth").  Where measurements are not negative,
-        or not by more than their noise, neither is the curve.
+    interpolant : "cubic", "hermite", "pchip", "akima", "smooth" or "gaussian"
+        Through the measurements, or near them ("smooth", "gaussian").  Where measurements are not
+        negative, or not by more than their noise, neither is the curve.
     nodes : int
         Gauss points in each interval between neighbouring times.
     block : int

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from scipy import interpolate
+from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr
 
 from daeosens.errors import InputError, is_one_of
 from daeosens.petsc.vectors import Array
 
-Kind: TypeAlias = Literal["cubic", "hermite", "pchip", "akima", "smooth"]
+Kind: TypeAlias = Literal["cubic", "hermite", "pchip", "akima", "smooth", "gaussian"]
 
 Interpolant: TypeAlias = Callable[..., Any]
 """``psi(t, nu)``: the value, or the derivative of order ``nu``, at times [Q]."""
 
-FEWEST: dict[str, int] = {"cubic": 2, "hermite": 3, "pchip": 2, "akima": 3, "smooth": 5}
+FEWEST: dict[str, int] = {
+    "cubic": 2,
+    "hermite": 3,
+    "pchip": 2,
+    "akima": 3,
+    "smooth": 5,
+    "gaussian": 5,
+}
 """How many different times each kind needs."""
 
 
@@ -128,11 +138,12 @@ def interpolant(times: Array, values: Array, kind: Kind = "cubic", name: str = "
         In ascending order.
     values : array [K]
         Without NaN.
-    kind : "cubic", "hermite", "pchip", "akima" or "smooth"
+    kind : "cubic", "hermite", "pchip", "akima", "smooth" or "gaussian"
         Through the data: the cubic spline (order four, oscillates at jumps), Hermite's cubic with
         the slopes of parabolas through three points, Akima's, and that of Fritsch and Carlson,
         which is monotone where the data are.  Near the data: the cubic smoothing spline with
-        its parameter by generalised cross-validation.
+        its parameter by generalised cross-validation, and the mean of a Gaussian process, its
+        length and the level of the noise by what makes the data most likely.
     name : str
         Of the column, for messages.
 
@@ -172,5 +183,80 @@ def interpolant(times: Array, values: Array, kind: Kind = "cubic", name: str = "
         return interpolate.Akima1DInterpolator(knots, means, extrapolate=True)
     if kind == "smooth":
         return interpolate.make_smoothing_spline(knots, means, w=counts.astype(float))
+    if kind == "gaussian":
+        return gaussian_process(knots, means, counts)
     slopes = np.gradient(means, knots, edge_order=2)
     return interpolate.CubicHermiteSpline(knots, means, slopes)
+
+
+LENGTHS = 24
+"""Correlation lengths that are tried, from the smallest gap to twice the span."""
+
+LEAST_NOISE, MOST_NOISE = 1e-10, 1e3
+"""Variances of the noise, in units of that of the process, between which it is sought."""
+
+
+def gaussian_process(times: Array, means: Array, counts: npt.NDArray[np.int_]) -> Interpolant:
+    """Return the mean of a Gaussian process given means of measurements [K], so many each time.
+
+    Its covariance is Matern's of order 5/2, which has two derivatives; its own mean is a constant.
+    That, both variances and the length are those under which the measurements are most likely.
+
+    Source
+    ------
+    Rasmussen, Williams, Gaussian Processes for Machine Learning, 2006, equations 2.30, 2.45, 4.17.
+
+    Examples
+    --------
+    >>> t = np.linspace(0.0, 6.0, 61)
+    >>> noisy = np.sin(t) + 0.1 * np.random.default_rng(1).standard_normal(61)
+    >>> curve = gaussian_process(t, noisy, np.ones(61, dtype=int))
+    >>> bool(np.abs(curve(t) - np.sin(t)).max() < 0.1), bool(abs(curve(3.0, 1) + 0.99) < 0.2)
+    (True, True)
+    """
+    weights = np.sqrt(counts)
+    apart = times[:, None] - times
+
+    def likelihood(length: float) -> tuple[float, float, Array]:
+        """Return -2 log of the likelihood, the mean, and the coefficients of covariances [K]."""
+        scaled = weights[:, None] * _matern(apart / length) * weights
+        values, vectors = np.linalg.eigh(scaled)
+        y, ones = vectors.T @ (weights * means), vectors.T @ weights
+
+        def at(noise: float) -> tuple[float, float, Array]:
+            # (S + noise)^-1 is diagonal here; the mean and the variance have closed forms
+            spread = np.maximum(values, 0.0) + noise
+            center = float((ones / spread) @ y / ((ones / spread) @ ones))
+            gap = y - center * ones
+            variance = max(float(gap @ (gap / spread)) / len(y), np.finfo(float).tiny)
+            deviance = len(y) * np.log(variance) + float(np.log(spread).sum())
+            return deviance, center, weights * (vectors @ (gap / spread))
+
+        between = math.log(LEAST_NOISE), math.log(MOST_NOISE)
+        best = minimize_scalar(lambda s: at(math.exp(s))[0], bounds=between, method="bounded")
+        return at(math.exp(best.x))
+
+    ends = float(np.diff(times).min()), 2.0 * float(times[-1] - times[0])
+    tried: list[float] = np.geomspace(*ends, LENGTHS).tolist()
+    k = int(np.argmin([likelihood(length)[0] for length in tried]))
+    around = math.log(tried[max(k - 1, 0)]), math.log(tried[min(k + 1, LENGTHS - 1)])
+    nearest = minimize_scalar(lambda s: likelihood(math.exp(s))[0], bounds=around, method="bounded")
+    length = math.exp(nearest.x)
+    _, center, coefficients = likelihood(length)
+
+    def curve(t: Any, nu: int = 0) -> Any:
+        distances = (np.asarray(t, dtype=float)[..., None] - times) / length
+        return (center if nu == 0 else 0.0) + _matern(distances, nu) @ coefficients / length**nu
+
+    return curve
+
+
+def _matern(x: Array, nu: int = 0) -> Array:
+    """Return the covariance of order 5/2 at distances in lengths, or its derivatives up to two."""
+    a = np.sqrt(5.0) * np.abs(x)
+    decay = np.exp(-a)
+    if nu == 0:
+        return (1.0 + a + a**2 / 3.0) * decay
+    if nu == 1:
+        return -5.0 / 3.0 * x * (1.0 + a) * decay
+    return -5.0 / 3.0 * (1.0 + a - a**2) * decay

@@ -208,9 +208,45 @@ def test_delays_are_found_from_far_away():
 def test_interpolants_give_derivatives_and_average_replicates():
     t = np.repeat(np.linspace(0.0, 2.0, 41), 2)
     noise = np.tile([0.1, -0.1], 41)
-    for kind in ("cubic", "hermite", "pchip", "akima", "smooth"):
+    for kind in ("cubic", "hermite", "pchip", "akima", "smooth", "gaussian"):
         psi = interpolant(t, np.sin(t) + noise, kind)
         assert psi(np.array([1.01]), 1) == pytest.approx(np.cos(1.01), abs=5e-3)
+
+
+def test_the_mean_of_a_gaussian_process_is_that_of_the_conditional_distribution():
+    """With the covariance and the noise that were used, by a dense solve; derivatives too."""
+    rng = np.random.default_rng(3)
+    t = np.sort(rng.uniform(0.0, 8.0, 60))
+    noisy = 2.0 + np.sin(t) + 0.1 * rng.standard_normal(60)
+    psi = interpolant(t, noisy, "gaussian")
+    fine = np.linspace(0.5, 7.5, 701)
+    assert np.abs(psi(fine) - 2.0 - np.sin(fine)).max() < 0.12
+    assert np.abs(psi(fine, 1) - np.cos(fine)).max() < 0.3
+    # the noise is found: what is left at the data is as large as it was
+    assert np.std(noisy - psi(t)) == pytest.approx(0.1, rel=0.25)
+    step = 1e-4
+    for nu in (0, 1):
+        slope = (psi(fine + step, nu) - psi(fine - step, nu)) / (2.0 * step)
+        np.testing.assert_allclose(slope, psi(fine, nu + 1), rtol=0.0, atol=2e-6)
+    # far from all data nothing is known but the mean
+    assert psi(np.array([1e3]))[0] == pytest.approx(2.0, abs=0.6)
+    # of exact data it goes through them
+    exact = interpolant(t, np.sin(t), "gaussian")
+    assert np.abs(exact(t) - np.sin(t)).max() < 1e-5
+    # measurements that are repeated weigh as they would one by one
+    twice = interpolant(
+        np.repeat(t, 2), np.repeat(noisy, 2) + np.tile([1e-9, -1e-9], 60), "gaussian"
+    )
+    once = interpolant(t, noisy, "gaussian")
+    assert np.abs(twice(fine) - once(fine)).max() < 0.1
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.02])
+def test_a_gaussian_process_is_as_good_a_curve_for_estimates(model, noise):
+    data = measured(model, TIMES, noise=noise)
+    result = bilevel(model, data, unknowns(), interpolant="gaussian")
+    allowed = 0.05 if noise else 1e-3
+    assert [result.estimate[name] for name in NAMES] == pytest.approx(TRUTH, rel=allowed)
 
 
 def test_integrals_that_begin_anew_have_a_state_in_each_block(model):
