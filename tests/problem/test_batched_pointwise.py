@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from daeosens import ODE, Stepping, Terminal, adjoint, solve
-from daeosens.problem.batched.pointwise import OneByOne, SinglePoint
+from daeosens import ODE, Stepping, Terminal, adjoint, hessian_product, solve
+from daeosens.problem.batched.pointwise import OneByOne, SinglePoint, one_by_one
+
+TABLE = np.array([0.3, 1.2, 0.0, 2.0, 0.7])
 
 
 def pendulum(t, u, p):
@@ -238,6 +240,55 @@ def test_derivatives_at_all_points_are_those_at_single_points(rhs):
     w = rng.normal(size=(3, 40, 4))
     along_p = np.einsum("mki,kij->mj", w, one_by_one[..., 4:])
     np.testing.assert_allclose(many.pull_parameters(t, u, p, w), along_p, rtol=1e-12)
+
+
+@pytest.mark.parametrize("rhs", AT_ONCE + ALONE)
+def test_second_derivatives_at_all_points_are_those_at_single_points(rhs):
+    rng = np.random.default_rng(4)
+    single = OneByOne(ODE(rhs, 4, 2).batch._single)._single
+    t, u, p = np.linspace(0.0, 1.9, 80), rng.uniform(0.1, 1.0, (80, 4)), np.array([0.7, 1.3])
+    w, du, dp = rng.normal(size=(80, 4)), rng.normal(size=(3, 80, 4)), rng.normal(size=(3, 2))
+    alone = one_by_one(single, t, u, p, w, du, dp)
+    together = single.hessians_at_points(t, u, p, w, du, dp)
+    assert (together is None) == (rhs in ALONE)
+    by_u, by_p = OneByOne(single).hessian_product(t, u, p, w, du, dp)
+    for product, expected in ((by_u, alone[0]), (by_p, alone[1])):
+        largest = max(np.abs(expected).max(), 1e-3)
+        np.testing.assert_allclose(product, expected, rtol=0.0, atol=1e-14 * largest)
+
+
+def test_hessian_products_of_numpy_models_ask_for_many_points_at_once():
+    """Of rates that follow a table by whole days, as many times as there are days, or so."""
+    calls = []
+
+    def rhs(t, u, p):
+        calls.append(t)
+        return np.array([TABLE[int(t)] - p[0] * u[0] ** 1.5, p[0] * u[0] - p[1] * u[1] * u[0]])
+
+    problem = ODE(rhs, 2, 2)
+    run = solve(problem, [1.0, 0.5], [0.3, 0.2], Stepping((0.0, 4.0), "rk4", dt=0.01))
+    cost = Terminal(lambda t, u, p: u[0] * u[1])
+    du, dp = np.array([0.3, -0.2]), np.array([0.5, 0.1])
+    first = hessian_product(run, cost, du, dp)
+    calls.clear()
+    again = hessian_product(run, cost, du, dp)
+    assert len(calls) < 1600  # of as many stages, several times each
+    step = 1e-4
+    gradients = [
+        adjoint(
+            solve(
+                problem,
+                np.array([1.0, 0.5]) + side * step * du,
+                np.array([0.3, 0.2]) + side * step * dp,
+                run.stepping,
+            ),
+            cost,
+        )
+        for side in (1.0, -1.0)
+    ]
+    slope = (gradients[0].p - gradients[1].p) / (2.0 * step)
+    np.testing.assert_allclose(again.p, slope, rtol=1e-6)
+    np.testing.assert_allclose(first.p, again.p, rtol=1e-13)
 
 
 def test_a_callback_that_counts_its_calls_is_evaluated_point_by_point():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.petsc.vectors import Array
@@ -43,7 +45,7 @@ FEW_POINTS = 16
 """Fewer points are as quick one after the other as all at once: Lotka-Volterra 200 us at once for
 any number of them up to 100, 15 us for each alone."""
 
-LEAST = 8
+LEAST = 16
 """Points, on average, that go the same way through f where there are many ways: fewer are as quick
 alone."""
 
@@ -104,6 +106,7 @@ class SinglePoint:
         self.in_one = automatic and self.reads_p and sizes[0] * sum(sizes) <= SMALL
         # where f_u and f_p are given nothing is evaluated at all points
         self.at_all = jacobian is None or jacobian_p is None
+        self.second_at_all = jacobian is None and jacobian_p is None
         self._seeds = np.eye(sum(sizes) if self.in_one else 0)
         # products with transposed derivatives where these have many entries
         self.records = automatic and not self.in_one
@@ -164,7 +167,11 @@ class SinglePoint:
         matrices = np.empty((count, n, width))
         for first in range(0, count, several):
             part = slice(first, first + several)
-            slopes = self._along_ways(t[part], u[part], p, of_u, of_p)
+
+            def slopes_at(places: npt.NDArray[np.intp]) -> Array | None:
+                return self._slopes(t[places], u[places], p, of_u, of_p)
+
+            slopes = by_ways(np.arange(count)[part], slopes_at)
             if slopes is None:
                 self.at_all = False
                 return None
@@ -178,6 +185,63 @@ class SinglePoint:
                 self.at_all = False
                 return None
         return matrices
+
+    def hessians_at_points(
+        self, t: Array, u: Array, p: Array, w: Array, du: Array, dp: Array
+    ) -> Array | None:
+        """Return the derivatives of f_u^T w and f_p^T w [D, K, n + m] along D directions.
+
+        Arguments as of ``one_by_one``; from few evaluations, or None, as of ``at_points``.
+        """
+        (count, n), m = u.shape, p.size
+        several = min(TOGETHER, TEMPORARY // (16 * n * (n + m)))
+        if not self.second_at_all or count < FEW_POINTS or n * (n + m) > SMALL:
+            return None
+        products = np.empty((len(du), count, n + m))
+        for d, first in product(range(len(du)), range(0, count, several)):
+            part = slice(first, first + several)
+
+            def change_at(places: npt.NDArray[np.intp], d: int = d) -> Array | None:
+                return self._change(t[places], u[places], p, du[d, places], dp[d])
+
+            change = by_ways(np.arange(count)[part], change_at)
+            if change is None:
+                self.second_at_all = False
+                return None
+            products[d, part] = np.einsum("kn,njk->kj", w[part], change)
+        for k in (0, count // 2, count - 1):
+            alone = np.hstack(self.hessian(float(t[k]), u[k], p, w[k], du[:, k], dp))
+            if not np.abs(products[:, k] - alone).max() <= SAME * np.abs(alone).max():
+                self.second_at_all = False
+                return None
+        return products
+
+    def _change(self, t: Array, u: Array, p: Array, du: Array, dp: Array) -> Array | None:
+        """Return the derivatives [n, n + m, K] of f_u and f_p along a direction."""
+        (count, n), m = u.shape, p.size
+
+        def varying(values: Array, along: Array, begin: int) -> DerivativeArray:
+            # nested: slopes along all columns, and how these and the value change along d
+            size, points = values.shape
+            columns = np.zeros((size, n + m, points))
+            columns[:, begin : begin + size] = np.eye(size)[..., None]
+            value = DerivativeArray(PointArray(values.copy()), PointArray(along[:, None].copy()))
+            still = PointArray(np.zeros((size, n + m, 1, points)))
+            return DerivativeArray(value, DerivativeArray(PointArray(columns), still))
+
+        arguments = (
+            PointArray(t.copy()),
+            varying(u.T, du.T, 0),
+            varying(p[:, None], dp[:, None], n),
+        )
+        result = self._both.at_points(arguments, (n + m, 1), count)
+        slopes = None if result is None or result.shape != (n,) else result.slopes
+        if type(slopes) is not DerivativeArray:
+            return None
+        change: Array = slopes.slopes.copy().entries
+        if change.dtype != float or not np.isfinite(change).all():
+            return None
+        return np.broadcast_to(change[..., 0, :], (n, n + m, count))
 
     def recorded(self, t: Array, u: Array, p: Array) -> RecordedPoints | None:
         """Return f recorded at points; None where that cannot be, or digits are lost by it.
@@ -199,23 +263,6 @@ class SinglePoint:
                 result = None
         self.records = result is not None
         return result
-
-    def _along_ways(self, t: Array, u: Array, p: Array, of_u: Array, of_p: Array) -> Array | None:
-        """Return the same as ``_slopes``, of points that go the same way through f at a time."""
-        try:
-            return self._slopes(t, u, p, of_u, of_p)
-        except WaysDifferError as error:
-            ways, way = np.unique(error.ways, return_inverse=True)
-        if len(ways) * LEAST > max(len(t), FEW_POINTS * LEAST):
-            return None
-        slopes = np.empty((*of_u.shape, len(t)))
-        for number in range(len(ways)):
-            of_way = way == number
-            part = self._along_ways(t[of_way], u[of_way], p, of_u, of_p)
-            if part is None:
-                return None
-            slopes[..., of_way] = part
-        return slopes
 
     def _slopes(self, t: Array, u: Array, p: Array, of_u: Array, of_p: Array) -> Array | None:
         """Return the derivatives [n, columns, K] of f along the columns of seeds."""
@@ -413,7 +460,32 @@ class OneByOne:
         self, t: Array, u: Array, p: Array, w: Array, du: Array, dp: Array
     ) -> tuple[Array, Array]:
         """Return the derivatives of f_u^T w [D, K, n] and, summed over the points, f_p^T w."""
-        return one_by_one(self._single, t, u, p, w, du, dp)
+        together = self._single.hessians_at_points(t, u, p, w, du, dp)
+        if together is None:
+            return one_by_one(self._single, t, u, p, w, du, dp)
+        n = u.shape[1]
+        return together[..., :n], together[..., n:].sum(axis=1)
+
+
+def by_ways(
+    places: npt.NDArray[np.intp], evaluate: Callable[[npt.NDArray[np.intp]], Array | None]
+) -> Array | None:
+    """Return what is evaluated at places [K] of points [..., K], of the same way at a time.
+
+    None where nearly each of them goes a way of its own, or what is evaluated is None.
+    """
+    try:
+        return evaluate(places)
+    except WaysDifferError as error:
+        ways, way = np.unique(error.ways, return_inverse=True)
+    if len(ways) * LEAST > max(len(places), FEW_POINTS * LEAST):
+        return None
+    parts = [by_ways(places[way == number], evaluate) for number in range(len(ways))]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    order = np.concatenate([np.flatnonzero(way == number) for number in range(len(ways))])
+    return np.concatenate(known, axis=-1)[..., np.argsort(order)]
 
 
 def one_by_one(
