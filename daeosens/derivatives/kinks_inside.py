@@ -238,8 +238,9 @@ def _beside_bends(
         if at.size:
             inwards = (1 - 2 * end) * INSIDE * run.step_sizes[steps[at]]
             inside = function.along(times[at] + inwards, run.u[steps[at] + end])
-            assert isinstance(inside, DecisionTable)
-            values[at] = inside.values
+            for k, decisions in zip(at.tolist(), inside, strict=True):
+                if decisions.values.size == values.shape[1]:
+                    values[k] = decisions.values
         sides.append(DecisionTable(values, there.whole, there.moves))
     return sides
 

@@ -46,7 +46,7 @@ def _of_spline(spline: Any, x: Any, nu: int = 0, extrapolate: Any = None) -> Any
 
 
 def _of_univariate(spline: Any, x: Any, nu: int = 0, ext: Any = None) -> Any:
-    modes = {0: 0, "extrapolate": 0, 1: 1, "zeros": 1, 2: 0, "raise": 0, 3: 3, "const": 3}
+    modes = {0: 0, "extrapolate": 0, 1: 1, "zeros": 1, 2: 2, "raise": 2, 3: 3, "const": 3}
     mode = modes[spline.ext if ext is None else ext]
     pieces = _pieces(spline._eval_args)
     first, last = pieces.x[0], pieces.x[-1]
@@ -55,7 +55,9 @@ def _of_univariate(spline: Any, x: Any, nu: int = 0, ext: Any = None) -> Any:
     if mode == 3:
         x = where(x < first, first, where(x > last, last, x))
     result = _of_pieces(pieces, x, nu, extrapolate=True)
-    return where((x < first) | (x > last), 0.0, result) if mode == 1 else result
+    # an error of SciPy's is NaN, which the run tells
+    outside = {1: 0.0, 2: np.nan}.get(mode)
+    return result if outside is None else where((x < first) | (x > last), outside, result)
 
 
 def _of_older(interpolant: Any, x: Any) -> Any:
@@ -64,8 +66,10 @@ def _of_older(interpolant: Any, x: Any) -> Any:
     if kind != "linear" or interpolant.y.ndim != 1:
         raise untraceable(f"interp1d, kind = {kind!r}", REMEDY)
     below, above = (np.ravel(interpolant.fill_value)[[0, -1]]).tolist()
-    if interpolant.bounds_error or interpolant.fill_value == "extrapolate":
+    if interpolant.fill_value == "extrapolate":
         below = above = None
+    elif interpolant.bounds_error:
+        below = above = np.nan  # which the run tells, as SciPy would
     x, y, knots = as_symbol(x), interpolant.y, interpolant.x
     where: Any = np.where
     inside: Any = np.interp(x, knots, y, below, above)
@@ -83,10 +87,13 @@ def _refused(interpolant: Any, *_arguments: Any, **_options: Any) -> Any:
 def _pieces(spline: Any) -> Any:
     polynomials: Any = sys.modules["scipy.interpolate"].PPoly
     pieces = polynomials.from_spline(spline)
-    # knots at both ends stand there several times
-    kept = np.diff(pieces.x) > 0.0
-    knots = np.append(pieces.x[:-1][kept], pieces.x[-1])
-    return polynomials.construct_fast(pieces.c[:, kept], knots, pieces.extrapolate)
+    knots, degree = (spline.t, spline.k) if hasattr(spline, "t") else (spline[0], spline[2])
+    # the knots at both ends, where some stand several times, are no places where it is known
+    first, last = knots[degree], knots[len(knots) - degree - 1]
+    kept = (np.diff(pieces.x) > 0.0) & (first <= pieces.x[:-1]) & (pieces.x[:-1] < last)
+    return polynomials.construct_fast(
+        pieces.c[:, kept], np.append(pieces.x[:-1][kept], last), pieces.extrapolate
+    )
 
 
 _RULES: dict[str, Callable[..., Any]] = {

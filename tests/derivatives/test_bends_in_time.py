@@ -115,6 +115,22 @@ def test_kinks_of_derivatives_in_parameters_at_ends_of_steps_are_seen(method):
     assert left == pytest.approx(right, rel=1e-6)
 
 
+@pytest.mark.parametrize("method", ["rk5dp", "esdirk4"])
+def test_few_rows_beside_other_branches(method):
+    """Of few points what decides is asked one by one."""
+    rows, values = np.linspace(0.0, 4.0, 9), np.cos(3.0 * np.arange(9.0))
+
+    def rhs(t, u, p):
+        return np.array([-p[0] * u[0] + np.interp(t, rows, values), u[0] - np.maximum(u[1], p[1])])
+
+    last, results = ds.Terminal(lambda t, u, p: u[0] + u[1]), []
+    for model in (ds.ODE(rhs, 2, 2), ds.trace(rhs, 2, ["rate", "least"])):
+        run = ds.solve(model, [0.1, 0.2], [0.8, 0.25], ds.Stepping((0.0, 4.0), method, rtol=1e-7))
+        assert np.isin(rows, run.times).all()
+        results.append(ds.adjoint(run, last).p)
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-6)
+
+
 def test_controls_of_sensitivities_and_events_hit_rows_too():
     bounce = ds.Event(lambda t, u, p: u[0] - 0.9, name="level")
     for problem, stepping in (

@@ -5,6 +5,7 @@ import pytest
 from scipy import interpolate
 
 import daeosens as ds
+from daeosens.errors import NotFiniteError
 
 KNOTS = np.array([0.0, 0.7, 1.3, 2.0, 3.1, 4.0])
 VALUES = np.random.default_rng(0).normal(size=KNOTS.size)
@@ -15,12 +16,14 @@ INTERPOLANTS = {
     "periodic": interpolate.CubicSpline(KNOTS, AGAIN, bc_type="periodic"),
     "pchip": interpolate.PchipInterpolator(KNOTS, VALUES),
     "akima": interpolate.Akima1DInterpolator(KNOTS, VALUES),
+    "periodic spline": interpolate.make_interp_spline(KNOTS, AGAIN, bc_type="periodic"),
     "degree 1": interpolate.make_interp_spline(KNOTS, VALUES, k=1),
     "degree 5": interpolate.make_interp_spline(KNOTS, VALUES, k=5),
     "smooth": interpolate.make_smoothing_spline(KNOTS, VALUES),
     "univariate": interpolate.UnivariateSpline(KNOTS, VALUES, s=0.1),
     "univariate, constant": interpolate.UnivariateSpline(KNOTS, VALUES, s=0, ext=3),
     "univariate, zero": interpolate.InterpolatedUnivariateSpline(KNOTS, VALUES, ext="zeros"),
+    "univariate, an error": interpolate.UnivariateSpline(KNOTS, VALUES, s=0, ext="raise"),
     "lines": interpolate.interp1d(KNOTS, VALUES),
     "lines that go on": interpolate.interp1d(KNOTS, VALUES, fill_value="extrapolate"),
     "lines and numbers": interpolate.interp1d(
@@ -29,12 +32,15 @@ INTERPOLANTS = {
 }
 
 
+OUTSIDE_IS_AN_ERROR = ("akima", "univariate, an error", "lines")
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize("name", INTERPOLANTS)
 def test_traced_interpolants_have_their_values_and_slopes(name):
     known = INTERPOLANTS[name]
     model = ds.trace(lambda t, u, p: [known(t) * u[0], known(u[1])], 2, ["a"])
-    inside = name in ("lines", "akima")  # an error, and NaN, outside
+    inside = name in OUTSIDE_IS_AN_ERROR
     places = [0.0, 0.3, 0.7, 2.5, 4.0] if inside else [-0.5, 0.0, 0.3, 0.7, 2.5, 4.0, 4.6]
     t, u = np.array(places), np.column_stack([np.full(len(places), 2.0), places])
     values = model.batch.rhs(t, u, np.zeros(1))
@@ -46,6 +52,15 @@ def test_traced_interpolants_have_their_values_and_slopes(name):
     slopes = [(known(places[k] + step) - known(places[k] - step)) / (2 * step) for k in between]
     jacobians = model.batch.jacobian(t, u, np.zeros(1))[between]
     np.testing.assert_allclose(jacobians[:, 1, 1], slopes, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", OUTSIDE_IS_AN_ERROR)
+def test_outside_of_its_knots_an_interpolant_is_nan_where_scipy_raises(name):
+    known = INTERPOLANTS[name]
+    model = ds.trace(lambda t, u, p: [known(t) - p[0] * u[0]], 1, ["a"])
+    stepping = ds.Stepping((3.0, 5.0), "rk4", dt=0.1)
+    with pytest.raises(NotFiniteError, match="nan in entry"):
+        ds.solve(model, [1.0], [0.3], stepping)
 
 
 def test_derivatives_of_interpolants_are_traced_too():
