@@ -3,7 +3,18 @@
 import numpy as np
 import pytest
 
-from daeosens import DAE, ODE, Event, Stepping, UnsupportedError, hybrid, solve, tangent
+from daeosens import (
+    DAE,
+    ODE,
+    Event,
+    Stepping,
+    Terminal,
+    UnsupportedError,
+    adjoint,
+    hybrid,
+    solve,
+    tangent,
+)
 from daeosens.derivatives import at_fixed_times
 
 E, G = 0.8, 10.0
@@ -74,3 +85,18 @@ def test_other_forms_are_refused():
     run = solve(fall, START, None, Stepping((0.0, 1.5), "cn", dt=0.2))
     with pytest.raises(UnsupportedError, match="fixed times of a problem in residual form"):
         at_fixed_times(tangent(run, du0=[1.0, 0.0]))
+
+
+@pytest.mark.parametrize("method", ["cn", "beuler"])
+@pytest.mark.parametrize("dt", [0.005, 0.0025, 0.001])
+def test_an_event_that_meets_the_end_of_another_step_has_a_derivative_by_its_time(method, dt):
+    """A step of 1e-14 is left between both, at whose ends the states differ by rounding alone."""
+    dose = Event("time", reset=lambda t, u, p: np.array([u[0] + 1.0]), name="dose")
+    decay = ODE(lambda t, u, p: np.array([-2.0 * u[0]]), 1, ["time"], events=[dose])
+    run = solve(decay, [1.0], [1.3], Stepping((0.0, 2.0), method, dt=dt))
+    steps = run.step_sizes[run.step_sizes > 0.0]
+    assert steps.min() < 1e-12
+    gradient = adjoint(run, Terminal(lambda t, u, p: u[0]))
+    exact = 2.0 * np.exp(-2.0 * 0.7)
+    # the error of the method, of first or second order
+    assert gradient.p[0] == pytest.approx(exact, rel=2.0 * dt if method == "beuler" else dt**2)
