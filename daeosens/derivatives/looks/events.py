@@ -62,7 +62,10 @@ def warn_of_uncertain_events(trajectory: Trajectory, costs: Sequence[Cost], _see
     pairs = [(moved, by_p) for moved, by_p in zip(du, dp, strict=True)]
     try:
         finer = run_through_events(trajectory.problem, start, trajectory.p, steps, pinned, "states")
-        (slopes, better) = (_slopes(run, costs, swept(run, pairs)) for run in (trajectory, finer))
+        try:
+            slopes, better = (_slopes(run, costs, swept(run, pairs)) for run in (trajectory, finer))
+        finally:
+            finer.destroy()
     except DaeosensError:  # steps that are taken as they are fail, or events are others
         return
     if slopes.shape != better.shape:
@@ -82,7 +85,6 @@ def warn_of_uncertain_events(trajectory: Trajectory, costs: Sequence[Cost], _see
             "rtol; derivatives.derivative_error tells what is reached",
             DiscretizationWarning,
         )
-    finer.destroy()
 
 
 def _slopes(run: Trajectory, costs: Sequence[Cost], along: Sequence[ForwardDirection]) -> Array:
