@@ -19,6 +19,7 @@ from daeosens.derivatives.solve import solve
 from daeosens.errors import GrazingError, InputError, SolveError, require
 from daeosens.functional.ensemble_parts import Part, file_name, read_part, shares, write_part
 from daeosens.io.files import admit_path, unwritable
+from daeosens.io.saved import ANOTHER_FOLDER, SAME, of_another_problem
 from daeosens.io.tasks import Helped, claimed, helping
 from daeosens.petsc.agreement import on_every_rank, on_first_rank
 from daeosens.petsc.ranks import admit_comm, agree, contents
@@ -247,13 +248,9 @@ def _shared(
 def _check_same(path: Path, known: Part, again: Part) -> None:
     """Refuse members of another model or other data, which are not in the files."""
     pairs = zip(known.arrays, again.arrays, strict=True)
-    if not all(np.allclose(a[:1], b, 1e-6, 1e-9, equal_nan=True) for a, b in pairs):
-        raise InputError(
-            f"{path} belongs to an ensemble of another model or cost: member {known.numbers[0]} "
-            "is another one in the file",
-            expected="the same model and data, to go on with it",
-            remedy="another folder, or remove this one",
-        )
+    if not all(np.allclose(a[:1], b, SAME, 1e-3 * SAME, equal_nan=True) for a, b in pairs):
+        why = f"member {known.numbers[0]} is another one here"
+        raise of_another_problem(path, "ensemble", why, ANOTHER_FOLDER)
 
 
 def _sets_by_name(problem: Problem, p: Mapping[str, Any]) -> Array:

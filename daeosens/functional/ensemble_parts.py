@@ -12,6 +12,7 @@ import numpy as np
 
 from daeosens.errors import InputError
 from daeosens.io.files import replace_file
+from daeosens.io.saved import ANOTHER_FOLDER, of_another_problem
 from daeosens.petsc.vectors import Array
 
 MOST_FILES = 256
@@ -109,9 +110,5 @@ def read_part(path: Path, like: Part, settings: str) -> Part:
         ) from error
     pairs = zip(part.arrays, like.arrays, strict=True)
     if theirs != settings or any(a.shape != b.shape for a, b in pairs):
-        raise InputError(
-            f"{path} belongs to an ensemble of other members or settings",
-            expected="the same ones, to go on with it",
-            remedy="another folder, or remove this one",
-        )
+        raise of_another_problem(path, "ensemble", "other members or settings", ANOTHER_FOLDER)
     return part

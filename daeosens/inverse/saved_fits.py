@@ -21,16 +21,19 @@ from daeosens.inverse.likelihood.measurements import Measurements
 from daeosens.inverse.likelihood.noise import Noise, Observation
 from daeosens.inverse.uncertainty.covariance import Covariance
 from daeosens.io.files import admit_path
-from daeosens.io.saved import read_value, writable_path, write_value
+from daeosens.io.saved import (
+    check_same,
+    of_another_problem,
+    read_value,
+    writable_path,
+    write_value,
+)
 from daeosens.optimize import Result
 from daeosens.petsc.vectors import Array
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.stepping import Stepping
 
 FORMAT = "daeosens fit 1"
-
-SAME = 1e-6
-"""Relative difference of likelihoods at the estimate that another model has."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -192,14 +195,14 @@ def load_fit(
         and np.array_equal(table.times, saved.data.times)
         and np.array_equal(table.values, saved.data.values, equal_nan=True)
     ):
-        raise _other(path, "the data are others")
+        raise of_another_problem(path, "fit", "the data are others")
     functional, x = model.functional, saved.result.x
     names = model.parameters.free_names
     if len(names) != x.getSize() or not {*names} <= {*saved.estimate}:
-        raise _other(path, f"free parameters are {', '.join(names)}")
+        raise of_another_problem(path, "fit", f"free parameters are {', '.join(names)}")
     value = functional.value(x)
-    if not abs(value - saved.objective) <= SAME * max(1.0, abs(saved.objective)):
-        raise _other(path, f"the likelihood is {value:.12g} here, {saved.objective:.12g} there")
+    told = f"its value is {saved.objective:.12g} in the file, {value:.12g} here"
+    check_same(abs(value - saved.objective), max(1.0, abs(saved.objective)), path, "fit", told)
     return Fit(
         saved.data,
         saved.noise,
@@ -213,12 +216,4 @@ def load_fit(
         saved.residuals,
         saved.uncertainty,
         saved.discretization,
-    )
-
-
-def _other(path: Path, why: str) -> InputError:
-    return InputError(
-        f"{path}: the fit is of another model; {why}",
-        expected="the arguments of fit with which it was found",
-        remedy=f'load_fit("{path.name}") alone, for its numbers',
     )

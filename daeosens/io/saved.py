@@ -28,6 +28,45 @@ from daeosens.io.vec_series import Series, read_series, read_small, write_series
 from daeosens.io.versions import versions
 from daeosens.petsc.agreement import on_first_rank
 
+SAME = 1e-6
+"""Part of its size by which what is computed again may be off from what is in a file: on other
+machines and numbers of ranks, sums are of another order."""
+
+ANOTHER_FOLDER = "another folder, or remove this one"
+
+
+def of_another_problem(path: Path, what: str, why: str, remedy: str = "") -> InputError:
+    """Return the error that a file was not written with what is given now.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    what : str
+        Its kind: "run", "result", "fit", "restart file".
+    why : str
+        What differs.
+    remedy : str, optional
+        By default to read the numbers alone.
+    """
+    return InputError(
+        f"{path}: the {what} is of another problem; {why}",
+        expected="the equations, data and settings with which it was written",
+        remedy=remedy or f'load_{what}("{path.name}") alone, for its numbers',
+    )
+
+
+def check_same(off: float, size: float, path: Path, what: str, why: str, remedy: str = "") -> None:
+    """Refuse a file of another problem: what is computed again is ``off``, beside its ``size``.
+
+    Raises
+    ------
+    InputError
+        As ``of_another_problem``.
+    """
+    if not off <= SAME * size:  # NaN neither
+        raise of_another_problem(path, what, why, remedy)
+
 
 def writable_path(path: object) -> Path:
     """Return the path of a file that is to be written.

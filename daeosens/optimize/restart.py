@@ -36,6 +36,7 @@ from petsc4py import PETSc
 from daeosens.errors import InputError, SolveError
 from daeosens.functional.functional import Functional, HasTrials
 from daeosens.io.files import replace_file, unwritable
+from daeosens.io.saved import check_same, of_another_problem
 from daeosens.io.versions import versions
 from daeosens.optimize.result import Iterate
 from daeosens.optimize.start import Bounds
@@ -55,6 +56,8 @@ Others are passed on: "brgn" computes its residual Jacobians again.
 
 ITERATE = "iterate"
 """A record of an iterate that was accepted, instead of a call."""
+
+ANOTHER_NAME = "another file name"
 
 OFTEN = 1.0
 """Seconds after which a call is brought to the disk before the next iterate is."""
@@ -225,25 +228,27 @@ class RecordedFunctional:
     def _begin(self, x: PETSc.Vec) -> None:
         """Make x [n] the start, once J is seen to be the same at the last iterate."""
         iterates = [place for place in self._left if place.record.call == ITERATE]
-        last = iterates[-1]
-        write(x, self._stored(last))
-        try:
-            value = self._functional.value(x)
-        except SolveError as error:
-            raise SolveError(
-                f"the functional cannot be evaluated at the last iterate of {self._path}: {error}",
-                remedy="the same functional as when it was written, or another file name",
-            ) from error
-        first, expected = iterates[0].record.number, last.record.number
-        assert first is not None
-        assert expected is not None
-        if not abs(value - expected) <= 1e-6 * abs(expected) + 1e-12 * abs(first):
-            raise InputError(
-                f"restart = {self._path}: the file is of another problem; value {expected:.12g} at "
-                f"its last iterate, {value:.12g} here",
-                expected="the same functional as when it was written",
-                remedy="another file name",
-            )
+        first, last = (abs(float(iterates[k].record.number or 0.0)) for k in (0, -1))
+        compared = {"last": iterates[-1]}
+        if last <= 1e-6 * first:
+            # next to nothing, as it is with any weight; the last one still comes last, as the
+            # steps of later runs may be limited by those of the run there
+            compared = {"first": iterates[0], **compared}
+        for name, place in compared.items():
+            write(x, self._stored(place))
+            try:
+                value = self._functional.value(x)
+            except SolveError as error:
+                raise SolveError(
+                    f"the functional cannot be evaluated at the {name} iterate of {self._path}: "
+                    f"{error}",
+                    remedy="the same functional as when it was written, or another file name",
+                ) from error
+            expected = float(place.record.number or 0.0)
+            size = abs(expected) + 1e-6 * first
+            told = f"its value at the {name} iterate is {expected:.12g}, {value:.12g} here"
+            off = abs(value - expected)
+            check_same(off, size, self._path, "restart file", told, ANOTHER_NAME)
         write(x, self._stored(iterates[0]))
 
     def _limit_steps(self, *, limited: bool) -> None:
@@ -522,11 +527,7 @@ def _load(path: Path, identity: Mapping[str, str], comm: MPI.Intracomm) -> tuple
         if written.get(name) != identity.get(name)
     ]
     if different:
-        raise InputError(
-            f"restart = {path}: the file is of another problem; " + "; ".join(different),
-            expected="the same functional, bounds and method as when it was written",
-            remedy="another file name",
-        )
+        raise of_another_problem(path, "restart file", "; ".join(different), ANOTHER_NAME)
     parts = [
         Part(part["token"], part["rows"], [Record(**record) for record in part["records"]])
         for part in content["parts"]
@@ -597,5 +598,5 @@ def _refuse_other_writer(path: Path) -> None:
         expected="a file for each minimisation that runs at the same time",
         remedy='restart=f"run-{rank}.h5", where each rank minimises for itself'
         if ranks
-        else "another file name",
+        else ANOTHER_NAME,
     )

@@ -21,7 +21,13 @@ from daeosens.errors import InputError, UnsupportedError, require
 from daeosens.io.files import admit_path
 from daeosens.io.hdf5 import RowBlock, block_of
 from daeosens.io.json import plain
-from daeosens.io.saved import described, read_description, writable_path
+from daeosens.io.saved import (
+    check_same,
+    described,
+    of_another_problem,
+    read_description,
+    writable_path,
+)
 from daeosens.io.vec_series import Series, read_series, read_small, write_series
 from daeosens.methods.events.consistent_reset import ConsistentReset
 from daeosens.methods.events.event_function import Switch, lower_events
@@ -43,9 +49,6 @@ from daeosens.timestepping.trajectory.trajectory import Effort, Stages, Trajecto
 Integers: TypeAlias = npt.NDArray[np.int64]
 
 FORMAT = "daeosens run 1"
-
-SAME = 1e-6
-"""Part of a step's change by which the same step, taken again, may end elsewhere."""
 
 LOOKS = 16
 """Steps, at most, whose ends are compared with the functions of events."""
@@ -290,15 +293,7 @@ def _check_names(problem: Problem, told: Mapping[str, Any], path: Path) -> None:
     ]
     for what, here, there in pairs:
         if here != there:
-            raise _another_problem(path, f"{what}: {there} in the file, {here} here")
-
-
-def _another_problem(path: Path, why: str) -> InputError:
-    return InputError(
-        f"{path}: the run is of another problem; {why}",
-        expected="the equations, grid and names with which it was taken",
-        remedy=f'load_run("{path.name}") without a problem, for its states alone',
-    )
+            raise of_another_problem(path, "run", f"{what}: {there} in the file, {here} here")
 
 
 def _parameters(
@@ -363,7 +358,7 @@ def _with_events(
             ends = nothing
             if known:
                 if not 0 <= ends_at < len(switches):
-                    raise _another_problem(path, f"it has {len(switches)} events")
+                    raise of_another_problem(path, "run", f"it has {len(switches)} events")
                 ends = switches[int(ends_at)]
         if jumped:
             jump = nothing.jump if firing is None else firing.jump(jumps[n])
@@ -398,7 +393,7 @@ class _Firing:
         run, n = self._run, crossing.step
         named = [pair for pair in self._events if pair[0].name == crossing.name]
         if not named:
-            raise _another_problem(self._path, f'no event "{crossing.name}" here')
+            raise of_another_problem(self._path, "run", f'no event "{crossing.name}" here')
         if len(named) > 1:
             raise UnsupportedError(
                 f'a loaded run of a problem with {len(named)} events named "{crossing.name}"',
@@ -411,8 +406,9 @@ class _Firing:
         jump, after = FiredEvent(switch, event.mode).apply(run.problem, before, consistency)
         differs = after.state.copy()
         differs.axpy(-1.0, run.stored[n + 1])
-        if largest(differs) > SAME * (1e-6 + largest(after.state)) or after.mode != crossing.mode:
-            raise _another_problem(self._path, f'event "{crossing.name}" leads elsewhere')
+        off = largest(differs) if after.mode == crossing.mode else np.inf
+        why = f'event "{crossing.name}" leads elsewhere'
+        check_same(off, 1e-6 + largest(after.state), self._path, "run", why)
         return jump
 
 
@@ -425,11 +421,9 @@ def _check_steps(run: Trajectory, path: Path) -> None:
         change = run.stored[n + 1].copy()
         change.axpy(-1.0, run.stored[n])
         end.axpy(-1.0, run.stored[n + 1])
-        off, allowed = largest(end), SAME * largest(change) + 1e-12 * largest(run.stored[n + 1])
-        if not off <= allowed:
-            raise _another_problem(
-                path, f"its step from t = {run.times[n]:.9g} ends {off:.3g} elsewhere"
-            )
+        off, size = largest(end), largest(change) + 1e-6 * largest(run.stored[n + 1])
+        why = f"its step from t = {run.times[n]:.9g} ends {off:.3g} elsewhere"
+        check_same(off, size, path, "run", why)
 
 
 def _check_events(run: Trajectory, path: Path) -> None:
@@ -445,6 +439,5 @@ def _check_events(run: Trajectory, path: Path) -> None:
             size = max(size, abs(when.value(float(run.times[k]), run.stored[k], run.parameters(k))))
         t = float(run.times[n + 1])
         off = abs(when.value(t, run.stored[n + 1], run.parameters(n)))
-        if not off <= SAME * size:
-            why = f'event "{switch.name}" is not at t = {t:.9g}, where its function is {off:.3g}'
-            raise _another_problem(path, why)
+        why = f'event "{switch.name}" is not at t = {t:.9g}, where its function is {off:.3g}'
+        check_same(off, size, path, "run", why)

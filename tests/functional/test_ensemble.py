@@ -174,11 +174,15 @@ def test_members_of_another_ensemble_are_refused_on_every_rank(comm, shared_tmp_
     starts, sets = members
     batch = partial(solve_batch, POPULATIONS, stepping=STEPPING, comm=comm, folder=shared_tmp_path)
     batch(starts, sets, objective=COST, t_eval=[0.5, 1.5])
-    with pytest.raises(InputError, match="belongs to an ensemble of other members or settings"):
+    with pytest.raises(
+        InputError, match="the ensemble is of another problem; other members or settings"
+    ):
         batch(starts + 0.1, sets, objective=COST, t_eval=[0.5, 1.5])
-    with pytest.raises(InputError, match="belongs to an ensemble of other members or settings"):
+    with pytest.raises(
+        InputError, match="the ensemble is of another problem; other members or settings"
+    ):
         batch(starts, sets, objective=COST, t_eval=[0.5, 1.5], gradients=False)
-    with pytest.raises(InputError, match="of another model or cost: member 0"):
+    with pytest.raises(InputError, match="of another problem; member 0"):
         batch(starts, sets, objective=COST + COST, t_eval=[0.5, 1.5])
     if comm.rank == 0:
         (shared_tmp_path / "members_000.npz").write_bytes(b"none")

@@ -69,11 +69,11 @@ def test_fit_without_a_covariance(tmp_path):
 def test_another_model_is_told(tmp_path):
     path = tmp_path / "fit.h5"
     save_fit(ds.fit(decay(), DATA, rates(), STEPS, noise=Normal(0.02)), path)
-    with pytest.raises(InputError, match="of another model; the likelihood is"):
+    with pytest.raises(InputError, match="the fit is of another problem; its value is"):
         load_fit(path, decay(power=1.1), DATA, rates(), STEPS)
-    with pytest.raises(InputError, match="of another model; free parameters are rate"):
+    with pytest.raises(InputError, match="the fit is of another problem; free parameters are rate"):
         load_fit(path, decay(), DATA, rates(free=False), STEPS)
-    with pytest.raises(InputError, match="of another model; the data are others"):
+    with pytest.raises(InputError, match="the fit is of another problem; the data are others"):
         load_fit(path, decay(), {**DATA, "mass": [0.6, 0.2, 0.35, 0.14]}, rates(), STEPS)
     with pytest.raises(InputError, match="expected: the arguments of fit"):
         load_fit(path, decay())

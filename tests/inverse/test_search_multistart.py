@@ -216,7 +216,9 @@ def test_a_folder_of_another_multistart_is_refused(tmp_path):
         )
 
     run(STARTS[:2])
-    with pytest.raises(InputError, match=r"start_00000\.json belongs to a multistart with other"):
+    with pytest.raises(
+        InputError, match=r"start_00000\.json: the multistart is of another problem; other starts"
+    ):
         run(STARTS[:2], max_iterations=3)
     with pytest.raises(InputError, match="other starts or settings"):
         run(STARTS[:2] + 0.1)
@@ -240,7 +242,7 @@ def test_a_folder_of_another_functional_is_refused_on_every_rank(comm, shared_tm
         return wells(domain=domain) if domain else sums_of_squares()
 
     multistart(lambda _comm: wells(), STARTS[:2], comm=comm, folder=shared_tmp_path, **SETTINGS)
-    with pytest.raises(DaeosensError, match="belongs to a multistart of another functional"):
+    with pytest.raises(DaeosensError, match="the multistart is of another problem"):
         multistart(other, STARTS[:2], comm=comm, folder=shared_tmp_path, **SETTINGS)
 
 

@@ -60,7 +60,7 @@ def test_result_under_constraints(tmp_path):
 
 def test_another_functional_is_told(tmp_path):
     save_result(minimize(valley(), max_iterations=5), tmp_path / "result.h5")
-    with pytest.raises(InputError, match="of another functional; value "):
+    with pytest.raises(InputError, match="of another problem; its value is "):
         load_result(tmp_path / "result.h5", valley(weight=90.0))
     with pytest.raises(InputError, match=r"vectors of shape \[5\]"):
         load_result(tmp_path / "result.h5", Curved(rosenbrock, np.ones(4)))

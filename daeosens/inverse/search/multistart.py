@@ -18,6 +18,7 @@ from daeosens.functional.functional import Functional, require_functional
 from daeosens.inverse.search.start_records import Attempt, file_name, finished, write_attempt
 from daeosens.inverse.uncertainty.hessian_at_estimate import HessianKind
 from daeosens.io.files import admit_path
+from daeosens.io.saved import ANOTHER_FOLDER, check_same
 from daeosens.io.tasks import Helped, claimed, helping
 from daeosens.optimize import Result, minimize
 from daeosens.optimize.interruption import INTERRUPTED, keep_what_is_there
@@ -282,13 +283,10 @@ def _check_same(functional: Functional, done: Iterable[Attempt], folder: Path | 
     except SolveError:
         value = math.inf
     x.destroy()
-    if abs(value - known.value) > 1e-6 * max(1.0, abs(known.value)):
-        raise InputError(
-            f"{folder} belongs to a multistart of another functional: its value is {value:.7g} "
-            f"where start {known.index} ended, {known.value:.7g} in the file",
-            expected="the same data and model, to go on with it",
-            remedy="another folder, or remove this one",
-        )
+    assert folder is not None  # where they are from
+    told = f"its value where start {known.index} ended is {known.value:.7g}, {value:.7g} here"
+    off, size = abs(value - known.value), max(1.0, abs(known.value))
+    check_same(off, size, folder, "multistart", told, ANOTHER_FOLDER)
 
 
 def _built(build: Callable[[MPI.Intracomm], Functional], comm: MPI.Intracomm) -> Functional:

@@ -12,6 +12,7 @@ import numpy as np
 
 from daeosens.errors import DaeosensError, InputError
 from daeosens.io.json import plain, write_json
+from daeosens.io.saved import ANOTHER_FOLDER, of_another_problem
 from daeosens.petsc.vectors import Array
 
 
@@ -105,9 +106,5 @@ def _read(path: Path, start: Array, settings: Mapping[str, Any]) -> Attempt:
         ) from error
     # another seed or tolerance: its results would not be those of this search
     if not np.array_equal(attempt.start, start) or content["settings"] != plain(settings):
-        raise InputError(
-            f"{path} belongs to a multistart with other starts or settings",
-            expected="the same ones, to go on with it",
-            remedy="another folder, or remove this one",
-        )
+        raise of_another_problem(path, "multistart", "other starts or settings", ANOTHER_FOLDER)
     return attempt
