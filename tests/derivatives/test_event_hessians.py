@@ -1,5 +1,7 @@
 """Second derivatives through events; parameters that are times of events, or that events change."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -18,6 +20,7 @@ from daeosens import (
     Terminal,
     UnsupportedError,
     adjoint,
+    hessian_product,
     minimize,
     sensitivities,
     solve,
@@ -27,6 +30,7 @@ from daeosens import (
 from daeosens.costs import AtEvent, EventTime
 from daeosens.derivatives import evaluate
 from daeosens.derivatives.hessian import hessian_sweep
+from daeosens.errors import DiscretizationWarning
 from daeosens.verify import duality
 from tests.problem.test_event import (
     BALL,
@@ -496,3 +500,20 @@ def template_of(template, value):
     vec = template.duplicate()
     vec.set(value)
     return vec
+
+
+@pytest.mark.parametrize("method", ["beuler", "cn"])
+def test_steps_of_order_one_have_no_second_derivatives_through_events(method):
+    """They do not converge, which is told: a step's second derivative in its size is not u''."""
+    dose = Event("time", reset=lambda t, u, p: u + 1.0, name="dose")
+    decay = ODE(lambda t, u, p: -2.0 * u, 1, ["time"], events=[dose])
+    cost, exact, errors = Terminal(lambda t, u, p: u[0]), 4.0 * np.exp(-2.0 * 0.7), []
+    for dt in (0.02, 0.01):
+        run = solve(decay, [1.0], [1.303], Stepping((0.0, 2.003), method, dt=dt))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", DiscretizationWarning)
+            product = hessian_product(run, cost, dp=[1.0])
+        told = any('"dose" do not converge by "beuler"' in str(w.message) for w in caught)
+        assert told == (method == "beuler" and dt == 0.02)  # once is enough
+        errors.append(abs(product.p[0] / exact - 1.0))
+    assert errors[1] < 0.6 * errors[0] < 0.03 if method == "cn" else min(errors) > 0.5

@@ -87,16 +87,46 @@ def test_other_forms_are_refused():
         at_fixed_times(tangent(run, du0=[1.0, 0.0]))
 
 
-@pytest.mark.parametrize("method", ["cn", "beuler"])
-@pytest.mark.parametrize("dt", [0.005, 0.0025, 0.001])
-def test_an_event_that_meets_the_end_of_another_step_has_a_derivative_by_its_time(method, dt):
-    """A step of 1e-14 is left between both, at whose ends the states differ by rounding alone."""
-    dose = Event("time", reset=lambda t, u, p: np.array([u[0] + 1.0]), name="dose")
-    decay = ODE(lambda t, u, p: np.array([-2.0 * u[0]]), 1, ["time"], events=[dose])
-    run = solve(decay, [1.0], [1.3], Stepping((0.0, 2.0), method, dt=dt))
+DOSE = Event("time", reset=lambda t, u, p: np.array([u[0] + 1.0, u[1] + 1.0]), name="dose")
+"""At p[0], to x and to y = x; where y has an equation of its own it follows x anyway."""
+
+DECAYS = {
+    "rhs": ODE(lambda t, u, p: np.array([-2.0 * u[1], -2.0 * u[1]]), 2, ["time"], events=[DOSE]),
+    "mass": ODE(
+        lambda t, u, p: np.array([-6.0 * u[1], u[0] - u[1]]),
+        2,
+        ["time"],
+        mass=np.diag([3.0, 0.0]),
+        events=[DOSE],
+    ),
+    "residual": DAE(
+        lambda t, u, udot, p: np.array([3.0 * udot[0] + 6.0 * u[1], u[1] - u[0]]),
+        2,
+        ["time"],
+        events=[DOSE],
+    ),
+}
+
+
+@pytest.mark.parametrize("form", DECAYS)
+@pytest.mark.parametrize("method", ["cn", "beuler", "midpoint"])
+@pytest.mark.parametrize("gap", [0.0, 1e-13, 1e-11])
+def test_an_event_that_meets_the_end_of_another_step_has_a_derivative_by_its_time(
+    form, method, gap
+):
+    """A step next to nothing is left between both, at whose ends the states differ by rounding."""
+    dt = 0.0025
+    stepping = Stepping((0.0, 2.0), method, dt=dt)
+    run = solve(DECAYS[form], [1.0, 1.0], [1.3], stepping, [1.3 - gap] if gap else None)
     steps = run.step_sizes[run.step_sizes > 0.0]
-    assert steps.min() < 1e-12
-    gradient = adjoint(run, Terminal(lambda t, u, p: u[0]))
+    assert steps.min() < 1e-10
+    gradient = adjoint(run, Terminal(lambda t, u, p: u[1]))
     exact = 2.0 * np.exp(-2.0 * 0.7)
     # the error of the method, of first or second order
     assert gradient.p[0] == pytest.approx(exact, rel=2.0 * dt if method == "beuler" else dt**2)
+    # the difference of the program itself, whose step before the event is dt longer or shorter
+    shifted = [
+        solve(DECAYS[form], [1.0, 1.0], [1.3 + shift], stepping, run.times[[1]]).final[1]
+        for shift in (-0.1 * dt, 0.1 * dt)
+    ]
+    assert gradient.p[0] == pytest.approx((shifted[1] - shifted[0]) / (0.2 * dt), rel=2.0 * dt)

@@ -24,6 +24,8 @@ from daeosens.derivatives.looks.kinks import (
 from daeosens.derivatives.looks.products import (
     Products,
     concerns_products,
+    moves_first_order_steps,
+    warn_of_first_order_steps,
     warn_of_unresolved_products,
 )
 from daeosens.derivatives.looks.resolution import warn_of_unresolved
@@ -94,6 +96,9 @@ _START = _Look(
     ),
 )
 
+# nothing but a look at the records of steps
+_FIRST_ORDER = _Look(warn_of_first_order_steps, moves_first_order_steps)
+
 
 def look(trajectory: Trajectory, costs: Sequence[Cost] = (), *, second: bool = False) -> None:
     """Look at a run whose derivatives are taken, if it is time to, and warn of what is seen.
@@ -112,7 +117,7 @@ def look(trajectory: Trajectory, costs: Sequence[Cost] = (), *, second: bool = F
     seen = _SEEN.of(trajectory.problem)
     if second:
         warn_of_kinks(trajectory, costs, seen)
-        looks = (_RESOLUTION, _EVENTS, _START)
+        looks = (_RESOLUTION, _EVENTS, _START, _FIRST_ORDER)
     else:
         looks = (_JUMPS, _RUNNING_COSTS, _RESOLUTION, _EVENTS, _START)
     for item in looks:

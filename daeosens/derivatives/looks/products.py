@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from daeosens.costs.cost import Cost
 from daeosens.costs.objective import Objective
 from daeosens.derivatives.halved import halved, richardson
 from daeosens.derivatives.looks.resolution import LEAST, MANY, WRONG
@@ -31,6 +32,31 @@ LARGE = 500
 
 Products = Sequence[tuple[Array, Array]]
 """The parts of each product in the initial state [n] and the parameters [m]."""
+
+
+def moves_first_order_steps(trajectory: Trajectory, costs: Sequence[Cost]) -> bool:
+    """Return whether sizes of steps of a method of order one depend on what is differentiated."""
+    del costs
+    first_order = trajectory.stepping.resolved_method.order == 1
+    return first_order and any(record.ends_at is not None for record in trajectory.records)
+
+
+def warn_of_first_order_steps(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> None:
+    """Warn that second derivatives through the time of an event do not converge.
+
+    A step of order one has another second derivative in its size than the solution, however small
+    it is: backward Euler's is twice as large for u' = a u, and explicit Euler has none.
+    """
+    del costs, seen
+    ends = (record.ends_at for record in trajectory.records)
+    name = next(switch.name for switch in ends if switch is not None)
+    warn(
+        f'second derivatives through the time of event "{name}" do not converge by '
+        f'"{trajectory.stepping.resolved_method.name}", a method of order one: those of a step in '
+        "its size are not the solution's, however small the step is\n"
+        '  try: a method of higher order, "cn" or "esdirk4"',
+        DiscretizationWarning,
+    )
 
 
 def concerns_products(trajectory: Trajectory, seen: Seen) -> bool:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities
+from daeosens.methods.dae.structure import split_equations
 from daeosens.methods.factored_matrix import FactoredMatrix, MakeSolver, shared
+from daeosens.methods.linear_solver import block_solver
+from daeosens.methods.state_rate import Partials, Rate
 from daeosens.methods.step import Step
 from daeosens.methods.theta.time_and_size import Point
 from daeosens.petsc.vectors import dot
@@ -146,27 +152,39 @@ class ThetaEquation:
         return shift, (end, (inside(t, t, h), u, at_start, p))
 
     def _state_and_rate(self, step: Step, shift: float, rate: bool) -> tuple[PETSc.Vec, PETSc.Vec]:
-        t, h, u, u_next, p, _ = step
+        t, h, u, u_next, *_ = step
         if self.at_end and not rate:
             return u_next, self.zero
-        if self.at_end and self._problem.form == "rhs" and h < SHORT * abs(t):
-            # such as is left where an event meets the end of another step
-            inside = self._problem.inside
-            self._problem.rhs(inside(t + h, t, h), u_next, p, self._udot)
-            if self.rest:
-                self._problem.rhs(inside(t, t, h), u, p, self._work)
-                self._udot.axpy(self.rest, self._work)
-            return u_next, self._udot
         # The run keeps states only; the stage and the rate follow from both ends, as the step is
         # linear in them: X = u0 + theta (u1 - u0).
         self._udot.waxpy(-1.0, u, u_next)
-        if self.at_end:
-            self._udot.scale(shift)
-            return u_next, self._udot
-        u.copy(self._stage)
-        self._stage.axpy(self.theta, self._udot)
-        self._udot.scale(1.0 / h)
-        return self._stage, self._udot
+        if not self.at_end:
+            u.copy(self._stage)
+            self._stage.axpy(self.theta, self._udot)
+            shift = 1.0 / h
+        self._udot.scale(shift)
+        if h < SHORT * abs(t):
+            self._take_rate_from_equations(step, shift * h)
+        return (u_next if self.at_end else self._stage), self._udot
+
+    def _take_rate_from_equations(self, step: Step, factor: float) -> None:
+        """Replace the rate of a step whose ends differ by rounding, up to a factor.
+
+        Such a step is left where an event is next to an observation.
+        """
+        problem, (t, h, _, u_next, p, _) = self._problem, step
+        time = problem.inside(t + self.reach * h, t, h)
+        if problem.form == "rhs":
+            problem.rhs(time, u_next, p, self._udot)
+        else:
+            solver = partial(block_solver, options={})
+            split = split_equations(problem, time, u_next, p, solver)
+            if not self.at_end:  # algebraic variables miss their equations, and F lacks their rates
+                split = replace(split, algebraic=None)
+            at = (time, u_next, p)
+            with closing(Rate(problem, Partials(problem), split, solver, at)) as rate:
+                rate.v.copy(self._udot)
+        self._udot.scale(factor)
 
     def quadrature_points(self, step: Step) -> list[tuple[float, float, PETSc.Vec]]:
         """Return weights, times and states [n] at which running costs are evaluated."""
