@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from daeosens.problem.interpolants import OTHERS, Call, InterpolantCalls
 from daeosens.tracing.source_location import untraceable
 from daeosens.tracing.symbols import Symbol, as_symbol
 
@@ -96,35 +96,25 @@ def _pieces(spline: Any) -> Any:
     )
 
 
-_RULES: dict[str, Callable[..., Any]] = {
-    "PPoly": _of_pieces,
-    "BSpline": _of_spline,
-    "UnivariateSpline": _of_univariate,
-    "interp1d": _of_older,
-    "RegularGridInterpolator": _refused,
-    "BarycentricInterpolator": _refused,
-    "KroghInterpolator": _refused,
-}
+def _taking(rule: Call) -> Callable[[Call], Call]:
+    """Return what replaces calls by a rule, where they are of symbols."""
 
-
-@contextmanager
-def interpolants_of_symbols() -> Generator[None]:
-    """Let the interpolants of SciPy take symbols meanwhile, if anybody has imported them."""
-    module = sys.modules.get("scipy.interpolate")
-    kinds = {} if module is None else {getattr(module, name): rule for name, rule in _RULES.items()}
-    originals = {kind: kind.__call__ for kind in kinds}
-
-    def taking(original: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
+    def replaced(original: Call) -> Call:
         def call(self: Any, x: Any, *arguments: Any, **options: Any) -> Any:
             taken = rule if isinstance(x, Symbol) else original
             return taken(self, x, *arguments, **options)
 
         return call
 
-    for kind, rule in kinds.items():
-        kind.__call__ = taking(originals[kind], rule)
-    try:
-        yield
-    finally:
-        for kind, original in originals.items():
-            kind.__call__ = original
+    return replaced
+
+
+OF_SYMBOLS = InterpolantCalls(
+    {
+        "PPoly": _taking(_of_pieces),
+        "BSpline": _taking(_of_spline),
+        "UnivariateSpline": _taking(_of_univariate),
+        **dict.fromkeys(OTHERS, _taking(_refused)),
+        "interp1d": _taking(_of_older),
+    }
+)

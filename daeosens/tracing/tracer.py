@@ -19,7 +19,7 @@ from daeosens.tracing import formulas  # noqa: F401 (fills the tables)  # type: 
 from daeosens.tracing.casadi import casadi
 from daeosens.tracing.derivatives import Generated, Graph, derive
 from daeosens.tracing.execution import executable
-from daeosens.tracing.interpolants import interpolants_of_symbols
+from daeosens.tracing.interpolants import OF_SYMBOLS
 from daeosens.tracing.named_parameters import Shapes
 from daeosens.tracing.small_systems import systems_of_entries
 from daeosens.tracing.source_location import SymbolLostError, is_theirs, traced_call
@@ -121,7 +121,7 @@ def traced_value(function: Callable[..., Any], name: str, *point: Any) -> Symbol
     def called(*values: Any) -> Symbol:
         return as_symbol(function(*values))
 
-    with systems_of_entries(), interpolants_of_symbols():
+    with systems_of_entries(), OF_SYMBOLS:
         try:
             return traced_call(called, name, *point)
         # an array of floats was to be filled with symbols: once more, with arrays that can be

@@ -34,7 +34,7 @@ from daeosens.problem.derivative_arrays.callback_at_work import (
 from daeosens.problem.derivative_arrays.fresh_arrays import FreshArray, all_now
 from daeosens.problem.derivative_arrays.points import PointArray
 from daeosens.problem.derivative_arrays.recorded_slopes import Record
-from daeosens.problem.derivative_arrays.splines import clocked, interpolants
+from daeosens.problem.derivative_arrays.splines import OF_CLOCKS, WITH_DERIVATIVES
 
 
 def _at_work() -> bool:
@@ -265,13 +265,11 @@ def evaluate(
         _MATHEMATICS.update(_IN_MATH)
         np.vectorize.__call__ = _VECTORIZED  # type: ignore[method-assign]
         _SPARSE._matmul_dispatch = _sparse_matmul
-        for kind, _, rule in interpolants():
-            kind.__call__ = rule
     AT_WORK.append(AtWork(directions, threading.get_ident(), home, points, record))
     try:
         # warnings of 0/0 inside of np.where are for values, which were warned of without
         # derivatives
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), WITH_DERIVATIVES:
             return as_array(function(*arguments))
     finally:
         AT_WORK.pop()
@@ -281,8 +279,6 @@ def evaluate(
             _MATHEMATICS.update(_OF_MATH)
             np.vectorize.__call__ = _VECTORIZE  # type: ignore[method-assign]
             _SPARSE._matmul_dispatch = _MATMUL
-            for kind, original, _ in interpolants():
-                kind.__call__ = original
 
 
 def call_at(function: Callable[..., Any], clock: Clock, arguments: Sequence[Any]) -> Any:
@@ -290,18 +286,15 @@ def call_at(function: Callable[..., Any], clock: Clock, arguments: Sequence[Any]
 
     ``math`` and the interpolants of SciPy take clocks meanwhile.
     """
-    if not AT_WORK:
-        _MATHEMATICS.update(_IN_MATH)
-        for kind, original, _ in interpolants():
-            kind.__call__ = clocked(original)
-    try:
+    if AT_WORK:  # which knows both already
         with np.errstate(all="ignore"):
             return function(clock, *arguments)
+    _MATHEMATICS.update(_IN_MATH)
+    try:
+        with np.errstate(all="ignore"), OF_CLOCKS:
+            return function(clock, *arguments)
     finally:
-        if not AT_WORK:
-            _MATHEMATICS.update(_OF_MATH)
-            for kind, original, _ in interpolants():
-                kind.__call__ = original
+        _MATHEMATICS.update(_OF_MATH)
 
 
 def denominators(

@@ -1,13 +1,11 @@
-"""Interpolants of SciPy, which are objects of the user's and no functions of NumPy."""
+"""Interpolants of SciPy at arrays that carry derivatives, and at clocks."""
 
 # what users' arrays hold is known at run time only
 # pyright: reportUnknownVariableType=false
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,32 +18,7 @@ from daeosens.problem.derivative_arrays.arrays import (
 )
 from daeosens.problem.derivative_arrays.callback_at_work import DerivativeLostError
 from daeosens.problem.derivative_arrays.rules import varies
-
-PIECEWISE = ("PPoly", "BSpline", "UnivariateSpline")
-"""What is called with a point and the order of a derivative; others inherit from these."""
-
-UNKNOWN = ("interp1d", "RegularGridInterpolator", "BarycentricInterpolator", "KroghInterpolator")
-
-
-class Replaced(NamedTuple):
-    """A class whose calls see derivatives while a callback is at work."""
-
-    kind: Any
-    original: Callable[..., Any]
-    rule: Callable[..., Any]
-
-
-def interpolants() -> tuple[Replaced, ...]:
-    """Return SciPy's classes, if anybody has imported them."""
-    return _replaced() if "scipy.interpolate" in sys.modules else ()
-
-
-@cache
-def _replaced() -> tuple[Replaced, ...]:
-    module: Any = sys.modules["scipy.interpolate"]
-    rules = dict.fromkeys(PIECEWISE, _piecewise) | dict.fromkeys(UNKNOWN, _refused)
-    kinds = [(getattr(module, name, None), rule) for name, rule in rules.items()]
-    return tuple(Replaced(kind, kind.__call__, rule(kind.__call__)) for kind, rule in kinds if kind)
+from daeosens.problem.interpolants import OTHERS, PIECEWISE, InterpolantCalls
 
 
 def _piecewise(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,7 +41,7 @@ def _piecewise(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def clocked(original: Callable[..., Any]) -> Callable[..., Any]:
+def _clocked(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return calls of an interpolant that note what it makes of a clock."""
 
     def call(self: Any, x: Any, *arguments: Any, **options: Any) -> Any:
@@ -93,3 +66,9 @@ def _refused(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(self, x, *arguments, **options)
 
     return call
+
+
+WITH_DERIVATIVES = InterpolantCalls(
+    dict.fromkeys(PIECEWISE, _piecewise) | dict.fromkeys(OTHERS, _refused)
+)
+OF_CLOCKS = InterpolantCalls(dict.fromkeys((*PIECEWISE, *OTHERS), _clocked))
