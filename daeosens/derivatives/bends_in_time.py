@@ -23,8 +23,8 @@ from daeosens.derivatives.looks.switch_times import changes_inside
 from daeosens.errors import SolveError
 from daeosens.petsc.vectors import Array, read
 from daeosens.problem.branches import Branches
-from daeosens.problem.clock import bends
 from daeosens.problem.problem import Problem
+from daeosens.problem.time_formulas import bends
 from daeosens.timestepping.method_choice import replaced
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.trajectory import Trajectory

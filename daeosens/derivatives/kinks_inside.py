@@ -31,8 +31,8 @@ from daeosens.derivatives.looks.switch_times import made_of_time, times_of_chang
 from daeosens.errors import InputError, NotFiniteError
 from daeosens.petsc.vectors import Array, read
 from daeosens.problem.branches import Decisions, DecisionTable
-from daeosens.problem.clock import bends
 from daeosens.problem.problem import Problem
+from daeosens.problem.time_formulas import bends
 from daeosens.timestepping.runner import Runner, repeating
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 

@@ -19,7 +19,8 @@ from daeosens.derivatives.looks.branch_changes import Piecewise, equations_of, p
 from daeosens.derivatives.looks.switch_times import times_of_change
 from daeosens.errors import DaeosensError
 from daeosens.petsc.vectors import Array
-from daeosens.problem.clock import Formula, Noted, outlines
+from daeosens.problem.clock import Noted
+from daeosens.problem.time_formulas import Formula, outlines
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 MOST = 20_000

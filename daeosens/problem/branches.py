@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from daeosens.petsc.vectors import Array
-from daeosens.problem.clock import Clock, Formula, Noted
+from daeosens.problem.clock import Clock, Noted
 from daeosens.problem.derivative_arrays import (
     DerivativeArray,
     PointArray,
@@ -22,6 +22,7 @@ from daeosens.problem.derivative_arrays import (
     call_at,
     denominators,
 )
+from daeosens.problem.time_formulas import Formula
 
 Decided: TypeAlias = "tuple[Array, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]"
 """Values [K, B] at K points, which [B] are whole numbers and which move, as of ``Decisions``."""

@@ -1,9 +1,9 @@
-"""A time that notes what a callback makes of it and compares it with, and when that changes.
+"""A time that notes what a callback makes of it and compares it with.
 
 ``t % 24 < 0.5`` and ``np.sin(t) > 0.99`` say nothing at the ends of a step that is longer than the
 pulse, nor does ``np.exp(-((t - 10) / 0.1) ** 2)``.  But these are made of the time alone, of few
-operations: noted at one call, they are evaluated at all times without the callback, and between the
-wraps of a remainder, the extrema of a sine and the knots of a table they are monotone.
+operations: noted at one call, they are evaluated at all times without the callback
+(``time_formulas``).
 """
 
 # what users' callbacks do with their time is known at run time only
@@ -11,128 +11,17 @@ wraps of a remainder, the extrema of a sine and the knots of a table they are mo
 # pyright: reportUnknownParameterType=false, reportUnknownArgumentType=false
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
-from scipy.special import erf, erfc, expit
 
 from daeosens.petsc.vectors import Array
+from daeosens.problem.time_formulas import COMPARISONS, Formula, Lookup, Switch, decided
 
 MOST_ENTRIES = 100
 """Entries, at most, of an array of times whose comparisons are noted."""
-
-MOST_CHANGES = 100_000
-"""Changes of one comparison, at most, that are looked for."""
-
-FLAT = 4.0
-"""Powers, at most, that are no narrow peaks."""
-
-PIECES = 256
-"""Pieces of the span in which what is compared is monotone, unless it is known where it turns."""
-
-BESIDE = 1e-9
-"""Part of a piece that its values are taken inside of it."""
-
-
-@dataclass(frozen=True, eq=False)
-class Formula:
-    """What is made of the time alone: a function of operands, or the time itself without one."""
-
-    function: Callable[..., Any] | None = None
-    operands: tuple[Formula | Array, ...] = ()
-
-    def at(self, t: Array) -> Array:
-        """Return the values [B, K] at times [K]; B is 1 unless arrays are among the operands."""
-        if self.function is None:
-            return t[None, :]
-        return self.function(*(x.at(t) if isinstance(x, Formula) else x for x in self.operands))
-
-    def entries(self) -> list[Formula]:
-        """Return the formulas of all entries."""
-        count = len(self.at(np.zeros(1)))
-        return [self.entry(number) for number in range(count)] if count > 1 else [self]
-
-    def entry(self, number: int) -> Formula:
-        """Return the formula of one entry."""
-
-        def of(x: Formula | Array) -> Formula | Array:
-            if isinstance(x, Formula):
-                return x.entry(number)
-            return x if len(x) == 1 else x[number : number + 1]
-
-        return Formula(self.function, tuple(of(x) for x in self.operands))
-
-    @cached_property
-    def key(self) -> tuple[Any, ...]:
-        """What two formulas have in common that are the same."""
-        parts = (x.key if isinstance(x, Formula) else x.tobytes() for x in self.operands)
-        return (self.function, *parts)
-
-    @cached_property
-    def bends(self) -> bool:
-        """Whether it may have narrow peaks: sums, products and low powers of others have none."""
-        if any(isinstance(x, Formula) and x.bends for x in self.operands):
-            return True
-        if self.function is np.power:
-            exponent = self.operands[1]
-            return isinstance(exponent, Formula) or bool(np.any((exponent < 0) | (exponent > FLAT)))
-        if self.function in (np.divide, np.reciprocal):
-            return isinstance(self.operands[-1], Formula)
-        return isinstance(self.function, Lookup) or self.function in _BENT
-
-    def turns(self) -> Iterator[Switch]:
-        """Yield where it may jump, turn or be steepest, the innermost first."""
-        for x in self.operands:
-            if isinstance(x, Formula):
-                yield from x.turns()
-        if isinstance(self.function, Lookup):
-            yield from self.function.turns(cast("Formula", self.operands[0]))
-        rule = _TURNS.get(cast("Any", self.function))
-        if rule is not None:
-            yield rule(*self.operands)
-
-
-class Lookup:
-    """A table or an interpolant, which turns at its knots [K] alone, and perhaps comes again.
-
-    Two of them with the same ``key`` are the same.  Straight lines between knots are ``bent``
-    there.
-    """
-
-    def __init__(
-        self,
-        function: Callable[[Any], Any],
-        knots: Array,
-        key: object,
-        period: float | None = None,
-        *,
-        bent: bool = True,
-    ) -> None:
-        self.function, self.key, self.period, self.bent = function, key, period, bent
-        self.knots = np.unique(knots if period is None else knots % period)
-
-    def __call__(self, x: Any) -> Any:
-        """Return its values."""
-        return self.function(x)
-
-    def turns(self, x: Formula) -> Iterator[Switch]:
-        """Yield where it turns as a function of a formula."""
-        if self.period is not None:
-            x = Formula(np.remainder, (x, np.full((1, 1), float(self.period))))
-            yield from x.turns()
-        yield Switch(x, self.knots)
-
-    def __eq__(self, other: object) -> bool:
-        """Return whether both have the same key."""
-        return isinstance(other, Lookup) and self.key == other.key
-
-    def __hash__(self) -> int:
-        """Return a number that tells keys apart."""
-        return hash(self.key)
 
 
 @dataclass(frozen=True)
@@ -141,87 +30,6 @@ class Noted:
 
     switches: list[Switch] = field(default_factory=list["Switch"])
     formulas: list[Formula] = field(default_factory=list[Formula])
-
-
-@dataclass(frozen=True, eq=False)
-class Switch:
-    """What changes where a formula passes one of its levels, or any whole number without them."""
-
-    formula: Formula
-    levels: Array | None = field(default_factory=lambda: np.zeros(1))
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """What two of them have in common that are the same."""
-        return (*self.formula.key, None if self.levels is None else self.levels.tobytes())
-
-    def below(self, value: Array) -> Array:
-        """Return the number of levels that values are above of."""
-        if self.levels is None:
-            return np.floor(value)
-        return np.searchsorted(self.levels, value, side="right").astype(float)
-
-    def level(self, number: Array) -> Array:
-        """Return the levels of these numbers, counted as by ``below``."""
-        return number if self.levels is None else self.levels[number.astype(int) - 1]
-
-
-def _ratio(x: Any, y: Any) -> Switch:
-    return Switch(Formula(np.divide, (x, y)), None)
-
-
-def _half_waves(shift: float) -> Callable[..., Switch]:
-    scaled, moved = np.full((1, 1), 1.0 / math.pi), np.full((1, 1), shift)
-
-    def rule(x: Any) -> Switch:
-        return Switch(Formula(np.add, (Formula(np.multiply, (x, scaled)), moved)), None)
-
-    return rule
-
-
-_TURNS: dict[Callable[..., Any], Callable[..., Switch]] = {
-    np.remainder: _ratio,
-    np.fmod: _ratio,
-    np.floor_divide: _ratio,
-    np.sin: _half_waves(0.5),
-    np.cos: _half_waves(0.0),
-    np.tan: _half_waves(0.5),
-    np.floor: lambda x: Switch(x, None),
-    np.ceil: lambda x: Switch(x, None),
-    np.trunc: lambda x: Switch(x, None),
-    np.rint: lambda x: Switch(Formula(np.add, (x, np.full((1, 1), 0.5))), None),
-    np.absolute: Switch,
-    np.square: Switch,
-    np.power: lambda x, y: Switch(x if isinstance(x, Formula) else y),
-    np.maximum: lambda x, y: Switch(Formula(np.subtract, (x, y))),
-    np.minimum: lambda x, y: Switch(Formula(np.subtract, (x, y))),
-    np.sign: Switch,
-    np.heaviside: lambda x, _: Switch(x),
-    # monotone, and steepest there, or where they begin to grow
-    np.exp: Switch,
-    np.exp2: Switch,
-    np.expm1: Switch,
-    np.tanh: Switch,
-    np.arctan: Switch,
-    expit: Switch,
-    erf: Switch,
-    erfc: Switch,
-    np.cosh: Switch,
-}
-_COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal)
-_DECIDE = (
-    np.floor,
-    np.ceil,
-    np.trunc,
-    np.rint,
-    np.floor_divide,
-    np.absolute,
-    np.sign,
-    np.heaviside,
-)
-_CHOOSE = (np.maximum, np.minimum, np.fmax, np.fmin)
-_LINEAR = (np.add, np.subtract, np.multiply, np.divide, np.negative, np.positive)
-_BENT = (np.exp, np.exp2, np.expm1, np.tanh, np.arctan, np.cosh, expit, erf, erfc)
 
 
 class _Noting:
@@ -259,10 +67,9 @@ class _Noting:
         return self._made(result, Formula(table, (self.formula,)))
 
     def _note(self, ufunc: np.ufunc, operands: tuple[Any, ...]) -> None:
-        if ufunc in _COMPARISONS or ufunc in _CHOOSE:
-            self.noted.switches.append(Switch(Formula(np.subtract, operands)))
-        elif ufunc in _DECIDE:
-            self.noted.switches.append(_TURNS[ufunc](*operands))
+        switch = decided(ufunc, operands)
+        if switch is not None:
+            self.noted.switches.append(switch)
 
     def __array_function__(
         self, function: Callable[..., Any], _types: Any, arguments: Any, options: Any
@@ -289,6 +96,7 @@ class Clock(_Noting, float):
     >>> noted = Noted()
     >>> bool(np.sin(Clock(1.0, Formula(), noted)) > 0.99)
     False
+    >>> from daeosens.problem.time_formulas import changes
     >>> changes(noted.switches, 0.0, 5.0).round(4)
     array([1.4293, 1.7123])
     """
@@ -399,87 +207,5 @@ _OPERATORS = {
 for _name, _ufunc in _OPERATORS.items():
     setattr(Clock, f"__{_name}__", _forward(_ufunc, reflected=False))
     setattr(Clock, f"__r{_name}__", _forward(_ufunc, reflected=True))
-for _name, _ufunc in zip(("lt", "le", "gt", "ge"), _COMPARISONS, strict=False):
+for _name, _ufunc in zip(("lt", "le", "gt", "ge"), COMPARISONS, strict=False):
     setattr(Clock, f"__{_name}__", _forward(_ufunc, reflected=False))
-
-
-def outlines(formulas: Sequence[Formula]) -> list[Formula]:
-    """Return the formulas that may have narrow peaks, without sums and products of other ones.
-
-    But for those that are part of none: a sum of two steps is a peak.
-    """
-    known = {formula.key: formula for formula in formulas if formula.bends}
-    parts = {x.key for f in known.values() for x in f.operands if isinstance(x, Formula)}
-    return [f for key, f in known.items() if f.function not in _LINEAR or key not in parts]
-
-
-def bends(formulas: Sequence[Formula]) -> list[Switch]:
-    """Return where tables of straight lines, and what is cut off or taken without sign, bend."""
-    places: dict[tuple[Any, ...], Switch] = {}
-    for formula in formulas:
-        function = formula.function
-        if isinstance(function, Lookup) and function.bent:
-            switches = function.turns(cast("Formula", formula.operands[0]))
-        elif function in (np.maximum, np.minimum, np.absolute):
-            switches = [_TURNS[function](*formula.operands)]
-        else:
-            continue
-        places |= {switch.key: switch for switch in switches}
-    return list(places.values())
-
-
-def changes(switches: Sequence[Switch], start: float, end: float) -> Array:
-    """Return the times [S] in a span at which one of the switches changes.
-
-    Nothing of those that change more often than anybody would want to know.
-    """
-    grid = np.linspace(start, end, PIECES + 1)
-    known: dict[tuple[Any, ...], Array] = {}
-
-    def of(switch: Switch) -> Array:
-        key = switch.key
-        if key not in known:
-            turns = [of(turn) for turn in switch.formula.turns()]
-            known[key] = _passages(switch, np.unique(np.concatenate([grid, *turns])))
-        return known[key]
-
-    with np.errstate(all="ignore"):
-        times = [
-            of(Switch(entry, switch.levels))
-            for switch in switches
-            for entry in switch.formula.entries()
-        ]
-    inside = np.unique(np.concatenate([np.empty(0), *times]))
-    return inside[(inside > start) & (inside < end)]
-
-
-def _passages(switch: Switch, cuts: Array) -> Array:
-    """Return the times at which a formula passes levels; between cuts [C] it is monotone."""
-    room = BESIDE * np.diff(cuts)
-    low, high = cuts[:-1] + room, cuts[1:] - room
-
-    def value(t: Array) -> Array:
-        return np.broadcast_to(switch.formula.at(t), (1, len(t)))[0]
-
-    first, last = value(low), value(high)
-    begin, end = switch.below(first), switch.below(last)
-    at_cuts = cuts[1:-1][end[:-1] != begin[1:]]
-    passed = np.abs(end - begin)
-    if not passed.sum() <= MOST_CHANGES:  # NaN neither
-        return np.empty(0)
-    counts = passed.astype(int)
-    of = np.repeat(np.arange(len(counts)), counts)
-    rank = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
-    number = np.minimum(begin, end)[of] + 1.0 + rank
-    level = switch.level(number)
-    x, y, rising = low[of], high[of], last[of] > first[of]
-    # most of what is compared grows evenly
-    guess = x + (level - first[of]) / (last[of] - first[of]) * (y - x)
-    straight = np.abs(value(guess) - level) <= 1e-12 * (np.abs(level) + np.abs(last - first)[of])
-    if not straight.all():
-        for _ in range(60):
-            middle = 0.5 * (x + y)
-            behind = (value(middle) > level) == rising
-            x, y = np.where(behind, x, middle), np.where(behind, middle, y)
-        guess = np.where(straight, guess, 0.5 * (x + y))
-    return np.concatenate([at_cuts, guess])

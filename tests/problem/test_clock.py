@@ -7,8 +7,9 @@ import pytest
 from scipy.interpolate import interp1d, make_interp_spline
 
 from daeosens.problem.branches import Branches
-from daeosens.problem.clock import Clock, Formula, Noted, bends, changes
+from daeosens.problem.clock import Clock, Noted
 from daeosens.problem.derivative_arrays import call_at
+from daeosens.problem.time_formulas import Formula, bends, changes
 
 STARTS = np.array([9.0, 30.0, 31.0])
 

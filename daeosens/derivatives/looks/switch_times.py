@@ -9,8 +9,9 @@ import numpy as np
 from daeosens.derivatives.looks.branch_changes import point_on_chord, rate_in
 from daeosens.petsc.vectors import Array
 from daeosens.problem.branches import Branches
-from daeosens.problem.clock import Noted, Switch, changes
+from daeosens.problem.clock import Noted
 from daeosens.problem.problem import Problem, ProblemCache
+from daeosens.problem.time_formulas import Switch, changes
 from daeosens.timestepping.delayed_run import delayed_states
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 

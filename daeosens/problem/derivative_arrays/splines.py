@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from daeosens.problem.clock import Clock, Lookup
+from daeosens.problem.clock import Clock
 from daeosens.problem.derivative_arrays.arrays import (
     DerivativeArray,
     admitted,
@@ -19,6 +19,7 @@ from daeosens.problem.derivative_arrays.arrays import (
 from daeosens.problem.derivative_arrays.callback_at_work import DerivativeLostError
 from daeosens.problem.derivative_arrays.rules import varies
 from daeosens.problem.interpolants import OTHERS, PIECEWISE, InterpolantCalls
+from daeosens.problem.time_formulas import Lookup
 
 
 def _piecewise(original: Callable[..., Any]) -> Callable[..., Any]:
