@@ -18,13 +18,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from daeosens.derivatives.kinks_inside import (
-    Kink,
-    equations_with_kinks,
-    kinks_inside,
-    state_at,
-    usual_step,
-)
+from daeosens.derivatives.branch_passages import equations_with_kinks, state_at
+from daeosens.derivatives.kinks_inside import Kink, kinks_inside, usual_step
 from daeosens.derivatives.pulses import Take
 from daeosens.errors import SolveError
 from daeosens.petsc.vectors import Array
