@@ -226,6 +226,7 @@ class Inside:
         self._runner: Runner | None = None
 
     def __call__(self, n: int, t: float) -> tuple[Array, Array | None]:
+        """Return the state [n] at a time in step n, and the rate."""
         run, equations = self.run, self.run.equations(n)
         if run.problem.delays is not None:  # whose steps are polynomials
             assert run.inside is not None
