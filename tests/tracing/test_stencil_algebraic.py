@@ -166,3 +166,17 @@ def test_what_cannot_be_algebraic_is_refused():
 def test_names_that_are_none_are_refused(names, dof, told):
     with pytest.raises(InputError, match=told):
         Grid(BOX, SHAPE, "neumann", dof, SELF, names)
+
+
+def test_constraints_that_do_not_contain_their_unknown_are_refused():
+    """The divergence does not contain the pressure: that is of index 2."""
+    grid = Grid(BOX, SHAPE, "periodic", comm=SELF, names=["vx", "vy", "pressure"])
+
+    def flow(t, u, p):
+        (px, py), (vx, _), (_, vy) = u.pressure.gradient(), u.vx.gradient(), u.vy.gradient()
+        return [u.vx.laplacian() - px, u.vy.laplacian() - py, vx + vy]
+
+    with pytest.raises(
+        InputError, match=r"row 2 of .* no algebraic unknown .pressure(.|\n)*Poisson"
+    ):
+        trace_stencil(flow, grid, algebraic=["pressure"])

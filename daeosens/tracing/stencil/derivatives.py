@@ -155,6 +155,14 @@ class StencilDerivatives:
                     values.append(block[row, column])
         return self._function("jacobian", casadi.vertcat(*values)), entries
 
+    def has_none_of(self, row: int, columns: Sequence[int]) -> bool:
+        """Whether a row of f contains none of some unknowns, anywhere around the point."""
+        value = self._graph.value[row]
+        symbols = [
+            self._symbol(0, offset)[column] for offset in self._graph.u for column in columns
+        ]
+        return not casadi.depends_on(value, casadi.vertcat(*symbols))
+
     def branches(self) -> tuple[PointFunction, list[bool], list[bool]] | None:
         """Return what decides at a point, and which of it as a whole number; None if nothing.
 

@@ -53,7 +53,8 @@ def build_stencil(
     """Return the problem of ``daeosens.trace_stencil``, whose arguments these are."""
     if not is_one_of(jacobian, "auto", "assembled", "products"):
         raise InputError(f"jacobian = {jacobian!r}", expected='"auto", "assembled" or "products"')
-    mass = _mass(grid, algebraic)
+    numbers = _algebraic_numbers(grid, algebraic)
+    mass = _mass(grid, numbers) if numbers else None
     shapes = admit_shapes(parameters)
     periodic = [kind == "periodic" for kind in grid.boundaries]
     # f at one point is a small graph of scalars, whatever the grid: derivatives and C source are
@@ -62,6 +63,7 @@ def build_stencil(
     edges = Edges(grid, dirichlet, slope)
     graph = point_graph(rhs, shapes, grid, () if layout is None else layout.names, edges)
     derivatives = StencilDerivatives(graph, grid.spacing, grid.ends, periodic=periodic)
+    _refuse_higher_index(grid, numbers, derivatives)
     functions = derivatives.functions()
     entries: list[Entry] = []
     # entries of a row of f_u: one for each neighbour and unknown that f reads
@@ -137,8 +139,8 @@ def build_stencil(
     return Parametrized(**lowered, shapes=shapes)
 
 
-def _mass(grid: Grid, algebraic: Sequence[str | int]) -> PETSc.Mat | None:
-    """Return the diagonal matrix M of M u' = f, zero for algebraic unknowns; None if all are not.
+def _algebraic_numbers(grid: Grid, algebraic: Sequence[str | int]) -> list[int]:
+    """Return the numbers of algebraic unknowns.
 
     Raises
     ------
@@ -148,16 +150,41 @@ def _mass(grid: Grid, algebraic: Sequence[str | int]) -> PETSc.Mat | None:
     if isinstance(algebraic, str) or not is_iterable(algebraic):
         raise InputError(f"algebraic = {algebraic!r}", expected='a sequence: algebraic=["psi"]')
     numbers = {grid.unknown(unknown) for unknown in algebraic}
-    if not numbers:
-        return None
     if len(numbers) == grid.dof:
         raise InputError(
             f"algebraic = {list(algebraic)!r}, which are all unknowns",
             expected="one that has a derivative in time",
         )
+    return sorted(numbers)
+
+
+def _refuse_higher_index(
+    grid: Grid, algebraic: Sequence[int], derivatives: StencilDerivatives
+) -> None:
+    """Refuse algebraic rows without algebraic unknowns.
+
+    Raises
+    ------
+    InputError
+        There are, as a divergence that does not contain the pressure.
+    """
+    for row in algebraic:
+        if derivatives.has_none_of(row, algebraic):
+            unknowns = ", ".join(grid.names[k] if grid.names else f"{k}" for k in algebraic)
+            raise InputError(
+                f"row {row} of the right-hand side contains no algebraic unknown ({unknowns})",
+                expected="algebraic rows that determine the algebraic unknowns (index 1)",
+                remedy="the derivative in time of the constraint, with the equations put in for "
+                "the rates: for a pressure Poisson's equation instead of the divergence; or "
+                "vorticity and stream function, tracing.pdes.vorticity",
+            )
+
+
+def _mass(grid: Grid, algebraic: Sequence[int]) -> PETSc.Mat:
+    """Return the diagonal matrix M of M u' = f, zero for algebraic unknowns."""
     diagonal = grid.create_vec()
     diagonal.set(1.0)
-    grid.writable(diagonal)[..., sorted(numbers)] = 0.0
+    grid.writable(diagonal)[..., list(algebraic)] = 0.0
     matrix: Any = stencil_matrix(
         grid, [(k, k, (0,) * len(grid.shape)) for k in range(grid.dof)], by_points=True
     )
