@@ -158,14 +158,14 @@ def grown(study: Study, problem: tuple[Any, list[Experiment], Parameters], sigma
     model, experiments, parameters = problem
     mean = [np.log(float(entry.value)) for entry in parameters.entries.values()]
     law = Prior(mean, np.log(10.0), names=list(parameters.entries), scale="log")
-    ends: list[float] = np.geomspace(study.growing[-1], study.times[-1], 3).tolist()
+    short, whole = study.growing[-1], float(study.times[-1])
 
     def going_on(fit: Fit) -> Parameters:
         values = {name: Parameter(fit.estimate[name], scale="log") for name in study.truth}
         return Parameters(values, parameters.initial_state)
 
     for end in study.growing:
-        short = [
+        seen = [
             replace(
                 experiment,
                 data={
@@ -178,13 +178,13 @@ def grown(study: Study, problem: tuple[Any, list[Experiment], Parameters], sigma
             for experiment in until(end, experiments)
         ]
         fit = fitted(
-            (model, short, parameters),
+            (model, seen, parameters),
             np.ones(len(sigma)),
             observe=lambda _t, u, _p: np.arcsinh(u / sigma),
             priors=law,
         )
         parameters = going_on(fit)
-    for end in ends[:-1]:
+    for end in (short, np.sqrt(short * whole)):
         parameters = going_on(fitted((model, until(end, experiments), parameters), sigma))
     return fitted((model, experiments, parameters), sigma)
 
@@ -313,7 +313,8 @@ def main() -> None:
         parser.error(f"no study {', '.join(unknown)}; there are: {', '.join(STUDIES)}")
     rows: list[dict[str, Any]] = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else []
     warnings.simplefilter("ignore")  # trials of an optimiser go anywhere
-    for name in [] if arguments.page else arguments.studies or STUDIES:
+    studies: list[str] = [] if arguments.page else list(arguments.studies or STUDIES)
+    for name in studies:
         ways = ways_of(STUDIES[name], arguments.ways)
         chosen = (
             f"--noise {' '.join(map(str, arguments.noise))} --ways {shlex.join(arguments.ways)}"

@@ -42,7 +42,8 @@ class Bilevel:
     starts : Multistart or None
         All attempts.
     active, degenerate : tuple of str
-        Constraints that hold as equalities; those of them at which the derivative is one-sided.
+        Inequalities and bounds that hold as equalities; those of them that would hold by
+        themselves, at which derivatives of the linear parameters are one-sided.
     unidentified : tuple of str
         Combinations on which the data do not depend.
 
@@ -75,6 +76,11 @@ class Bilevel:
             lines += [f"  {name:20s} {self.estimate[name]:12.6g}  {kind}" for name in names]
         if self.active:
             lines.append(f"active: {', '.join(self.active)}")
+        if self.degenerate:
+            held = ", ".join(self.degenerate)
+            lines.append(
+                f"degenerate, so that linear parameters have one-sided derivatives: {held}"
+            )
         if self.unidentified:
             lines.append(f"not determined by the data: {', '.join(self.unidentified)}")
         return "\n".join(lines)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import qr, solve_triangular
-from scipy.optimize import linprog, nnls
+from scipy.optimize import linprog, lsq_linear, nnls
 
 from daeosens.errors import InputError, SolveError, is_iterable, name_list, nearest, real_number
 from daeosens.petsc.vectors import Array
@@ -22,7 +22,11 @@ RANK = 1e-10
 """Columns whose new part is below this part of the largest one depend on the others."""
 
 BOUNDARY = 1e-10
-"""A multiplier this small, relative to the right-hand side, does not hold its constraint."""
+"""A multiplier this small, relative to the right-hand side, does not hold its constraint; what is
+this near to a constraint, relative to the scaled solution, is on it."""
+
+VIOLATION = 1e-6
+"""A solution beyond a constraint by more, relative to the scaled solution, is none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,18 +47,6 @@ class LinearConstraints:
     least: Array
     labels: tuple[str, ...]
 
-    @property
-    def lower(self) -> Array | None:
-        """Lower bounds [m] if there is nothing else but one for every parameter."""
-        m = self.above.shape[1]
-        if (
-            self.equal.size
-            or self.above.shape != (m, m)
-            or not np.array_equal(self.above, np.eye(m))
-        ):
-            return None
-        return self.least
-
 
 @dataclass(frozen=True, eq=False)
 class InnerSolution:
@@ -69,9 +61,10 @@ class InnerSolution:
     triangle : array [k, k]
         R of the (weighted, ridged) matrix times ``free``: R^T R is the Hessian there.
     active : tuple of int
-        Numbers of the active inequalities.
+        Numbers of the inequalities that hold as equalities.
     degenerate : tuple of int
-        Those of them whose multiplier is zero to rounding: the derivative is one-sided there.
+        Those of them that would so hold by themselves, with a multiplier of zero to rounding: the
+        derivative is one-sided there.
     unidentified : array [m, d]
         Directions, in scaled parameters of length one, on which the data do not depend.
     scale : array [m]
@@ -102,8 +95,8 @@ def solve_inner(
 
     D scales the columns of A to unit length.  Equalities are eliminated by an orthogonal basis of
     their null space; inequalities by Lawson and Hanson's reduction to a least distance problem,
-    whose dual is non-negative least squares; lower bounds alone go there directly.  With the active
-    set so found the solution is computed once more by QR, to rounding.
+    whose dual is non-negative least squares.  With the active set so found the solution is computed
+    once more by QR, to rounding.
 
     Parameters
     ----------
@@ -138,10 +131,12 @@ def solve_inner(
     if len(a) > m:  # one factorisation: all that follows is of size m
         reduced = qr(np.column_stack([a, b]), mode="r", overwrite_a=True)[0][: m + 1]
         a, b = reduced[:, :m], reduced[:, m]
-    active, multipliers = _active(a, b, constraints, scale)
+    # rows may be in any units
+    equal, target = _unit_rows(constraints.equal * scale, constraints.equal_to)
+    rows, least = _unit_rows(constraints.above * scale, constraints.least)
+    held = _held(a, b, equal, target, rows, least)
     # inequalities that hold as equalities are solved as such
-    equal = np.vstack([constraints.equal, constraints.above[list(active)]]) * scale
-    target = np.concatenate([constraints.equal_to, constraints.least[list(active)]])
+    equal, target = np.vstack([equal, rows[held]]), np.concatenate([target, least[held]])
     point, basis = _null_space(equal, target, m)
     factors: Any = qr(a @ basis, mode="economic", pivoting=True)
     q, r, order = factors
@@ -157,62 +152,102 @@ def solve_inner(
     lost[order[rank:]] = np.eye(k - rank)
     directions = basis @ lost
     directions /= np.maximum(np.linalg.norm(directions, axis=0), 1e-300)
-    p = scale * (point + basis @ step)
-    size = max(float(np.linalg.norm(b)), 1e-300)
-    weak = tuple(i for i, u in zip(active, multipliers, strict=True) if u <= BOUNDARY * size)
+    solution = point + basis @ step
+    active, degenerate = _on_the_boundary(a, b, solution, rows, least, held, equal, basis)
+    slack = float((rows @ solution - least).min(initial=0.0))
+    if rank == k and slack < -VIOLATION * (1.0 + np.linalg.norm(solution)):
+        raise SolveError("the inner problem was not solved: its active constraints were not found")
     return InnerSolution(
-        p,
+        scale * solution,
         scale[:, None] * basis[:, order[:rank]],
         r[:rank, :rank],
         active,
-        weak,
+        degenerate,
         directions,
         scale,
     )
 
 
-def _active(
-    a: Array, b: Array, constraints: LinearConstraints, scale: Array
-) -> tuple[tuple[int, ...], list[float]]:
-    """Return the active inequalities of the scaled problem, and their multipliers."""
-    m = a.shape[1]
-    if not len(constraints.above):
-        return (), []
+def _unit_rows(rows: Array, values: Array) -> tuple[Array, Array]:
+    """Return rows of length one, and their values."""
+    lengths = np.linalg.norm(rows, axis=1)
+    lengths = np.where(lengths > 0.0, lengths, 1.0)
+    return rows / lengths[:, None], values / lengths
+
+
+def _held(
+    a: Array, b: Array, equal: Array, equal_to: Array, rows: Array, least: Array
+) -> npt.NDArray[np.intp]:
+    """Return which inequalities hold the minimum back, of |a x - b|^2 with rows x >= least."""
+    none = np.zeros(0, dtype=np.intp)
+    if not len(rows):
+        return none
+    point, basis = _null_space(equal, equal_to, a.shape[1])
+    # what equalities fix is no matter of these rows
+    open_rows = np.flatnonzero(np.linalg.norm(rows @ basis, axis=1) > BOUNDARY)
+    if not open_rows.size:
+        return none
+    rows, least = rows[open_rows], least[open_rows]
+    k = basis.shape[1]
+    # R has to be regular here; the solution itself is computed again without this
+    q, r = qr(np.vstack([a @ basis, 1e-8 * np.eye(k)]), mode="economic")
+    turned = q.T @ np.concatenate([b - a @ point, np.zeros(k)])
+    # with z = R (x - unconstrained minimum) what is left is the least |z| with rows z >= least
+    turned_rows: Array = solve_triangular(r, (rows @ basis).T, trans="T").T
+    turned_rows, least = _unit_rows(turned_rows, least - rows @ point - turned_rows @ turned)
+    violated = float(least.max())
+    if violated <= 0.0:
+        return none
+    dual = np.vstack([turned_rows.T, least / violated])
+    # rows that hold far from the minimum would hide the others behind their size
+    dual /= np.linalg.norm(dual, axis=0)
+    target = np.zeros(k + 1)
+    target[k] = 1.0
+    weights = _nonnegative(dual, target)
+    # Lawson and Hanson, chapter 23.4: the residual is zero only if no z satisfies all rows
+    if np.linalg.norm(dual @ weights - target) < 1e-12:
+        raise SolveError("the constraints of the linear parameters contradict each other")
+    return open_rows[weights > 0.0]
+
+
+def _nonnegative(matrix: Array, target: Array) -> Array:
+    """Return the weights x >= 0 of columns of length one with the least |matrix x - target|."""
     try:
-        lower = constraints.lower
-        if lower is not None:
-            shifted = b - a @ (lower / scale)
-            above = nnls(a, shifted)[0]
-            # multipliers of p >= lower are the gradient's entries, positive where a bound holds p
-            # back
-            slope = a.T @ (a @ above - shifted)
-            rows = np.flatnonzero(above <= 0.0)
-            return tuple(rows.tolist()), slope[rows].tolist()
-        point, basis = _null_space(constraints.equal * scale, constraints.equal_to, m)
-        reduced, rest = a @ basis, b - a @ point
-        k = basis.shape[1]
-        # R has to be regular here; the solution itself is computed again without this
-        small = np.vstack([reduced, 1e-8 * np.eye(k)])
-        q, r = qr(small, mode="economic")
-        turned = q.T @ np.concatenate([rest, np.zeros(k)])
-        above = constraints.above * scale
-        rows = solve_triangular(r, (above @ basis).T, trans="T").T
-        # with z = R (p - unconstrained minimum) what is left is the least |z| with rows z >= least
-        least = constraints.least - above @ point - rows @ turned
-        lengths = np.maximum(np.linalg.norm(rows, axis=1), 1e-300)
-        size = max(float(np.abs(least / lengths).max()), 1e-300)
-        dual = np.vstack([(rows / lengths[:, None]).T, least / lengths / size])
-        target = np.zeros(k + 1)
-        target[k] = 1.0
-        # Lawson and Hanson, chapter 23.4: its residual is zero only if no z satisfies all rows
-        weights, gap = nnls(dual, target)
-        if gap < 1e-12:
-            raise SolveError("the constraints of the linear parameters contradict each other")
-        held = np.flatnonzero(weights > 0.0)
-        distance = 1.0 - float(dual[k] @ weights)
-        return tuple(held.tolist()), (weights[held] / lengths[held] * size / distance).tolist()
-    except RuntimeError as error:
-        raise SolveError(f"the inner problem was not solved: {error}") from error
+        weights = nnls(matrix, target)[0]
+    except RuntimeError:  # too many iterations
+        weights = np.zeros(matrix.shape[1])
+    # SciPy 1.15 to 1.17 sometimes return what is no minimum (its issue 25389)
+    slope = matrix.T @ (target - matrix @ weights)
+    if np.where(weights > 0.0, np.abs(slope), slope).max() > BOUNDARY * (1.0 + weights.max()):
+        # slower, by another implementation
+        result = lsq_linear(matrix, target, (0.0, np.inf), "bvls", tol=1e-14, max_iter=1000)
+        weights = np.where(result.active_mask < 0, 0.0, result.x)
+    return weights
+
+
+def _on_the_boundary(
+    a: Array,
+    b: Array,
+    solution: Array,
+    rows: Array,
+    least: Array,
+    held: npt.NDArray[np.intp],
+    equal: Array,
+    basis: Array,
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the inequalities that hold as equalities, and which of them are degenerate."""
+    gradient = a.T @ (a @ solution - b)
+    multipliers = np.linalg.lstsq(equal.T, gradient)[0][len(equal) - len(held) :]
+    weak = multipliers <= BOUNDARY * max(float(np.linalg.norm(b)), 1e-300)
+    degenerate = set(held[weak].tolist())
+    near = np.abs(rows @ solution - least) <= BOUNDARY * (1.0 + np.linalg.norm(solution))
+    near[held] = False
+    # one that follows from those that are held moves nowhere
+    moves = np.linalg.norm(rows @ basis, axis=1) > BOUNDARY
+    touched = np.flatnonzero(near)
+    degenerate |= set(np.flatnonzero(near & moves).tolist())
+    active = sorted({*held.tolist(), *touched.tolist()})
+    return tuple(active), tuple(sorted(degenerate))
 
 
 def _null_space(rows: Array, target: Array, m: int) -> tuple[Array, Array]:

@@ -335,6 +335,18 @@ def test_a_combination_that_the_data_do_not_determine_is_named():
     assert bilevel(model, data, start, ridge=1e-8).estimate["c"] == pytest.approx(0.0, abs=1e-5)
 
 
+def test_bounds_that_hold_by_themselves_are_told():
+    straight = ds.trace(lambda t, u, p: np.array([p.a + p.b * t]), 1, ["a", "b"])
+    t = np.linspace(0.0, 2.0, 21)
+    start = {"a": Parameter(1.0, upper=5.0), "b": Parameter(1.0, lower=0.0)}
+    result = bilevel(straight, {"t": t, "u": 3.0 * t}, start)
+    assert result.active == result.degenerate == ("b >= 0",)
+    assert "one-sided derivatives: b >= 0" in repr(result)
+    result = bilevel(straight, {"t": t, "u": 3.0 * t - 0.1 * t**2}, start)
+    assert result.active == ("b >= 0",)
+    assert not result.degenerate
+
+
 def test_what_cannot_be_done_is_refused_by_name(model):
     data, start = measured(model, TIMES[:40]), unknowns()
     with pytest.raises(InputError, match='not linear in "half", which were declared'):

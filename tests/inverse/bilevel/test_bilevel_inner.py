@@ -5,6 +5,7 @@ import pytest
 from scipy.optimize import lsq_linear
 
 from daeosens import InputError, SolveError
+from daeosens.inverse.bilevel import inner
 from daeosens.inverse.bilevel.inner import combination, linear_constraints, solve_inner
 
 INF = np.inf
@@ -68,6 +69,73 @@ def test_a_constraint_with_a_zero_multiplier_is_called_degenerate():
     a = np.eye(3)
     solution = solve_inner(a, [1.0, 0.0, 2.0], linear_constraints(names(3), np.zeros(3), [INF] * 3))
     assert solution.degenerate == solution.active == (1,)
+
+
+def test_rows_that_only_repeat_others_are_active_but_not_degenerate():
+    none = [-INF] * 3, [INF] * 3
+    rows = [({"p0": 1.0}, 0.0), ({"p0": 5.0}, 0.0), ({"p0": 1.0, "p1": -1.0}, 0.0)]
+    rows += [({"p1": 1.0}, 0.0)]
+    # p0 is held at zero with a multiplier of one; p1 comes to zero by itself
+    solution = solve_inner(
+        np.eye(3), [-1.0, 0.0, 2.0], linear_constraints(names(3), *none, (), rows)
+    )
+    assert solution.p == pytest.approx([0.0, 0.0, 2.0], abs=1e-14)
+    assert solution.active == (0, 1, 2, 3)
+    assert set(solution.degenerate) == {2, 3}
+
+
+def random_rows(seed, spread, repeated):
+    """A problem with 30 inequalities that a known point satisfies."""
+    rng = np.random.default_rng(seed)
+    m = 12
+    columns = 10.0 ** rng.uniform(-spread, spread, m)
+    u, v = (np.linalg.qr(rng.standard_normal((size, m)))[0] for size in (40, m))
+    a = (u * np.geomspace(1.0, 10.0**-spread, m)) @ v
+    inside, rows = rng.standard_normal(m), rng.standard_normal((30, m))
+    slack = rng.random(30) * np.linalg.norm(rows, axis=1)
+    data = a @ (inside + rng.standard_normal(m)) + 0.1 * rng.standard_normal(40)
+    if repeated:
+        slack[:15], rows[1] = 0.0, rows[0]
+        data = a @ inside - np.linalg.lstsq(a.T, rows[0])[0]
+    units = 10.0 ** rng.uniform(-spread, spread, 30)
+    weights = (rows * columns * units[:, None]).tolist()
+    entries = [dict(zip(names(m), row, strict=True)) for row in weights]
+    values = ((rows @ inside - slack) * units).tolist()
+    pairs = list(zip(entries, values, strict=True))
+    return a * columns, data, linear_constraints(names(m), [-INF] * m, [INF] * m, (), pairs)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(("spread", "repeated"), [(0.0, True), (5.0, False)])
+def test_degenerate_and_badly_scaled_problems_are_solved(seed, spread, repeated):
+    a, b, limits = random_rows(seed, spread, repeated)
+    solution = solve_inner(a, b, limits)
+    rows = limits.above * solution.scale
+    lengths = np.linalg.norm(rows, axis=1)
+    rows, slack = rows / lengths[:, None], (limits.above @ solution.p - limits.least) / lengths
+    size = 1.0 + np.linalg.norm(solution.p / solution.scale)
+    slope = (a * solution.scale).T @ (a @ solution.p - b)
+    # the gradient is a sum of rows that hold, with weights that are not negative
+    held = rows[list(solution.active)]
+    weights = lsq_linear(held.T, slope, (0.0, INF), "bvls", tol=1e-15)
+    assert slack.min() > -1e-9 * size
+    assert np.sqrt(2.0 * weights.cost) < 1e-9 * np.linalg.norm(b)
+
+
+def test_what_scipy_calls_a_minimum_is_checked(monkeypatch):
+    monkeypatch.setattr(inner, "nnls", lambda matrix, target: (np.ones(matrix.shape[1]), 1.0))
+    a, b, _ = problem(0)
+    solution = solve_inner(a, b, linear_constraints(names(6), np.zeros(6), np.full(6, INF)))
+    assert solution.p == pytest.approx(lsq_linear(a, b, (0.0, INF), "bvls").x, rel=1e-8)
+
+
+def test_equalities_in_units_far_apart_all_hold():
+    a, b, _ = problem(1)
+    none = [-INF] * 6, [INF] * 6
+    rows = [({"p0": 1e8, "p1": 1e8}, 1e8), ({"p2": 1e-8, "p3": 1e-8}, 2e-8)]
+    solution = solve_inner(a, b, linear_constraints(names(6), *none, rows))
+    assert solution.p[0] + solution.p[1] == pytest.approx(1.0, rel=1e-12)
+    assert solution.p[2] + solution.p[3] == pytest.approx(2.0, rel=1e-12)
 
 
 def test_dependent_columns_are_found_whatever_their_units():
