@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,9 @@ from daeosens.petsc.vectors import Array, finite_array
 from daeosens.problem.problem import PossiblyNamed, Problem
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.thinning import SHARE, bytes_of_state, expected_steps, in_bytes
-from daeosens.timestepping.trajectory.schedule import Checkpoints, repeated_steps
+from daeosens.timestepping.trajectory.schedule import Checkpoints, Hierarchical, repeated_steps
+from daeosens.timestepping.trajectory.scratch import Scratch
+from daeosens.timestepping.trajectory.store import in_memory
 
 TIMED = 3
 """So many steps are taken, there and back, to see how long they last."""
@@ -87,17 +90,29 @@ class Plan:
 
     def __str__(self) -> str:
         """Return the table."""
+        names = [_name(run.checkpoint) for run in self.runs]
+        width = max(20, *(len(name) for name in names))
         lines = [
             f"{self.steps} steps of {self.forward:.2g} s, and {self.back:.2g} s on the way back",
             f"states may take {in_bytes(self.room)} a rank",
-            f"{'checkpoint':<20}{'memory':>10}{'steps again':>14}{'seconds':>10}",
+            f"{'checkpoint':<{width}}{'memory':>10}{'steps again':>14}{'seconds':>10}",
         ]
-        for run in self.runs:
-            few = isinstance(run.checkpoint, Checkpoints)
-            name = f"Checkpoints({run.states})" if few else '"states"'
+        for run, name in zip(self.runs, names, strict=True):
             again = f"{run.repeated / self.steps:.2f} N"
-            lines.append(f"{name:<20}{in_bytes(run.memory):>10}{again:>14}{run.seconds:>10.3g}")
+            lines.append(
+                f"{name:<{width}}{in_bytes(run.memory):>10}{again:>14}{run.seconds:>10.3g}"
+            )
         return "\n".join(lines)
+
+
+def _name(checkpoint: Checkpoint) -> str:
+    """Return how a table calls a schedule."""
+    if not isinstance(checkpoint, Checkpoints):
+        return '"states"'
+    if not checkpoint.disk:
+        return f"Checkpoints({checkpoint.memory})"
+    costs = f"write={checkpoint.write:g}, read={checkpoint.read:g}"
+    return f"Checkpoints({checkpoint.memory}, disk={checkpoint.disk}, {costs})"
 
 
 def plan(
@@ -106,10 +121,12 @@ def plan(
     p: PossiblyNamed,
     stepping: Stepping,
     memory: float | None = None,
+    disk: float = 0.0,
+    folder: str | Path | None = None,
 ) -> Plan:
     """Return what a run and a gradient cost with each schedule that fits into memory.  Collective.
 
-    Three steps are taken there and back, and timed.
+    Three steps are taken there and back, and timed; so are states written to a disk and read.
 
     Parameters
     ----------
@@ -119,15 +136,21 @@ def plan(
         Steps of a fixed size, which can be counted.
     memory : float, optional
         Bytes a rank that states may take; by default half of those that are free.
+    disk : float
+        Bytes a rank that they may take in a file besides.
+    folder : str or Path, optional
+        Where that lies, as for ``Checkpoints``.
 
     Raises
     ------
     InputError
-        Steps whose number nobody knows before; a memory that holds hardly a state.
+        Steps whose number nobody knows before; a memory that holds hardly a state; no room in the
+        folder.
 
     Source
     ------
     Griewank, Walther, ACM Transactions on Mathematical Software 26(1), 2000: the steps again.
+    Herrmann, Pallez, ACM Transactions on Mathematical Software 46(2), 2020, with a disk.
 
     Examples
     --------
@@ -140,7 +163,7 @@ def plan(
     """
     require(problem, Problem, "problem", "ODE(f, size, parameters)")
     require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk4", dt=0.1)')
-    agree(problem.comm, "plan", stepping=stepping, memory=memory)
+    agree(problem.comm, "plan", stepping=stepping, memory=memory, disk=disk)
     if stepping.adaptive or stepping.dt is None:
         raise InputError(
             f"stepping: {stepping.method} chooses its steps, and their number is not known before",
@@ -174,6 +197,14 @@ def plan(
         seconds = (steps + again) * forward + steps * back
         checkpoint = "states" if whole else Checkpoints(states)
         runs.append(PlannedRun(checkpoint, states, states * state, again, seconds))
+    filed, most = min(int(finite_array(disk, "disk", ())) // state, steps), room // state
+    if filed > 0 and 1 < most <= steps and forward:
+        write, read = (_rounded(cost / forward) for cost in _timed_disk(problem, u0, folder))
+        cost = Hierarchical(most, filed, write, read).cost(steps)
+        seconds = (steps + cost.repeated + cost.writes * write + cost.reads * read) * forward
+        checkpoint = Checkpoints(most, filed, folder, write, read)
+        seconds += steps * back
+        runs.append(PlannedRun(checkpoint, most, most * state, cost.repeated, seconds))
     runs.sort(key=lambda run: (run.seconds, -run.states))
     return Plan(steps, forward, back, room, tuple(runs))
 
@@ -198,6 +229,26 @@ def _timed(problem: Problem, u0: object, p: object, stepping: Stepping) -> tuple
     lasted = np.maximum(seconds(1 + TIMED) - seconds(1), 0.0) / TIMED
     problem.comm.tompi4py().Allreduce(MPI.IN_PLACE, lasted, MPI.MAX)
     return float(lasted[0]), float(lasted[1])
+
+
+def _timed_disk(problem: Problem, u0: object, folder: str | Path | None) -> tuple[float, float]:
+    """Return how long a state takes to a file and back: the slowest rank's [s]."""
+    start = problem.admit_state(u0)  # pyright: ignore[reportArgumentType]
+    scratch = Scratch(None if folder is None else str(folder), TIMED, start)
+    begin = time.perf_counter()
+    filed = [scratch.store(start) for _ in range(TIMED)]
+    scratch.wait()
+    between = time.perf_counter()
+    for state in filed:
+        in_memory(state)
+    lasted = np.array([between - begin, time.perf_counter() - between]) / TIMED
+    problem.comm.tompi4py().Allreduce(MPI.IN_PLACE, lasted, MPI.MAX)
+    return float(lasted[0]), float(lasted[1])
+
+
+def _rounded(cost: float) -> float:
+    """Return a cost [steps] with two digits; never nothing, which would be no cost of a disk."""
+    return max(float(f"{cost:.2g}"), 1e-3)
 
 
 __all__ = ["Plan", "PlannedRun", "plan"]

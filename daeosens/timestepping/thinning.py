@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +18,6 @@ from daeosens.timestepping.runner import repeating
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.schedule import (
     DROPPED,
-    Binomial,
     Checkpoints,
     Schedule,
     Stay,
@@ -80,8 +79,8 @@ def checkpointed(trajectory: Trajectory, checkpoints: Checkpoints, stay: Stay) -
     marks = tuple(
         number for number, state in enumerate(trajectory.stored) if state is not DROPPED and number
     )
-    schedule = Binomial(checkpoints.slots, checkpoints.memory, marks[:-1], end)
-    return _replaying(trajectory, _fixed(trajectory), schedule, stay.scratch, checkpoints)
+    schedule = checkpoints.schedule(marks[:-1], end)
+    return _replaying(trajectory, _fixed(trajectory), schedule, stay.scratch)
 
 
 SHARE = 0.5
@@ -218,16 +217,10 @@ def staying(
     first, last = stepping.t_span
     ends = [*(time for time in pinned.tolist() if first < time < last), last]
     steps = count_steps(first, stepping.first_step, ends, stepping.max_steps)
-    schedule = Binomial(checkpoints.slots, checkpoints.memory)
-    numbers, first = list[int](), 0
-    # The first descent of the binomial schedule: from each checkpoint to the next one, as many as
-    # there are; the sweep back begins behind the last.
-    while (middle := schedule.split(first, steps, len(numbers))) < steps:
-        numbers.append(middle)
-        first = middle
-    numbers += range(first + 1, steps)
-    stays = np.array(numbers, dtype=np.int64)
-    return Stay(checkpoints.slots, stays, scratch, checkpoints.memory)
+    # the way to the last step, where the sweep back begins, and all states of its window
+    window, _, filed, held = checkpoints.schedule().way(0, steps, steps - 1)
+    stays = np.array([*filed, *held, *range(window + 1, steps)], dtype=np.int64)
+    return Stay(checkpoints.slots, stays, scratch, filed=frozenset(filed))
 
 
 def _fixed(trajectory: Trajectory) -> list[int]:
@@ -251,26 +244,26 @@ def _replaying(
     always: Sequence[int],
     schedule: Schedule | None = None,
     scratch: Scratch | None = None,
-    checkpoints: Checkpoints | None = None,
 ) -> Trajectory:
     """Return a run that keeps some states always, and others as a schedule says."""
     states = trajectory.stored
     kept = {number: in_memory(states[number]) for number in always}
-    memory, disk = (0, 0) if checkpoints is None else (checkpoints.memory, checkpoints.disk)
     left = {} if schedule is None else {n: u for n, u in enumerate(states) if u is not DROPPED}
 
     def replay(
-        first: int, last: int, u: PETSc.Vec, numbers: Sequence[int]
+        first: int, u: PETSc.Vec, numbers: Sequence[int], filed: Collection[int]
     ) -> Sequence[PETSc.Vec | Filed]:
+        last = numbers[-1]
         equations = trajectory.equations(first)
         times, sizes = trajectory.times[first : last + 1], trajectory.step_sizes[first:last]
         wanted = np.array(numbers, dtype=np.int64) - first
-        stay = Stay(len(numbers), wanted, scratch, memory)
+        to_file = {number - first for number in numbers if number in filed}
+        stay = Stay(len(numbers), wanted, scratch if to_file else None, filed=to_file)
         # the log's times and sizes, with no error control: the same steps, hence the same bits
         with repeating(*equations, trajectory.stepping, u) as runner:
             taken = runner.again(u, times, sizes, stay)
         return [taken[number - first] for number in numbers]
 
     trajectory = replace(trajectory, stored=(), kept={})  # those that are not kept are not held
-    store = SomeStates(kept, len(states), replay, schedule, left, scratch, disk)
+    store = SomeStates(kept, len(states), replay, schedule, left, scratch)
     return replace(trajectory, stored=store)

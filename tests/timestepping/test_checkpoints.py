@@ -15,8 +15,14 @@ import daeosens as ds
 from daeosens import ODE, InputError, Stepping, Terminal, adjoint, solve, trace_stencil
 from daeosens.problem.grids import Grid
 from daeosens.timestepping import Checkpoints
+from daeosens.timestepping.trajectory import schedule
 from daeosens.timestepping.trajectory import trajectory as trajectory_module
-from daeosens.timestepping.trajectory.schedule import Stay, advance, repeated_steps
+from daeosens.timestepping.trajectory.schedule import (
+    Hierarchical,
+    Stay,
+    advance,
+    repeated_steps,
+)
 
 
 @cache
@@ -59,6 +65,128 @@ def test_a_sweep_back_takes_as_few_steps_again_as_can_be(method, memory):
     assert again.p == gradient.p
     lost = steps - 1 if memory < steps else 0
     assert run.stored.steps <= 2 * repeated_steps(steps, memory) + lost
+
+
+# ---- a disk that costs time
+
+
+def least_with_a_disk(steps, memory, disk, write, read):
+    """The recursion of Herrmann and Pallez; the first state is in memory all the time."""
+
+    @cache
+    def kept(steps, disk):
+        cuts = (m + reached(steps - m, disk) + kept(m, disk) for m in range(1, steps) if disk)
+        return min([least(steps, memory), *cuts])
+
+    @cache
+    def reached(steps, disk):
+        return min([least(steps, memory - 1), *(write + cost for cost in cuts(steps, disk))])
+
+    @cache
+    def filed(steps, disk):
+        return min([least(steps, memory - 1), *cuts(steps, disk)])
+
+    def cuts(steps, disk):
+        parts = range(1, steps if disk else 1)
+        return [m + reached(steps - m, disk - 1) + read + filed(m, disk) for m in parts]
+
+    return kept(steps, disk)
+
+
+COSTS = [(0.1, 0.1), (0.5, 0.25), (2.0, 1.0), (0.0, 1.0)]
+
+
+@pytest.mark.parametrize(("write", "read"), COSTS)
+@pytest.mark.parametrize(("memory", "disk"), [(2, 1), (3, 4), (5, 2), (2, 30)])
+def test_steps_writing_and_reading_cost_as_little_as_can_be(memory, disk, write, read):
+    for steps in (1, 2, 3, 7, 20, 37):
+        cost = Hierarchical(memory, disk, write, read).cost(steps)
+        together = cost.repeated + steps - 1 + write * cost.writes + read * cost.reads
+        expected = least_with_a_disk(steps, memory, disk, write, read)
+        assert together == pytest.approx(expected, rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("memory", "disk", "write", "read", "steps", "expected"),
+    [
+        (3, 2, 0.5, 0.25, 40, 94.75),
+        (3, 6, 2.0, 1.0, 60, 153.0),
+        (2, 3, 0.1, 0.1, 50, 123.9),
+        (4, 3, 1.0, 1.0, 80, 207.0),
+    ],
+)
+def test_costs_of_parts_are_those_of_another_program(memory, disk, write, read, steps, expected):
+    """``get_hopt_table`` of checkpoint_schedules 1.0.4: the first state is not kept beside."""
+    table = schedule._table(steps, memory + 1, disk, write, read)
+    assert table.swept("reached", steps, disk) == pytest.approx(expected, rel=1e-14)
+
+
+def test_places_farther_away_are_no_better(monkeypatch):
+    for memory, disk, write, read in [(2, 8, 0.05, 0.05), (5, 40, 0.3, 0.0), (3, 3, 9.0, 20.0)]:
+        near = schedule._table(300, memory, disk, write, read)
+        with monkeypatch.context() as patched:
+            patched.setattr(schedule, "WIDTH", 300)
+            every = schedule._table.__wrapped__(300, memory, disk, write, read)
+        for begins in ("kept", "reached", "filed"):
+            np.testing.assert_allclose(near.costs[begins], every.costs[begins], rtol=1e-14)
+
+
+def test_of_many_steps_states_on_disk_lie_at_multiples():
+    table = schedule._table(20_000, 200, 500, 0.3, 0.2)
+    assert table.block == 10  # of steps
+    cost = Hierarchical(200, 500, 0.3, 0.2).cost(20_000)
+    assert repeated_steps(20_000, 700) <= cost.repeated < repeated_steps(20_000, 200)
+
+
+@pytest.mark.parametrize(("write", "read"), COSTS)
+@pytest.mark.parametrize(("memory", "disk"), [(2, 1), (3, 4), (2, 30)])
+@pytest.mark.parametrize("method", ["rk4", "cn"])
+def test_a_sweep_back_costs_what_the_theory_says(method, memory, disk, write, read):
+    steps = 60
+    stepping = Stepping((0.0, 1.0), method, dt=1.0 / steps)
+    start = DECAY, [1.0], [0.5], stepping
+    run = solve(*start, checkpoint=Checkpoints(memory, disk, write=write, read=read))
+    most = len(run.stored.made)
+    gradient = adjoint(run, LAST, "vectors")
+    found = run.stored.steps, run.stored.writes, run.stored.reads
+    assert found == Hierarchical(memory, disk, write, read).cost(steps)
+    assert max(most, len(run.stored.made)) <= memory + 3
+    plain = solve(*start)
+    reference = adjoint(plain, LAST, "vectors")
+    assert (gradient.p, gradient.u0) == (reference.p, reference.u0)
+    for number in range(steps, -1, -1):
+        assert run.states[number].array == plain.states[number].array
+        assert len(run.stored.made) <= memory + 3
+
+
+@pytest.mark.parametrize(("memory", "disk"), [(3, 5), (10, 40)])
+def test_adaptive_runs_with_a_disk_are_as_good_up_to_the_distance_of_what_they_leave(memory, disk):
+    stepping = Stepping((0.0, 20.0), "rk5dp", rtol=1e-9, atol=1e-12)
+    problem = ODE(lambda t, u, p: np.array([u[1], -p[0] * np.sin(u[0])]), 2, ["k"])
+    few = Checkpoints(memory, disk, write=0.3, read=0.2)
+    run = solve(problem, [1.0, 0.0], [1.3], stepping, checkpoint=few)
+    plain = solve(problem, [1.0, 0.0], [1.3], stepping)
+    steps = run.n_steps
+    ours, reference = adjoint(run, LAST, "vectors"), adjoint(plain, LAST, "vectors")
+    np.testing.assert_array_equal(ours.p, reference.p)
+    np.testing.assert_array_equal(ours.u0, reference.u0)
+    best = Hierarchical(memory, disk, 0.3, 0.2).cost(steps)
+    together = run.stored.steps + 0.3 * run.stored.writes + 0.2 * run.stored.reads
+    least = best.repeated + 0.3 * best.writes + 0.2 * best.reads
+    # the run writes states that it drops again
+    assert together <= 1.05 * least + 2 * steps / (memory + disk) + 0.3 * steps
+
+
+def test_costs_of_a_disk_need_one():
+    for name, cost in (("write", -1.0), ("read", np.nan), ("write", np.inf), ("read", "slow")):
+        with pytest.raises(InputError, match=f"{name} = .*\n.*a number of steps >= 0"):
+            Checkpoints(5, 5, **{name: cost})
+    for memory, disk in ((5, 0), (1, 5)):
+        with pytest.raises(InputError, match=f"write = 0.5 with memory = {memory}, disk = {disk}"):
+            Checkpoints(memory, disk, write=0.5)
+
+
+# ---- adaptive steps
 
 
 @pytest.mark.parametrize("memory", [4, 10, 40])

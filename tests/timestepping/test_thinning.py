@@ -102,17 +102,46 @@ def test_derivatives_through_events(cell, every):
     compare(run, thinned(run, every), [objective])
 
 
-@pytest.mark.parametrize("memory", [1, 4, 30])
+FEW = {
+    "1": Checkpoints(1),
+    "4": Checkpoints(4),
+    "30": Checkpoints(30),
+    "disk": Checkpoints(2, 4, write=0.4, read=0.3),
+}
+
+
+@pytest.mark.parametrize("checkpoints", FEW.values(), ids=FEW)
 @pytest.mark.parametrize("cell", event_support.design()[1::5], ids=str)
-def test_checkpoints_of_runs_through_events(cell, memory):
+def test_checkpoints_of_runs_through_events(cell, checkpoints):
     problem, _ = event_support.hybrid_of(cell)
     objective, _ = event_support.cost_of(cell)
     control, x, _ = event_support.control_of(cell)
     setting = problem, objective, event_support.stepping_of(cell), control
     run = Reduced(*setting, checkpoint="states").trajectory(x)
-    few = Reduced(*setting, checkpoint=Checkpoints(memory)).trajectory(x)
-    assert len(few.stored.made) <= memory + 3 + 3 * len(few.crossings) + 2
+    few = Reduced(*setting, checkpoint=checkpoints).trajectory(x)
+    assert len(few.stored.made) <= checkpoints.memory + 3 + 3 * len(few.crossings) + 2
     compare(run, few, [objective])
+
+
+@pytest.mark.parametrize("sizes", [{"dt": 0.05}, {"rtol": 1e-5}], ids=str)
+def test_second_order_and_gauss_newton_with_a_disk_that_costs_time(sizes):
+    times = [0.33, 1.1]
+    setting = (
+        ODE(oscillator, 2, ["mu", "drive"]),
+        LeastSquares(times, [[0.9, 0.1], [0.2, -0.4]]),
+        Stepping((0.0, 2.0), "esdirk4", **sizes),
+        ds.Parameters({"mu": ds.Parameter(0.8), "drive": ds.Parameter(0.3)}, [1.0, 0.2]),
+    )
+    found = []
+    for checkpoint in ("states", FEW["disk"]):
+        functional = Reduced(*setting, checkpoint=checkpoint)
+        x = functional.start()
+        dx = x.duplicate()
+        dx.array[:] = [1.0, -0.5]
+        products = functional.hessian_product(x, dx), functional.gauss_newton_product(x, dx)
+        found.append([functional.gradient(x).array, *(vec.array for vec in products)])
+    for ours, reference in zip(*found, strict=True):
+        close(ours, reference)
 
 
 def test_sweeps_take_each_window_again_once():
@@ -156,9 +185,9 @@ def test_derivatives_of_distributed_runs(style, form, method):
     run = solve(case.problem, case.u0, case.p, stepping, cost.times)
     compare_distributed(run, thinned(run, every=4), cost, case)
     start = case.problem, case.u0, case.p, stepping, cost.times
-    for memory in (2, 6):
-        few = solve(*start, checkpoint=Checkpoints(memory))
-        assert len(few.stored.made) <= memory + 3
+    for checkpoints in (Checkpoints(2), Checkpoints(6), FEW["disk"]):
+        few = solve(*start, checkpoint=checkpoints)
+        assert len(few.stored.made) <= checkpoints.memory + 3
         compare_distributed(run, few, cost, case)
 
 

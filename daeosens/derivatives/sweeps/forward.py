@@ -5,7 +5,7 @@ As the sweep back (``sweep.py``), with directions in the place of rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -187,12 +187,12 @@ def _along_some_states(
             finite_vec(direction.du, "the tangent of the final state")
 
     def replay(
-        first: int, last: int, tangents: tuple[PETSc.Vec, ...], numbers: Sequence[int]
+        first: int, tangents: tuple[PETSc.Vec, ...], numbers: Sequence[int], _: Collection[int]
     ) -> list[tuple[PETSc.Vec, ...]]:
         kept = frozenset(numbers)
         pairs = zip(along, tangents, strict=True)
         again = [direction.again(first, du, kept) for direction, du in pairs]
-        _carry(trajectory, again, "vectors", first, last)
+        _carry(trajectory, again, "vectors", first, numbers[-1])
         return [tuple(direction.noted[number] for direction in again) for number in numbers]
 
     left = {number: tuple(direction.noted[number] for direction in along) for number in stays}

@@ -30,6 +30,11 @@ class Scratch:
     like : Vec [n]
         What states are like.
 
+    Attributes
+    ----------
+    writes, reads : int
+        How many states have been stored, and loaded.
+
     Raises
     ------
     InputError
@@ -72,16 +77,22 @@ class Scratch:
         self._writer = ThreadPoolExecutor(1, "daeosens-scratch")
         weakref.finalize(self, _close, self._file, self._writer)
         self._pending: Future[None] | None = None
+        self.writes = self.reads = 0
 
     def store(self, state: PETSc.Vec) -> Filed | PETSc.Vec:
         """Return what a state is found by later; the state itself where there is no room."""
         if not self._free:
             return state
-        if self._pending is not None:
-            self._pending.result()  # no more than one state waits in memory
+        self.wait()  # no more than one state waits in memory
+        self.writes += 1
         slot, numbers = self._free.pop(), read(state).copy()
         self._pending = self._writer.submit(self._write, slot, numbers)
         return Filed(self, slot, crc32(numbers.data), self._pending)
+
+    def wait(self) -> None:
+        """Return when all that was stored is written."""
+        if self._pending is not None:
+            self._pending.result()
 
     def _write(self, slot: int, numbers: Array) -> None:
         """Write the numbers of a state at their place."""
@@ -92,6 +103,7 @@ class Scratch:
 
     def load(self, slot: int) -> Array:
         """Return the numbers at a place."""
+        self.reads += 1
         numbers = np.empty(self.bytes // 8)
         left, place = numbers.data.cast("B"), slot * self.bytes
         while left:

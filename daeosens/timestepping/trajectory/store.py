@@ -7,21 +7,21 @@ schedule.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Generic, TypeAlias, TypeVar, cast, overload
 
 from petsc4py import PETSc
 
-from daeosens.timestepping.trajectory.schedule import Schedule, Whole
+from daeosens.timestepping.trajectory.schedule import Schedule, Way, Whole
 from daeosens.timestepping.trajectory.scratch import Filed, Scratch
 
 S = TypeVar("S")
 T = TypeVar("T")
 
-Replay: TypeAlias = "Callable[[int, int, S, Sequence[int]], Sequence[S | Filed]]"
-"""``replay(first, last, u, numbers)``: the states of a log with these numbers, increasing and after
-``first``, whose state is ``u``; ``last`` is the largest of them."""
+Replay: TypeAlias = "Callable[[int, S, Sequence[int], Collection[int]], Sequence[S | Filed]]"
+"""``replay(first, u, numbers, filed)``: the states of a log with these numbers, increasing and
+after ``first``, whose state is ``u``; those of ``filed`` are for a file."""
 
 
 def in_memory(state: S | Filed) -> S:
@@ -50,20 +50,20 @@ class SomeStates(Sequence[S], Generic[S]):
     left : mapping of int to Vec [n]
         States that the run has left; those that the schedule keeps at first stay.
     scratch : Scratch, optional
-        A file for those on the way to a window.
-    filed : int
-        How many of these are in it: the first ones, which are needed last.
+        A file for those that the schedule wants there.
 
     Attributes
     ----------
     replays, steps : int
         How many windows, and how many steps, have been taken again.
+    writes, reads : int
+        How many states have been written to the file, by the run too, and read from it.
 
     Examples
     --------
     >>> vecs = [PETSc.Vec().createWithArray([float(k)], comm=PETSc.COMM_SELF) for k in range(5)]
     >>> kept = {0: vecs[0], 3: vecs[3], 4: vecs[4]}
-    >>> states = SomeStates(kept, 5, lambda first, last, u, numbers: [vecs[k] for k in numbers])
+    >>> states = SomeStates(kept, 5, lambda first, u, numbers, filed: [vecs[k] for k in numbers])
     >>> [float(state.array[0]) for state in states], states.windows(1, 5), states.steps
     ([0.0, 1.0, 2.0, 3.0, 4.0], [(1, 3), (3, 4)], 2)
     """
@@ -76,7 +76,6 @@ class SomeStates(Sequence[S], Generic[S]):
         schedule: Schedule | None = None,
         left: Mapping[int, S | Filed] | None = None,
         scratch: Scratch | None = None,
-        filed: int = 0,
     ) -> None:
         self._kept = kept
         self._numbers = sorted(kept)
@@ -85,17 +84,17 @@ class SomeStates(Sequence[S], Generic[S]):
         self._schedule = Whole() if schedule is None else schedule
         # those between two that are kept always: on the way to the window, by number
         self._held: dict[int, S | Filed] = {}
-        self._scratch, self._filed = scratch, filed if scratch is not None else 0
+        self._scratch = scratch
         self._first = self._last = -1
         self._window: list[S] = []
         self._end: tuple[int, S] | None = None
         self._passed: tuple[int, S] | None = None  # the first of the last window, on a way back
         self.replays = self.steps = 0
         if left:
-            first, last, path = self._place(count - 2)
-            for depth, number in enumerate(path):
+            first, last, filed, held = self._way(count - 2)
+            for number in (*filed, *held):
                 if number in left:
-                    self._hold(number, depth, left[number])
+                    self._hold(number, left[number], filed)
             if all(number in left for number in range(first, last)):
                 self._first, self._last = first, last
                 self._window = [in_memory(left[number]) for number in range(first, last)]
@@ -127,35 +126,23 @@ class SomeStates(Sequence[S], Generic[S]):
             self._enter(place)
         return self._window[place - self._first]
 
-    def _place(self, number: int) -> tuple[int, int, list[int]]:
-        """Return first and last state of the window of a state, and what is kept on the way."""
-        # between the two states beside it that are always kept
+    def _way(self, number: int) -> Way:
+        """Return the way to the window of a state, from the one before it that is always kept."""
         after = bisect_right(self._numbers, number)
-        first, last = self._numbers[after - 1], self._numbers[after]
-        path: list[int] = []
-        while True:
-            # the schedule puts a checkpoint at middle, or says that all up to last fit in memory
-            middle = self._schedule.split(first, last, len(path))
-            if middle == last:
-                return first, last, path
-            if number < middle:
-                last = middle
-            else:
-                first = middle
-                path.append(middle)
+        return self._schedule.way(self._numbers[after - 1], self._numbers[after], number)
 
-    def _hold(self, number: int, depth: int, state: S | Filed) -> None:
+    def _hold(self, number: int, state: S | Filed, filed: Collection[int]) -> None:
         """Keep a state on the way to a window, in the file or in memory."""
-        if depth >= self._filed:
+        if self._scratch is None or number not in filed:
             state = in_memory(state)
-        elif self._scratch is not None and isinstance(state, PETSc.Vec):
-            self._held[number] = cast("S | Filed", self._scratch.store(state))
-            return
+        elif isinstance(state, PETSc.Vec):
+            state = cast("S | Filed", self._scratch.store(state))
         self._held[number] = state
 
     def _enter(self, number: int) -> None:
         """Make the window of a state the one in memory."""
-        first, last, path = self._place(number)
+        first, last, filed, held = self._way(number)
+        path = [*filed, *held]
         known: dict[int, S | Filed] = dict(self._held)
         if self._window and first < self._first:
             # tangents that go back with the states are taken again up to here before them
@@ -171,49 +158,59 @@ class SomeStates(Sequence[S], Generic[S]):
         kept = self._numbers[bisect_right(self._numbers, number) - 1]
         start, u = (start, in_memory(known[start])) if start > kept else (kept, self._kept[kept])
         self._held = {}
-        depths = {place: depth for depth, place in enumerate(path)}
-        for place, depth in depths.items():
+        if start in known and start not in filed:
+            known[start] = u  # read once
+        for place in path:
             if place in known:
-                self._hold(
-                    place, depth, u if place == start and depth >= self._filed else known[place]
-                )
+                self._hold(place, known[place], filed)
+        known[start] = u
         window = {place: in_memory(known[place]) for place in range(first, last) if place in known}
         known, self._window = {}, []  # free what is not on the way before anything is made
         if isinstance(u, PETSc.Vec) and u.comm.size > 1:
             PETSc.garbage_cleanup(u.comm)  # petsc4py delays the destruction of parallel objects
-        if start == first:
-            window[first] = u
         # checkpoints on the way first, then the states of the window
         wanted = [place for place in path if place > start]
         wanted += [place for place in range(max(first, start) + 1, last) if place not in window]
         if wanted:
-            taken = self._taken(start, u, wanted)
+            taken = self._taken(start, u, wanted, filed)
             for place, state in zip(wanted, taken, strict=True):
                 if place >= first:
                     window[place] = in_memory(state)
                 if place <= first:
-                    self._hold(place, depths[place], window.get(place, state))
+                    self._hold(place, window.get(place, state), filed)
         self._window = [window[place] for place in range(first, last)]
         self._first, self._last = first, last
         self.replays += 1
 
-    def _taken(self, first: int, u: S, wanted: list[int]) -> Sequence[S | Filed]:
+    def _taken(
+        self, first: int, u: S, wanted: list[int], filed: Collection[int] = ()
+    ) -> Sequence[S | Filed]:
         """Return states with the numbers wanted, all after ``first``, whose state is ``u`` [n]."""
         self.steps += wanted[-1] - first
-        return self._replay(first, wanted[-1], u, wanted)
+        return self._replay(first, u, wanted, filed)
 
     def windows(self, first: int, last: int) -> list[tuple[int, int]]:
         """Return the parts of the steps between two states that are in memory at one time."""
         end, ends = min(last, self._count - 1), [first]
         while ends[-1] < end:
-            ends.append(min(self._place(ends[-1])[1], end))
+            ends.append(min(self._way(ends[-1]).last, end))
         return list(pairwise(ends))
+
+    @property
+    def writes(self) -> int:
+        """How many states have been written."""
+        return 0 if self._scratch is None else self._scratch.writes
+
+    @property
+    def reads(self) -> int:
+        """How many states have been read."""
+        return 0 if self._scratch is None else self._scratch.reads
 
     @property
     def stays(self) -> list[int]:
         """The numbers of what is to stay at first, for a sweep back from the last state."""
-        first, last, path = self._place(self._count - 2)
-        return sorted({*self._numbers, *path, *range(first, last)})
+        first, last, filed, held = self._way(self._count - 2)
+        return sorted({*self._numbers, *filed, *held, *range(first, last)})
 
     def alike(self, left: Mapping[int, T], replay: Replay[T]) -> SomeStates[T]:
         """Return a store of something else at each state, by the same schedule; in memory."""
