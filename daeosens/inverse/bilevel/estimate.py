@@ -145,7 +145,8 @@ def bilevel(
     sigma : float or array_like [q], optional
         Noise level of each column; weights are one over its standard deviation otherwise.
     ridge : float
-        Adds ridge/2 |p|^2, in units that make each column of the linear problem of length one.
+        Adds ridge/2 |p|^2, in units that make each column of the linear problem of length one at
+        the start.
     equalities, inequalities : sequence of ({name: weight}, value)
         The weighted sum of linear parameters is the value, or at least the value.
     starts : int

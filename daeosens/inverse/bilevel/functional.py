@@ -151,7 +151,7 @@ class BilevelFunctional:
     constraints : LinearConstraints
         On p.
     ridge : float
-        As for ``solve_inner``.
+        Adds ridge/2 |D p|^2, D the lengths of the columns of the inner problem at the start.
     pull : Pull or None
         Adds rows that draw x towards a point.
     """
@@ -226,9 +226,19 @@ class BilevelFunctional:
             self._cached[key] = self._solved(point)
         return self._cached[key]
 
-    def _solved(self, x: Array) -> Point:
-        phi, m = self.unscaled(x), len(self.linear)
-        slopes = np.where(self._logs, phi, 1.0)
+    @cached_property
+    def _ridge(self) -> Array | None:
+        """Weights of the linear parameters in a penalty [m]."""
+        if self.ridge == 0.0:
+            return None
+        # lengths at x would be part of what is differentiated
+        matrix = self._rows(self.unscaled(self.start()))[0]
+        lengths = np.linalg.norm(matrix, axis=0)
+        return np.sqrt(self.ridge) * np.where(lengths > 0.0, lengths, 1.0)
+
+    def _rows(self, phi: Array) -> tuple[Array, Array, list[tuple[Array, Any]]]:
+        """Return matrix [R, m] and data [R] of the inner problem, and p and points of each part."""
+        m = len(self.linear)
         matrices: list[Array] = []
         rests: list[Array] = []
         parts: list[tuple[Array, Any]] = []
@@ -247,8 +257,13 @@ class BilevelFunctional:
             matrices.append(whole[:, :m])
             rests.append(experiment.target - whole[:, m])
             parts.append((p, points))
-        matrix, rest = np.concatenate(matrices), np.concatenate(rests)
-        inner = solve_inner(matrix, rest, self.constraints, self.ridge)
+        return np.concatenate(matrices), np.concatenate(rests), parts
+
+    def _solved(self, x: Array) -> Point:
+        phi, m = self.unscaled(x), len(self.linear)
+        slopes = np.where(self._logs, phi, 1.0)
+        matrix, rest, parts = self._rows(phi)
+        inner = solve_inner(matrix, rest, self.constraints, self._ridge)
         by_others = np.zeros((len(rest), len(phi)))
         row = 0
         for experiment, (p, points) in zip(self.experiments, parts, strict=True):
@@ -274,8 +289,7 @@ class BilevelFunctional:
     def value(self, x: PETSc.Vec) -> float:
         """Return J(x)."""
         at = self.at(x)
-        # in units of the columns' lengths, as the inner problem is solved
-        bent = self.ridge * float(np.sum((at.inner.p / at.inner.scale) ** 2))
+        bent = 0.0 if self._ridge is None else float(np.sum((self._ridge * at.inner.p) ** 2))
         return 0.5 * (float(at.residual @ at.residual) + bent)
 
     def gradient(self, x: PETSc.Vec) -> PETSc.Vec:

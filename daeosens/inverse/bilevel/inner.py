@@ -89,11 +89,14 @@ class InnerSolution:
 
 
 def solve_inner(
-    matrix: Array, data: Array, constraints: LinearConstraints, ridge: float = 0.0
+    matrix: Array,
+    data: Array,
+    constraints: LinearConstraints,
+    ridge: Array | None = None,
 ) -> InnerSolution:
-    """Minimise |A p - b|^2 / 2 + ridge |D^-1 p|^2 / 2 subject to linear constraints.
+    """Minimise |A p - b|^2 / 2 + |ridge p|^2 / 2 subject to linear constraints.
 
-    D scales the columns of A to unit length.  Equalities are eliminated by an orthogonal basis of
+    Columns of A are scaled to unit length.  Equalities are eliminated by an orthogonal basis of
     their null space; inequalities by Lawson and Hanson's reduction to a least distance problem,
     whose dual is non-negative least squares.  With the active set so found the solution is computed
     once more by QR, to rounding.
@@ -105,8 +108,8 @@ def solve_inner(
     data : array [q]
         b.
     constraints : LinearConstraints
-    ridge : float
-        Relative to columns of unit length.
+    ridge : array [m], optional
+        Weights of the parameters.
 
     Raises
     ------
@@ -124,9 +127,9 @@ def solve_inner(
     scale = 1.0 / np.where(lengths > 0.0, lengths, 1.0)
     a: Any = matrix * scale
     b: Any = np.asarray(data, dtype=float)
-    if ridge > 0.0:
+    if ridge is not None:
         # a penalty is rows of its own, in scaled parameters
-        a = np.vstack([a, np.sqrt(ridge) * np.eye(m)])
+        a = np.vstack([a, np.diag(ridge * scale)])
         b = np.concatenate([b, np.zeros(m)])
     if len(a) > m:  # one factorisation: all that follows is of size m
         reduced = qr(np.column_stack([a, b]), mode="r", overwrite_a=True)[0][: m + 1]

@@ -88,6 +88,7 @@ def functionals(model):
     table["prey"][7] = np.nan
     data = [Experiment(table)]
     plain = bilevel_functional(model, data, Parameters(unknowns(), None))[0]
+    stiff = bilevel_functional(model, data, Parameters(unknowns(), None), Formulation(ridge=0.1))[0]
     two = {"half": Parameter(1.0, scale="log"), "eat": Parameter(2.0), "grow": Parameter(1.0)}
     several = bilevel_functional(
         model,
@@ -105,6 +106,7 @@ def functionals(model):
     assert bounded.at(bounded.start()).inner.active == (0, 1)
     return {
         "plain": plain,
+        "ridge": stiff,
         "two": several,
         "constrained": bounded,
         "delayed": delayed_functional(),
@@ -138,7 +140,7 @@ def delayed_functional():
     return functional
 
 
-@pytest.mark.parametrize("kind", ["plain", "two", "constrained", "delayed"])
+@pytest.mark.parametrize("kind", ["plain", "ridge", "two", "constrained", "delayed"])
 def test_gradient_and_hessian_of_the_outer_problem_are_exact(model, kind):
     functional = functionals(model)[kind]
     x = functional.start()

@@ -150,13 +150,13 @@ def test_dependent_columns_are_found_whatever_their_units():
     assert "p1" in combination(solution.unidentified[:, 0], names(6))
 
 
-def test_a_ridge_is_that_of_columns_of_unit_length():
+def test_a_ridge_weighs_parameters():
     a, b, _ = problem(2)
     free = linear_constraints(names(6), [-INF] * 6, [INF] * 6)
-    solution = solve_inner(a, b, free, ridge=0.3)
-    unit = a / np.linalg.norm(a, axis=0)
-    exact = np.linalg.solve(unit.T @ unit + 0.3 * np.eye(6), unit.T @ b)
-    assert solution.p * np.linalg.norm(a, axis=0) == pytest.approx(exact, rel=1e-10)
+    weights = np.linspace(0.5, 1.5, 6) * np.linalg.norm(a, axis=0)
+    solution = solve_inner(a, b, free, weights)
+    exact = np.linalg.solve(a.T @ a + np.diag(weights**2), a.T @ b)
+    assert solution.p == pytest.approx(exact, rel=1e-9)
 
 
 def test_contradictions_are_named_row_by_row():
