@@ -1,6 +1,8 @@
 """Derivatives of delay equations: exact for the steps that were taken, delays included."""
 
+import gc
 import math
+import weakref
 
 import numpy as np
 import pytest
@@ -467,3 +469,14 @@ def test_what_is_refused():
             call(run, running)
     with pytest.raises(UnsupportedError, match=message):
         tangent(run, dp=np.ones(6)).derivative(running)
+
+
+def test_runs_whose_derivatives_were_taken_are_freed():
+    """A fit takes thousands, of megabytes each."""
+    model = DDE(lambda t, u, z, p: -p[0] * z[0], 1, ["rate"], delays=[1.0], history=[1.0])
+    run = solve(model, [1.0], [0.5], Stepping((0.0, 3.0), "rk5ts", dt=0.25))
+    adjoint(run, Terminal(lambda t, u, p: u[0]))
+    freed = weakref.ref(run)
+    del run
+    gc.collect()
+    assert freed() is None

@@ -33,14 +33,14 @@ from daeosens.timestepping.delayed_run import DelayedSteps, time_in_history
 from daeosens.timestepping.step_times import span_rounding
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
-_MADE: WeakKeyDictionary[DelayedSteps, DelayedProgram] = WeakKeyDictionary()
+_MADE: WeakKeyDictionary[Trajectory, DelayedProgram] = WeakKeyDictionary()
 
 
 def program_of(trajectory: Trajectory) -> DelayedProgram:
     """Return the linearised program of a run; the same one each time."""
-    program = _MADE.get(trajectory.report)
-    if program is None:
-        program = _MADE[trajectory.report] = DelayedProgram(trajectory)
+    program = _MADE.get(trajectory)
+    if program is None:  # it must not know the run itself, which would live as long as it does
+        program = _MADE[trajectory] = DelayedProgram(trajectory)
     return program
 
 
@@ -107,7 +107,7 @@ class DelayedProgram:
 
     def __init__(self, trajectory: Trajectory) -> None:
         steps: DelayedSteps = trajectory.report
-        self.steps, self.trajectory = steps, trajectory
+        self.steps = steps
         assert trajectory.problem.delays is not None
         self.delays = trajectory.problem.delays
         self.p = np.asarray(trajectory.p, dtype=float)
