@@ -1,11 +1,14 @@
 """Error estimates of tangents: linear problems in closed form, and the same by every way."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import daeosens as ds
-from daeosens.derivatives.tangent_errors import DENSE, tangents_and_errors
+from daeosens.derivatives.tangent_errors import DENSE, accumulated_errors, tangents_and_errors
 from daeosens.methods import METHODS, find_method
+from daeosens.problem import imex
 
 EMBEDDED = [
     name
@@ -70,6 +73,69 @@ def test_of_a_linear_equation_the_estimate_is_the_difference_of_both_stability_f
         rates = np.linalg.solve(np.eye(len(b)) - z * a, np.ones(len(b)))
         expected = z * (b - b_embedded) @ rates * before
         assert error == pytest.approx(expected, rel=1e-5, abs=1e-15)
+
+
+IMEX = [name for name, entry in METHODS.items() if entry.adaptive and entry.in_blocks]
+TWO_PARTS = imex(
+    implicit=ds.ODE(lambda t, u, p: -p[0] * u, 1, ["decay", "growth"]),
+    explicit=ds.ODE(lambda t, u, p: p[1] * u, 1, ["decay", "growth"]),
+)
+
+
+def stability(scheme, weights, z):
+    """z_f w_f.U + z_g w_g.U, with U the stages of u' = f + g from u = 1."""
+    rates = np.linalg.solve(
+        np.eye(len(scheme.c)) - z[0] * scheme.a - z[1] * scheme.a_explicit, np.ones(len(scheme.c))
+    )
+    return sum(part * weight @ rates for part, weight in zip(z, weights, strict=True))
+
+
+@pytest.mark.parametrize("method", IMEX)
+def test_of_two_linear_parts_it_is_the_difference_of_both_stability_functions(method):
+    scheme = find_method(method).tableau
+    weights = [b - scheme.b_embedded for b in scheme.weights]
+    run = ds.solve(TWO_PARTS, [1.0], [5.0, 0.7], ds.Stepping((0.0, 1.0), method, dt=0.3))
+    values, errors = tangents_and_errors(run, [([1.0], None)])
+    _, so_far = accumulated_errors(run, np.ones((1, 1)), np.zeros((1, 2)))
+    total = 0.0
+    for n, h in enumerate(run.step_sizes):
+        z = -5.0 * h, 0.7 * h
+        expected = stability(scheme, weights, z) * values[n, 0, 0]
+        assert errors[n, 0, 0] == pytest.approx(expected, rel=1e-9)
+        total = (1.0 + stability(scheme, scheme.weights, z)) * total + expected
+        assert so_far[n + 1, 0, 0] == pytest.approx(total, rel=1e-9)
+
+
+@pytest.mark.parametrize("method", [*IMEX, "esdirk4"])
+def test_what_it_tells_of_a_fast_mode_is_the_pair_of_the_method(method):
+    """Published pairs estimate a fifth of the error at h decay = 3, that of the state as well."""
+    scheme = find_method(method).tableau
+    if scheme.a_explicit is None:
+        scheme = replace(scheme, a_explicit=scheme.a, b_explicit=scheme.b)
+    z = -3.0, 0.02
+    told = stability(scheme, [b - scheme.b_embedded for b in scheme.weights], z)
+    error = 1.0 + stability(scheme, scheme.weights, z) - np.exp(sum(z))
+    assert 0.1 < abs(told / error) < 0.3
+
+
+@pytest.mark.parametrize("method", IMEX)
+def test_steps_for_sensitivities_of_two_parts_keep_the_tolerance(method):
+    def implicit(t, u, p):
+        return np.array([-p[0] * u[0] + u[1], -p[0] * u[1] ** 3])
+
+    def explicit(t, u, p):
+        return np.array([p[1] * np.sin(u[1]) * u[0], np.cos(t) * u[0]])
+
+    parts = [ds.ODE(f, 2, ["fast", "slow"]) for f in (implicit, explicit)]
+    problem, rtol, p = imex(implicit=parts[0], explicit=parts[1]), 1e-5, np.array([20.0, 0.7])
+    steppings = [
+        ds.Stepping((0.0, 3.0), method, rtol=rtol, atol=rtol, control="sensitivities"),
+        ds.Stepping((0.0, 3.0), "rk8vr", rtol=1e-11, atol=1e-12),
+    ]
+    runs = [ds.solve(problem, [1.0, 0.5], p, stepping) for stepping in steppings]
+    for du, dp in [([1.0, 0.0], None), (None, [1.0, 0.0]), (None, [0.0, 1.0])]:
+        ours, reference = (ds.tangent(run, du, dp).u[-1] for run in runs)
+        np.testing.assert_allclose(ours, reference, rtol=0.0, atol=rtol)
 
 
 def test_algebraic_variables_follow_the_others_in_the_estimate():
