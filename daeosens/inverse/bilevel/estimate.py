@@ -16,9 +16,11 @@ from daeosens.inverse.bilevel.formulation import Formulation, bilevel_functional
 from daeosens.inverse.bilevel.functional import BilevelFunctional, pulled, ran_away, spread_starts
 from daeosens.inverse.bilevel.inner import Row, combination
 from daeosens.inverse.bilevel.interpolants import Kind
+from daeosens.inverse.bilevel.outer_constraints import constraint_values, outer_constraints
 from daeosens.inverse.likelihood.experiments import Experiment
 from daeosens.inverse.search.multistart import Multistart, multistart
 from daeosens.inverse.search.start_points import MOST_STARTS
+from daeosens.optimize import Constraint
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, gather
 
@@ -46,6 +48,8 @@ class Bilevel:
         themselves, at which derivatives of the linear parameters are one-sided.
     unidentified : tuple of str
         Combinations on which the data do not depend.
+    constraints : dict of str to (str, array [q])
+        Those of the outer problem: in words, and their values.
 
     Examples
     --------
@@ -68,6 +72,7 @@ class Bilevel:
     active: tuple[str, ...]
     degenerate: tuple[str, ...]
     unidentified: tuple[str, ...]
+    constraints: dict[str, tuple[str, Array]]
 
     def __repr__(self) -> str:
         """Return the estimates and what to know about them."""
@@ -81,6 +86,9 @@ class Bilevel:
             lines.append(
                 f"degenerate, so that linear parameters have one-sided derivatives: {held}"
             )
+        for words, values in self.constraints.values():
+            numbers = ", ".join(f"{value:.6g}" for value in values)
+            lines.append(f"constraint {words}: {numbers}")
         if self.unidentified:
             lines.append(f"not determined by the data: {', '.join(self.unidentified)}")
         return "\n".join(lines)
@@ -102,6 +110,7 @@ def bilevel(
     ridge: float = 0.0,
     equalities: Sequence[Row] = (),
     inequalities: Sequence[Row] = (),
+    constraints: Constraint | Sequence[Constraint] = (),
     starts: int = 1,
     decades: float = 1.0,
     seed: int = 0,
@@ -149,6 +158,10 @@ def bilevel(
         the start.
     equalities, inequalities : sequence of ({name: weight}, value)
         The weighted sum of linear parameters is the value, or at least the value.
+    constraints : Constraint or sequence of Constraint
+        Of the outer problem: functions of ``parameters`` by name, nonlinear ones or both.  It is
+        the nonlinear parameters that satisfy them; the linear ones still solve the inner problem.
+        Leave out of ``linear`` what is to move by itself.
     starts : int
         Starts of the nonlinear parameters: between their bounds, or within ``decades`` powers of
         ten of the start where they have none.  Delays without bounds lie between a tenth of the
@@ -172,7 +185,8 @@ def bilevel(
         few samples; constraints that contradict each other; a linear problem of deficient rank,
         with the combination that the data do not determine.
     SolveError
-        No start leads anywhere: delays that are not positive, for instance.
+        No start leads anywhere, or none to where constraints hold: delays that are not positive,
+        for instance.
 
     Source
     ------
@@ -204,11 +218,21 @@ def bilevel(
     functional, unused = bilevel_functional(
         model, _listed(data, times), parameters, formulation, columns=columns, observe=observe
     )
+    limits: list[Constraint] = []
+    if isinstance(constraints, Constraint) or list(constraints):
+        known = {name: float(entry.value) for name, entry in parameters.entries.items()}
+        limits = outer_constraints(constraints, functional, known)
     points = spread_starts(functional, starts, decades, seed)
     attempts, x = minimized(
-        functional, points, decades, tolerance, max_iterations=max_iterations, comm=comm
+        functional,
+        points,
+        decades,
+        tolerance,
+        max_iterations=max_iterations,
+        constraints=limits,
+        comm=comm,
     )
-    return _result(functional, x, parameters, unused, attempts)
+    return _result(functional, x, parameters, unused, attempts, constraint_values(limits, x))
 
 
 def minimized(
@@ -218,6 +242,7 @@ def minimized(
     gradient_tolerance: float,
     *,
     max_iterations: int,
+    constraints: Sequence[Constraint] = (),
     comm: MPI.Intracomm | None = None,
 ) -> tuple[Multistart | None, Array]:
     """Return all attempts from points [s, k], and the best x [k].
@@ -227,7 +252,15 @@ def minimized(
     # without nonlinear parameters the inner problem is all: one linear least squares problem
     if not functional.others:
         return None, np.zeros(0)
-    settings = _settings(functional, gradient_tolerance, max_iterations)
+    settings: dict[str, Any] = _settings(functional, gradient_tolerance, max_iterations)
+    if constraints:
+        # matrices are small, and second derivatives are there
+        settings = {
+            "method": "ipopt",
+            "constraints": constraints,
+            "gradient_tolerance": gradient_tolerance,
+            "max_iterations": max_iterations,
+        }
     settings["comm"] = MPI.COMM_SELF if comm is None else comm
     attempts = multistart(lambda _comm: functional, points, **settings)
     attempts = _brought_back(functional, attempts, decades, settings)
@@ -324,6 +357,7 @@ def _result(
     parameters: Parameters,
     unused: tuple[str, ...],
     attempts: Multistart | None,
+    constraints: dict[str, tuple[str, Array]],
 ) -> Bilevel:
     """Sum up, and refuse an inner problem of deficient rank."""
     at = functional.at(x)
@@ -354,4 +388,5 @@ def _result(
         tuple(labels[k] for k in at.inner.active),
         tuple(labels[k] for k in at.inner.degenerate),
         words,
+        constraints,
     )

@@ -210,6 +210,10 @@ class BilevelFunctional:
             self._logs, np.exp(np.where(self._logs, np.minimum(point, 300.0), 0.0)), point
         )
 
+    def slopes(self, x: PETSc.Vec | npt.ArrayLike) -> Array:
+        """Return the derivatives of the nonlinear parameters [k], each in its entry of x."""
+        return np.where(self._logs, self.unscaled(x), 1.0)
+
     def at(self, x: PETSc.Vec | npt.ArrayLike) -> Point:
         """Return the solution of the inner problem at x, the residual and its derivatives.
 
@@ -260,8 +264,7 @@ class BilevelFunctional:
         return np.concatenate(matrices), np.concatenate(rests), parts
 
     def _solved(self, x: Array) -> Point:
-        phi, m = self.unscaled(x), len(self.linear)
-        slopes = np.where(self._logs, phi, 1.0)
+        phi, m, slopes = self.unscaled(x), len(self.linear), self.slopes(x)
         matrix, rest, parts = self._rows(phi)
         inner = solve_inner(matrix, rest, self.constraints, self._ridge)
         by_others = np.zeros((len(rest), len(phi)))
@@ -328,9 +331,8 @@ class BilevelFunctional:
 
     def _mixed(self, x: PETSc.Vec) -> tuple[Array, Array]:
         """Return L_pphi [m, k] and L_phiphi [k, k]."""
-        at, phi = self.at(x), self.unscaled(x)
-        slopes = np.where(self._logs, phi, 1.0)
-        m, k = len(self.linear), len(phi)
+        at, slopes = self.at(x), self.slopes(x)
+        m, k = len(self.linear), len(slopes)
         by_both, by_others = np.zeros((m, k)), np.zeros((k, k))
         row = 0
         for experiment, (p, points) in zip(self.experiments, at.parts, strict=True):
@@ -360,6 +362,10 @@ class BilevelFunctional:
             return self.gauss_newton_matrix(x)
         # Schur complement: p follows phi so that L_p stays zero along the free directions
         return by_others - by_both.T @ self.at(x).inner.newton(by_both)
+
+    def linear_jacobian(self, x: PETSc.Vec) -> Array:
+        """Return dp/dx [m, k]: how the linear parameters follow x, for the active set there."""
+        return -self.at(x).inner.newton(self._mixed(x)[0])
 
     def hessian_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
         """Return H(x) dx."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,13 +20,18 @@ from daeosens.inverse.uncertainty.hessian_at_estimate import HessianKind
 from daeosens.io.files import admit_path
 from daeosens.io.saved import ANOTHER_FOLDER, check_same
 from daeosens.io.tasks import Helped, claimed, helping
-from daeosens.optimize import Result, minimize
+from daeosens.optimize import Constraint, Result, minimize
+from daeosens.optimize.constrained.constraints import named
+from daeosens.optimize.constrained.result import ConstrainedResult
 from daeosens.optimize.interruption import INTERRUPTED, keep_what_is_there
 from daeosens.optimize.start import GivenBounds
 from daeosens.petsc.agreement import on_every_rank, on_first_rank
 from daeosens.petsc.options import Options
 from daeosens.petsc.ranks import admit_comm, agree
 from daeosens.petsc.vectors import Array, finite_array, gather, scatter
+
+VIOLATION = 1e-6
+"""Constraints that are violated by more, in their scales, are not satisfied."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -113,6 +118,7 @@ def multistart(
     folder: str | Path | None = None,
     method: str | None = None,
     bounds: GivenBounds = None,
+    constraints: Constraint | Sequence[Constraint] | None = None,
     hessian: HessianKind = "exact",
     preconditioner: Literal["auto", "dense", "lmvm", "none"] = "auto",
     gradient_tolerance: float = 1e-8,
@@ -144,6 +150,8 @@ def multistart(
         starts by it: one that dies loses the start that it is at, which another one does again.
     method, bounds, hessian, preconditioner, gradient_tolerance, relative_gradient_tolerance
         As for ``minimize``; preconditioners by name.
+    constraints
+        As for ``minimize``; an attempt that ends where they are violated has failed.
     value_tolerance, max_iterations, options
         Likewise.
 
@@ -190,6 +198,7 @@ def multistart(
         ranks_per_start=ranks_per_start,
         folder=folder is not None,
         bounds=bounds,
+        constraints=constraints,
         **settings,
     )
     if not callable(build):
@@ -208,7 +217,8 @@ def multistart(
         )
     place = None if folder is None else admit_path(folder, "folder")
     # Read by one rank, so that all of them know the same attempts.
-    done = on_first_rank(comm, lambda: finished(place, points, settings))
+    saved = settings if constraints is None else settings | {"constraints": _words(constraints)}
+    done = on_first_rank(comm, lambda: finished(place, points, saved))
     # Neighbouring ranks form a group, in the same order.
     group = cast("MPI.Intracomm", comm.Split(comm.rank // ranks_per_start, comm.rank))
     first, step = comm.rank // ranks_per_start, comm.size // ranks_per_start
@@ -227,7 +237,12 @@ def multistart(
         for index in todo:
             assert functional is not None
             try:
-                attempt = _attempt(index, functional, points[index], settings | {"bounds": bounds})
+                attempt = _attempt(
+                    index,
+                    functional,
+                    points[index],
+                    settings | {"bounds": bounds, "constraints": constraints},
+                )
             except KeyboardInterrupt:  # before its first iterate
                 keep_what_is_there()
                 stopped = True
@@ -238,7 +253,7 @@ def multistart(
                 stopped = True
                 break
             if place is not None:
-                on_first_rank(group, partial(write_attempt, place, attempt, settings))
+                on_first_rank(group, partial(write_attempt, place, attempt, saved))
     except Exception as error:  # noqa: BLE001 (raised on all ranks)
         failure = error
     finally:
@@ -256,7 +271,7 @@ def multistart(
     if helping() and place is not None:
         raise Helped
     # those that other programs have done meanwhile
-    attempts |= on_first_rank(comm, lambda: finished(place, points, settings))
+    attempts |= on_first_rank(comm, lambda: finished(place, points, saved))
     if stopped and not attempts:
         raise KeyboardInterrupt
     return Multistart(tuple(attempts[index] for index in sorted(attempts)), len(done), stopped)
@@ -270,6 +285,10 @@ def _todo(
         return (index for index in range(first, count, step))
     names = [file_name(index) for index in range(count)]
     return claimed(folder, names, group, first * -(-count // step))
+
+
+def _words(constraints: Constraint | Sequence[Constraint]) -> list[str]:
+    return [str(item) for item in named(constraints)]
 
 
 def _check_same(functional: Functional, done: Iterable[Attempt], folder: Path | None) -> None:
@@ -306,7 +325,8 @@ def _attempt(index: int, functional: Functional, start: Array, settings: dict[st
         raise InputError(f"starts have {start.size} components", expected=str(x0.getSize()))
     scatter(start, x0)
     try:
-        result = cast("Callable[..., Result]", minimize)(functional, x0, **settings)
+        minimum = cast("Callable[..., Result | ConstrainedResult]", minimize)
+        result = minimum(functional, x0, **settings)
     except SolveError as error:
         message = " ".join(str(error).split())
         seconds = time.perf_counter() - begin
@@ -314,11 +334,12 @@ def _attempt(index: int, functional: Functional, start: Array, settings: dict[st
     # Attempts are arrays: vectors live on the communicator of their group, which ends here.
     x = gather(result.x)
     result.x.destroy()
+    infeasible = isinstance(result, ConstrainedResult) and result.violation > VIOLATION
     return Attempt(
         index,
         start,
         x,
-        result.value,
+        math.inf if infeasible else result.value,
         result.gradient_norm,
         result.converged,
         result.message,
