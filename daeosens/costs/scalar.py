@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -25,6 +25,9 @@ from daeosens.problem.branches import Branches
 from daeosens.problem.c_callback import Compiled, Role, Roles
 from daeosens.problem.callback_guard import check_output, check_tuple, guarded, raise_together
 from daeosens.problem.problem import AUTONOMOUS, INDEPENDENT, Problem
+
+Address: TypeAlias = tuple[int, int]
+"""Of a C function, and of its user data; both 0 for a gradient that is zero."""
 
 SAME = 1e-9
 """Values of two ranks that differ by more than this part of the largest one so far are two: near a
@@ -108,11 +111,10 @@ class Callback:
         self._largest = 0.0
 
     @cached_property
-    def in_c(self) -> tuple[tuple[int, int] | None, ...]:
+    def in_c(self) -> tuple[Address | None, ...]:
         """Return where the function, its gradients in u and p and its Hessian product are in C.
 
-        Each is an address with that of its user data; both are 0 for a gradient that is zero.  None
-        for what is in Python.
+        None for what is in Python.
         """
         supplied = self.supplied
         return tuple(map(_address, (self.function, supplied.u, supplied.p, supplied.hessian)))
@@ -365,6 +367,15 @@ class Callback:
         return call
 
 
+def in_c(scalar: object, first: int, last: int) -> tuple[Address, ...] | None:
+    """Return some of a scalar's value, gradients in u and p, and Hessian product: where they are.
+
+    None if one of them is no C function.
+    """
+    functions = scalar.in_c[first:last] if isinstance(scalar, Callback) else (None,)
+    return None if None in functions else functions  # pyright: ignore[reportReturnType]
+
+
 _LAST: WeakKeyDictionary[object, Callback] = WeakKeyDictionary()
 
 
@@ -420,7 +431,7 @@ def _with_natives(
     )
 
 
-def _address(function: object) -> tuple[int, int] | None:
+def _address(function: object) -> Address | None:
     if isinstance(function, Compiled):
         return function.native.where
     return (0, 0) if function == INDEPENDENT else None

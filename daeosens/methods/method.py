@@ -76,6 +76,9 @@ class Method(ABC):
     explicit: ClassVar[bool] = False
     """Whether a step needs no equation solved; its map ``TakesSteps`` then."""
 
+    stagewise: ClassVar[bool] = False
+    """Whether a step solves for one stage after the other."""
+
     tsadjoint: ClassVar[bool] = True
     """Whether PETSc's TSAdjoint knows these steps."""
 
@@ -92,11 +95,6 @@ class Method(ABC):
     def adaptive(self) -> bool:
         """Whether there is an error estimate, so that ``rtol`` and ``atol`` mean something."""
         return True
-
-    @property
-    def stagewise(self) -> bool:
-        """Whether a step solves for one stage after the other."""
-        return not self.explicit and self.tableau is not None
 
     @property
     def tableau(self) -> Coefficients | None:

@@ -28,19 +28,6 @@ MOST = 100
 """Events, at most, that are looked at."""
 
 
-def concerns_events(trajectory: Trajectory, _costs: Sequence[Cost]) -> bool:
-    """Return whether the steps of a run were chosen, and implicit events end some of them."""
-    problem = trajectory.problem
-    return (
-        bool(trajectory.crossings)
-        and trajectory.stepping.adaptive
-        and not trajectory.thinned
-        and problem.comm.size == 1
-        and problem.delays is None
-        and not problem.field_parameter
-    )
-
-
 def warn_of_uncertain_events(trajectory: Trajectory, costs: Sequence[Cost], _seen: Seen) -> None:
     """Warn where derivatives by way of events change when all steps are halved.
 

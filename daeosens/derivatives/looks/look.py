@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from daeosens.costs.cost import Cost
 from daeosens.costs.objective import Objective
-from daeosens.derivatives.looks.events import concerns_events, warn_of_uncertain_events
+from daeosens.derivatives.looks.events import warn_of_uncertain_events
 from daeosens.derivatives.looks.kinks import (
     warn_of_jumps,
     warn_of_kinks,
@@ -86,7 +86,17 @@ _RESOLUTION = _Look(
 )
 
 # two rates and derivatives of the function at each event; where these tell it, one more run
-_EVENTS = _Look(warn_of_uncertain_events, concerns_events)
+_EVENTS = _Look(
+    warn_of_uncertain_events,
+    lambda trajectory, _costs: (
+        bool(trajectory.crossings)
+        and trajectory.stepping.adaptive
+        and not trajectory.thinned
+        and trajectory.problem.comm.size == 1
+        and trajectory.problem.delays is None
+        and not trajectory.problem.field_parameter
+    ),
+)
 
 # one derivative of the equations in p
 _START = _Look(

@@ -33,6 +33,7 @@ from daeosens.problem.problem import Problem
 class EsdirkMethod(Method):
     """A method of the coefficients in ``tableau``; PETSc's TSDIRK is not used."""
 
+    stagewise: ClassVar[bool] = True
     tsadjoint: ClassVar[bool] = False
     defaults: ClassVar[Mapping[str, Any]] = STAGE_DEFAULTS
     adaptive_defaults: ClassVar[Mapping[str, Any]] = FEW_ITERATIONS

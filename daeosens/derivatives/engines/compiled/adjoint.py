@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from daeosens.costs.compiled import first_order, running_costs
+import numpy as np
+
+from daeosens.costs.cost import Densities
+from daeosens.costs.scalar import in_c
 from daeosens.derivatives.engines.compiled.carriers import Carry, carrier
 from daeosens.derivatives.engines.limits import FEW_ROWS
 from daeosens.derivatives.engines.request import (
@@ -96,7 +99,7 @@ class CompiledSweep:
         direct = not (run.crossings or run.thinned) and run.problem.stencil is None
         for seen in observations:
             row, weight, scalar, residual_weights = seen
-            functions = first_order(scalar) if direct and residual_weights is None else None
+            functions: Any = in_c(scalar, 0, 3) if direct and residual_weights is None else None
             if functions is not None:
                 times, _, states, _ = run.arrays
                 point = run.p, times, states, number
@@ -216,6 +219,25 @@ def open_sweep(trajectory: Trajectory, request: AdjointRequest) -> CompiledSweep
     if any(carrier(asked, mode, trajectory.p, rows) is None for mode in equations):
         return _not_in_c(trajectory, equations, rows)
     return CompiledSweep(trajectory, request, None, running)
+
+
+def running_costs(problem: Problem, rows: Sequence[Densities]) -> RunningCosts | None:
+    """Return the densities of each row: where they start, weights, functions, values, and room.
+
+    None if one of them, or a gradient, is no C function.  A function is its address and that of its
+    user data, both 0 for a gradient that is zero; the values [rows] are to be added to.
+    """
+    densities = [weighted for row in rows for weighted in row]
+    functions = [in_c(density, 0, 3) for _, density in densities]
+    if None in functions:
+        return None
+    return (
+        np.cumsum([0, *(len(row) for row in rows)]),
+        np.array([weight for weight, _ in densities]),
+        np.array(functions, dtype=np.uintp).reshape(-1, 6),
+        np.zeros(len(rows)),
+        np.empty(max(problem.size, problem.n_parameters)),
+    )
 
 
 def _not_in_c(trajectory: Trajectory, equations: Sequence[Problem], rows: int) -> str:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daeosens.costs.compiled import point_functions
 from daeosens.costs.cost import Point, Scalar
+from daeosens.costs.scalar import in_c
 from daeosens.derivatives.engines.arrays.hessian import CurvatureTerms
 from daeosens.derivatives.engines.compiled.tangent import fitting, linear_steps
 from daeosens.derivatives.engines.request import Observed, SecondRows
@@ -90,7 +90,7 @@ def carry_second(
         if not sweep.bend(number):
             return None
         for _, weight, scalar, *_ in observed.get(number, ()):
-            functions = point_functions(scalar)
+            functions = in_c(scalar, 1, 4)
             if functions is not None:
                 sweep.add(weight, functions)
                 continue

@@ -20,7 +20,7 @@ cdef extern from "running_costs.h" nogil:
 
 
 cdef inline RunningCosts running_costs(tuple arrays):
-    """Borrow the arrays of ``daeosens.costs.compiled``."""
+    """Borrow the arrays of ``running_costs``, which the sweeps in C have."""
     cdef RunningCosts costs
     cdef const long[::1] first
     cdef const double[::1] weights

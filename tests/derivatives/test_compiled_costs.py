@@ -4,7 +4,8 @@ import numpy as np
 
 import daeosens as ds
 from daeosens import Running, Terminal
-from daeosens.costs.compiled import first_order, point_functions, running_costs
+from daeosens.costs.scalar import in_c
+from daeosens.derivatives.engines.compiled.adjoint import running_costs
 
 
 def lowered(model, *objectives):
@@ -39,15 +40,15 @@ def test_second_derivatives_of_a_cost_are_in_c_with_its_gradients():
             model, model.terminal(lambda t, u, p: u[0] ** 2), Terminal(lambda t, u, p: u[0])
         )
     )
-    by_u, by_p, product = point_functions(traced)
+    by_u, by_p, product = in_c(traced, 1, 4)
     assert by_u[0]
     assert product[0]
     assert by_p == (0, 0)  # it ignores p
-    assert point_functions(by_hand) is None
-    value, *gradients = first_order(traced)
+    assert in_c(by_hand, 1, 4) is None
+    value, *gradients = in_c(traced, 0, 3)
     assert value[0]
     assert gradients == [by_u, by_p]
-    assert first_order(by_hand) is None
+    assert in_c(by_hand, 0, 3) is None
 
 
 def test_a_density_in_python_is_left_to_python():
