@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from threading import RLock
-from typing import Any, ParamSpec, TypeGuard, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,6 @@ from daeosens.errors import (
 )
 from daeosens.petsc._kernels import finite_numbers
 from daeosens.petsc.ranks import abort, leave_together
-from daeosens.petsc.vectors import Array
 from daeosens.problem.callback_source import (
     LAST_CALLED,
     place_of_error,
@@ -37,16 +36,6 @@ Result = TypeVar("Result")
 
 QUIET = np.errstate(over="ignore", divide="ignore", invalid="ignore")
 """Decorator: what callbacks return is checked, so NumPy need not warn about it as well."""
-
-
-def _is_sound(values: object, shape: tuple[int, ...]) -> TypeGuard[Array]:
-    """Whether there is nothing to find fault with: the quick test of what is nearly always so."""
-    return (
-        type(values) is np.ndarray
-        and values.dtype == np.float64
-        and values.shape == shape
-        and finite_numbers(values)
-    )
 
 
 def _remedy(name: str) -> str:
@@ -96,7 +85,12 @@ def check_output(
         Some value is not finite: the solution has left the domain of the callback.
     """
     # called at every stage of every step: one pass in C where all is well
-    if _is_sound(values, shape):
+    if (
+        type(values) is np.ndarray
+        and values.dtype == np.float64
+        and values.shape == shape
+        and finite_numbers(values)
+    ):
         return values
     try:
         array: Any = as_array(values) if differentiated else np.asarray(values)

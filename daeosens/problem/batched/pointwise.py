@@ -68,7 +68,7 @@ SAME = 1e-10
 class SinglePoint:
     """The callbacks at one point, checked; what is missing is automatic.
 
-    Results are copies: a callback may fill the same array at every point.
+    Results may be one array that a callback fills at every point.
 
     Attributes
     ----------
@@ -126,13 +126,12 @@ class SinglePoint:
 
     def rate(self, t: float, u: Array, p: Array) -> Array:
         """Return f [n]."""
-        # a callback may hand out the same array at every point
-        return check_output(self.rhs(t, u, p), "rhs", self.sizes[:1], t).copy()
+        return check_output(self.rhs(t, u, p), "rhs", self.sizes[:1], t)
 
     def jacobian(self, t: float, u: Array, p: Array) -> Array:
         """Return f_u [n, n]."""
         n = self.sizes[0]
-        return check_output(full(self.by_u(t, u, p)), "jacobian", (n, n), t).copy()
+        return check_output(full(self.by_u(t, u, p)), "jacobian", (n, n), t)
 
     def both(self, t: float, u: Array, p: Array) -> Array:
         """Return f_u and f_p side by side [n, n + m], from one evaluation (``in_one``)."""
@@ -380,7 +379,7 @@ class OneByOne:
 
     def rhs(self, t: Array, u: Array, p: Array) -> Array:
         """Return f at every point [K, n]."""
-        return np.array([self._single.rate(*point, p) for point in zip(t.tolist(), u, strict=True)])
+        return _at_each(self._single.rate, t, u, p, u.shape[1:])
 
     def jacobian(self, t: Array, u: Array, p: Array) -> Array:
         """Return f_u at every point [K, n, n]."""
@@ -390,10 +389,7 @@ class OneByOne:
             at_once = single.at_points(t, u, p, range(n), at_one)
             if at_once is not None:
                 return at_once
-        matrices = np.empty((*u.shape, n))  # a list of arrays would take as much again
-        for k in range(len(t)):
-            matrices[k] = self._of_point(single.jacobian, t, u, p, k)
-        return matrices
+        return _at_each(single.jacobian, t, u, p, (n, n))
 
     @staticmethod
     def _of_point(function: Callable[..., Array], t: Array, u: Array, p: Array, k: int) -> Array:
@@ -409,14 +405,15 @@ class OneByOne:
             at_one = partial(self._of_point, single.by_parameters, t, u, p)
             at_once = single.at_points(t, u, p, range(n, n + m), at_one)
             if at_once is not None:
-                # all rows and points at once: w [M, K n] times f_p [K n, m]
-                return w.reshape(len(w), -1) @ at_once.reshape(-1, m)
+                return _all_at_once(w, at_once)
         if single.records and RECORDED_ROWS * len(w) <= m and n * m > SMALL:
             recorded = RecordedPulls(single, t, u, p, len(w))
             if single.records:
                 for k in range(len(t) - 1, -1, -1):
                     recorded.pull(k, w[:, k])
                 return recorded.by_p
+        if n * m <= SMALL and not isinstance(single.by_p, Products):
+            return _all_at_once(w, _at_each(single.by_parameters, t, u, p, (n, m)))
         for k, point in enumerate(zip(t.tolist(), u, strict=True)):
             # points add up, since all of them have the same p: mu = sum of f_p^T w
             result += single.pull(*point, p, w[:, k])
@@ -439,8 +436,8 @@ class OneByOne:
         both = single.at_points(t, u, p, range(sum(single.sizes)), at_one)
         if both is None:
             both = np.array([at_one(k) for k in range(len(t))])
-        along = both[:, :, n:].reshape(u.size, -1)
-        return by_matrices(both[:, :, :n], lambda w: w.reshape(len(w), -1) @ along, rows)
+        by_p = both[:, :, n:]
+        return by_matrices(both[:, :, :n], lambda w: _all_at_once(w, by_p), rows)
 
     def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
         """Return f_p dp at every point [D, K, n]."""
@@ -497,6 +494,21 @@ def one_by_one(
         by_u[:, k], row = single.hessian(*point, p, w[k], du[:, k], dp)
         by_p += row
     return by_u, by_p
+
+
+def _at_each(
+    function: Callable[..., Array], t: Array, u: Array, p: Array, shape: tuple[int, ...]
+) -> Array:
+    """Return what a function of one point gives [...], at K points [K, ...]."""
+    values = np.empty((len(t), *shape))  # a list of arrays would take as much again
+    for k, (time, state) in enumerate(zip(t.tolist(), u, strict=True)):
+        values[k] = function(time, state, p)
+    return values
+
+
+def _all_at_once(w: Array, by_p: Array) -> Array:
+    """Return the sum over K points of f_p^T w [M, m]: w [M, K, n], f_p [K, n, m]."""
+    return w.reshape(len(w), -1) @ by_p.reshape(-1, by_p.shape[-1])
 
 
 def full(values: Any) -> Any:
