@@ -24,11 +24,11 @@ from daeosens import (
 )
 from daeosens.derivatives import evaluate
 from daeosens.errors import OptionError
-from daeosens.methods.esdirk.stages import StageSolver
+from daeosens.methods.esdirk.stages import StageEquation, StageSolver
 from daeosens.methods.esdirk.tableau import TABLEAUX
 from daeosens.methods.registry import find_method
 from daeosens.petsc import read
-from daeosens.problem import Products
+from daeosens.problem import Products, imex
 
 PETSC_SELF = PETSc.COMM_SELF
 each_method = pytest.mark.parametrize("method", DIAGONAL)
@@ -293,3 +293,32 @@ def test_another_method_by_options_is_refused(options, message):
     stepping = Stepping((0.0, 1.0), "esdirk4", dt=0.1, options=options)
     with pytest.raises(OptionError, match=message):
         solve(FORMS["rhs"].analytic, U0, P0, stepping)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"ksp_type": "gmres", "pc_type": "jacobi"}], ids=["lu", "gmres"]
+)
+def test_stages_of_affine_equations_are_found_again_by_one_iteration(options, monkeypatch):
+    calls, n, residual = [], 12, StageEquation.residual
+
+    def counted(self, *arguments):
+        calls.append(1)
+        residual(self, *arguments)
+
+    def spread(t, u, p):
+        padded = np.concatenate([[0.0], u, [0.0]])
+        return 40.0 * (padded[:-2] - 2.0 * u + padded[2:]) + np.cos(t)
+
+    parts = [trace(f, n, ["rate"]) for f in (spread, lambda t, u, p: p[0] * u**2)]
+    problem = imex(implicit=parts[0], explicit=parts[1])
+    assert problem.parts[0].residual_u.constant
+    stepping = Stepping((0.0, 0.4), "arkimex4", dt=0.1, options=options)
+    start = problem, np.linspace(0.5, 1.0, n), [0.3], stepping
+    cost = Terminal(lambda t, u, p: u @ u, lambda t, u, p: 2.0 * u)
+    kept, run = (solve(*start, checkpoint=all_of) for all_of in ("stages", "states"))
+    reference = adjoint(kept, cost)
+    monkeypatch.setattr(StageEquation, "residual", counted)
+    ours = adjoint(run, cost)
+    assert len(calls) == run.n_steps * 5 * 2  # before the iteration and after it
+    np.testing.assert_allclose(ours.u0, reference.u0, rtol=1e-12)
+    np.testing.assert_allclose(ours.p, reference.p, rtol=1e-12)

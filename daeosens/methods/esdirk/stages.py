@@ -290,6 +290,8 @@ class _UntilRounding:
         # Changes shrink by this factor; as a geometric series the ones to come add up to change *
         # rate / (1 - rate) (Hairer and Wanner II, section IV.8).
         rate = change / self._last if iteration > 1 else 1.0
+        if iteration == 1 and self._equation.affine and self._first > 0.0:
+            rate = residual / self._first  # all that is left is what the linear solver has left
         self._last = change
         following = change * rate / (1.0 - rate) if rate < 1.0 else math.inf
         # where a Jacobian was kept, changes may be slow for another reason than rounding
@@ -312,6 +314,7 @@ class StageEquation:
         self.time, self._shift, self._u, self.p = 0.0, 1.0, self._zero, None
         self._system: SystemMatrix | None = None
         self._norm, self.current, self.fresh = 0.0, False, True
+        self.affine = problem.residual_u.constant
 
     def pose(self, time: float, shift: float, u: PETSc.Vec, p: Any) -> None:
         """Take another stage, with no known rates."""
@@ -354,7 +357,7 @@ class StageEquation:
         differenced = matrix != self._system.matrix
         kept = self._keeps and self.current and not slow and not differenced
         # equations that are affine in u have one matrix at all states
-        self.fresh = not kept or self._problem.residual_u.constant
+        self.fresh = not kept or self.affine
         if kept:
             return
         self.current = True
