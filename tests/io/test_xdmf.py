@@ -7,11 +7,14 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from petsc4py import PETSc
 
+import daeosens as ds
 from daeosens.errors import InputError
 from daeosens.io.hdf5 import write_array
 from daeosens.io.results import open_results
 from daeosens.io.xdmf import Snapshot, UniformGrid, write_xdmf
+from daeosens.problem.grids import Grid
 from tests.io.test_results import field
 
 GRID = UniformGrid((0.5, 0.25), (1.0, 2.0))
@@ -57,6 +60,58 @@ def test_series_of_components_is_read_back(tmp_path):
     np.testing.assert_array_equal(attributes[0, "u_b"], VALUES[..., 1])
     np.testing.assert_array_equal(attributes[1.5, "u_a"], 10 * VALUES[..., 0])
     np.testing.assert_array_equal(attributes[1.5, "flat"], VALUES[..., 0])
+
+
+@pytest.mark.parametrize("shape", [(5, 4), (5, 4, 3)])
+def test_states_of_a_saved_run_are_shown_by_one_call(tmp_path, shape):
+    sizes = np.arange(1.0, 1.0 + len(shape))
+    grid = Grid(tuple((0.0, size) for size in sizes), shape, dof=2, comm=PETSc.COMM_SELF)
+
+    def double(t, u, p, out):
+        u.copy(out)
+        out.scale(2.0)
+
+    def decay(t, u, p, out):
+        u.copy(out)
+        out.scale(-p[0])
+
+    dose = ds.Event(0.5, double, name="dose")
+
+    problem = ds.ODE(decay, state=grid.dm, parameters=["rate"], events=[dose])
+    u0 = grid.create_vec()
+    u0.array[:] = np.arange(u0.size)
+    run = ds.solve(problem, u0, [0.5], ds.Stepping((0.0, 1.0), "rk4", dt=0.25))
+    ds.timestepping.save_run(run, tmp_path / "run.h5")
+    points = UniformGrid(grid.spacing, grid.origin)
+    path = write_xdmf(tmp_path / "run.xdmf", tmp_path / "run.h5", points)
+    attributes = read_attributes(path)
+    assert len(run.times) == 6  # two of them at the dose
+    assert {time for time, _ in attributes} == {0.0, 0.25, 0.5, 0.75, 1.0}
+    for number in (0, 1, 3, 5):  # that after the dose
+        values = grid.values(run.states[number])
+        for k in (0, 1):
+            np.testing.assert_array_equal(attributes[run.times[number], f"u_{k}"], values[..., k])
+    named = read_attributes(write_xdmf(path, tmp_path / "run.h5", points, components="ab"))
+    assert {name for _, name in named} == {"u_a", "u_b"}
+    # without the problem, and without a step
+    read = ds.timestepping.load_run(tmp_path / "run.h5").to_xarray()
+    np.testing.assert_array_equal(read["u"].values, run.to_xarray()["u"].values)
+    read.to_netcdf(tmp_path / "run.nc", engine="h5netcdf")
+    wrong = UniformGrid((0.1,) * (5 - len(shape)))
+    with pytest.raises(InputError, match='dataset "states" has shape'):
+        write_xdmf(path, tmp_path / "run.h5", wrong)
+
+
+def test_what_is_no_run_on_a_grid_is_refused(tmp_path):
+    run = ds.solve(
+        ds.ODE(lambda t, u, p: -u, 2), [1.0, 2.0], None, ds.Stepping((0.0, 1.0), "rk4", dt=0.5)
+    )
+    ds.timestepping.save_run(run, tmp_path / "run.h5")
+    with pytest.raises(InputError, match="states of a run on a grid, from timestepping"):
+        write_xdmf(tmp_path / "f.xdmf", tmp_path / "run.h5", GRID)
+    write_array(tmp_path / "results.h5", "u", VALUES)
+    with pytest.raises(InputError, match="states"):
+        write_xdmf(tmp_path / "f.xdmf", tmp_path / "results.h5", GRID)
 
 
 def test_boxes_are_read_back(tmp_path):
