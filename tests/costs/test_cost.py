@@ -34,9 +34,11 @@ from daeosens import (
     SolveError,
     Terminal,
     UnsupportedError,
+    trace,
 )
 from daeosens.costs import AtEvent
 from daeosens.costs.cost import Cost, Observation, change, points_by_step
+from daeosens.costs.scalar import in_c
 from daeosens.petsc import read, write
 from daeosens.problem import INDEPENDENT
 
@@ -162,6 +164,21 @@ def test_points_are_sorted_by_the_step_they_belong_to():
         5: [Observation(0, 1.0, "a"), Observation(1, 3.0, "c")],
         10: [Observation(0, 2.0, "b")],
     }
+
+
+def test_second_derivatives_of_a_cost_are_in_c_with_its_gradients():
+    model = trace(lambda t, u, p: p.a * u, 2, {"a": ()})
+    costs = model.terminal(lambda t, u, p: u[0] ** 2), Terminal(lambda t, u, p: u[0])
+    traced, by_hand = (cost.lower(model, 1.0).points[0][-1] for cost in costs)
+    by_u, by_p, product = in_c(traced, 1, 4)
+    assert by_u[0]
+    assert product[0]
+    assert by_p == (0, 0)  # it ignores p
+    assert in_c(by_hand, 1, 4) is None
+    value, *gradients = in_c(traced, 0, 3)
+    assert value[0]
+    assert gradients == [by_u, by_p]
+    assert in_c(by_hand, 0, 3) is None
 
 
 # ---- wrong callbacks -----------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import numpy as np
 
 import daeosens as ds
 from daeosens import Running, Terminal
-from daeosens.costs.scalar import in_c
 from daeosens.derivatives.engines.compiled.adjoint import running_costs
 
 
@@ -30,25 +29,6 @@ def test_each_cost_has_its_densities_with_their_weights():
     assert not functions[:, [1, 3, 4, 5]].any()  # no user data, and the density ignores p
     assert values.tolist() == [0.0, 0.0, 0.0]
     assert room.size == 3
-
-
-def test_second_derivatives_of_a_cost_are_in_c_with_its_gradients():
-    model = ds.trace(lambda t, u, p: p.a * u, 2, {"a": ()})
-    (traced,), (by_hand,) = (
-        [scalar for _, _, scalar in cost.points]
-        for cost in lowered(
-            model, model.terminal(lambda t, u, p: u[0] ** 2), Terminal(lambda t, u, p: u[0])
-        )
-    )
-    by_u, by_p, product = in_c(traced, 1, 4)
-    assert by_u[0]
-    assert product[0]
-    assert by_p == (0, 0)  # it ignores p
-    assert in_c(by_hand, 1, 4) is None
-    value, *gradients = in_c(traced, 0, 3)
-    assert value[0]
-    assert gradients == [by_u, by_p]
-    assert in_c(by_hand, 0, 3) is None
 
 
 def test_a_density_in_python_is_left_to_python():
