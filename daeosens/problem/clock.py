@@ -23,6 +23,9 @@ from daeosens.problem.time_formulas import COMPARISONS, Formula, Lookup, Switch,
 MOST_ENTRIES = 100
 """Entries, at most, of an array of times whose comparisons are noted."""
 
+MOST_FORMULAS = 2000
+"""Operations, at most, that are noted at a call."""
+
 
 @dataclass(frozen=True)
 class Noted:
@@ -53,6 +56,8 @@ class _Noting:
         return self._made(result, Formula(ufunc, known))
 
     def _made(self, result: Any, formula: Formula) -> Any:
+        if len(self.noted.formulas) >= MOST_FORMULAS:
+            return result
         self.noted.formulas.append(formula)
         if np.ndim(result) == 0:
             return Clock(result, formula, self.noted)

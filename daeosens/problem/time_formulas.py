@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any, cast
 
 import numpy as np
@@ -40,11 +41,36 @@ class Formula:
     function: Callable[..., Any] | None = None
     operands: tuple[Formula | Array, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Find what tells formulas apart: operands have theirs by now, however long the chain."""
+        _ = self.key, self.bends
+
+    @cached_property
+    def parts(self) -> tuple[Formula, ...]:
+        """All that it is made of, once each, operands first, and itself at the end.
+
+        An iteration uses its last number several times: the ways through it are far too many.
+        """
+        ordered: list[Formula] = []
+        entered: set[int] = set()
+        waiting: list[tuple[Formula, bool]] = [(self, False)]
+        while waiting:
+            formula, complete = waiting.pop()
+            if complete:
+                ordered.append(formula)
+            elif id(formula) not in entered:
+                entered.add(id(formula))
+                waiting.append((formula, True))
+                waiting += [(x, False) for x in formula.operands[::-1] if isinstance(x, Formula)]
+        return tuple(ordered)
+
     def at(self, t: Array) -> Array:
         """Return the values [B, K] at times [K]; B is 1 unless arrays are among the operands."""
-        if self.function is None:
-            return t[None, :]
-        return self.function(*(x.at(t) if isinstance(x, Formula) else x for x in self.operands))
+        values: dict[int, Array] = {}
+        for part in self.parts:
+            operands = (values[id(x)] if isinstance(x, Formula) else x for x in part.operands)
+            values[id(part)] = t[None, :] if part.function is None else part.function(*operands)
+        return values[id(self)]
 
     def entries(self) -> list[Formula]:
         """Return the formulas of all entries."""
@@ -53,19 +79,24 @@ class Formula:
 
     def entry(self, number: int) -> Formula:
         """Return the formula of one entry."""
+        entries: dict[int, Formula] = {}
 
         def of(x: Formula | Array) -> Formula | Array:
             if isinstance(x, Formula):
-                return x.entry(number)
+                return entries[id(x)]
             return x if len(x) == 1 else x[number : number + 1]
 
-        return Formula(self.function, tuple(of(x) for x in self.operands))
+        for part in self.parts:
+            entries[id(part)] = Formula(part.function, tuple(of(x) for x in part.operands))
+        return entries[id(self)]
 
     @cached_property
-    def key(self) -> tuple[Any, ...]:
+    def key(self) -> bytes:
         """What two formulas have in common that are the same."""
-        parts = (x.key if isinstance(x, Formula) else x.tobytes() for x in self.operands)
-        return (self.function, *parts)
+        function = self.function
+        name = function.key if isinstance(function, Lookup) else getattr(function, "__name__", None)
+        operands = [x.key if isinstance(x, Formula) else x.tobytes() for x in self.operands]
+        return blake2b(repr((name, operands)).encode(), digest_size=16).digest()
 
     @cached_property
     def bends(self) -> bool:
@@ -81,14 +112,12 @@ class Formula:
 
     def turns(self) -> Iterator[Switch]:
         """Yield where it may jump, turn or be steepest, the innermost first."""
-        for x in self.operands:
-            if isinstance(x, Formula):
-                yield from x.turns()
-        if isinstance(self.function, Lookup):
-            yield from self.function.turns(cast("Formula", self.operands[0]))
-        rule = _TURNS.get(cast("Any", self.function))
-        if rule is not None:
-            yield rule(*self.operands)
+        for part in self.parts:
+            if isinstance(part.function, Lookup):
+                yield from part.function.turns(cast("Formula", part.operands[0]))
+            rule = _TURNS.get(cast("Any", part.function))
+            if rule is not None:
+                yield rule(*part.operands)
 
 
 class Lookup:
@@ -140,7 +169,7 @@ class Switch:
     @property
     def key(self) -> tuple[Any, ...]:
         """What two of them have in common that are the same."""
-        return (*self.formula.key, None if self.levels is None else self.levels.tobytes())
+        return (self.formula.key, None if self.levels is None else self.levels.tobytes())
 
     def below(self, value: Array) -> Array:
         """Return the number of levels that values are above of."""

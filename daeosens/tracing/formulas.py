@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from daeosens.problem.derivative_arrays.products import convolved
 from daeosens.tracing.numpy_functions import along_axes
 from daeosens.tracing.source_location import untraceable
 from daeosens.tracing.symbols import as_symbol, elementwise
@@ -63,6 +64,16 @@ def _interp(
     return where(x < knots[0], first, result)
 
 
+def _trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Any:
+    y = as_symbol(y)
+    down = y.ndim == 2 and axis % 2 == 0
+    widths: Any = dx if x is None else np.diff(x, axis=axis if np.ndim(x) == y.ndim else -1)
+    if down and np.ndim(widths) == 1:
+        widths = widths[:, None]
+    sums = y[1:] + y[:-1] if down or y.ndim == 1 else y[:, 1:] + y[:, :-1]
+    return np.sum(widths * sums, axis=0 if down or y.ndim == 1 else 1) / 2.0
+
+
 ARRAY_FUNCTIONS.update(
     {
         np.var: along_axes(_var),
@@ -70,5 +81,7 @@ ARRAY_FUNCTIONS.update(
         np.polyval: _polyval,
         np.select: _select,
         np.interp: _interp,
+        np.trapezoid: _trapezoid,
+        np.convolve: lambda a, v, mode="full": convolved(as_symbol(a), as_symbol(v), mode),
     }
 )

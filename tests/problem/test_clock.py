@@ -7,7 +7,7 @@ import pytest
 from scipy.interpolate import interp1d, make_interp_spline
 
 from daeosens.problem.branches import Branches
-from daeosens.problem.clock import Clock, Noted
+from daeosens.problem.clock import MOST_FORMULAS, Clock, Noted
 from daeosens.problem.derivative_arrays import call_at
 from daeosens.problem.time_formulas import Formula, bends, changes
 
@@ -55,6 +55,27 @@ def test_a_narrow_peak_of_a_sine_among_many_is_found():
     expected = np.ravel([peaks - half, peaks + half], order="F")
     found = times(lambda t: np.sin(t) > 0.99999, end=2 * np.pi * 1000)
     np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_iterations_use_their_last_number_many_times_and_long_sums_are_deep():
+    def eccentric(t):  # of Kepler's equation, by Newton's method
+        angle = t
+        for _ in range(30):
+            angle = angle - (angle - 0.6 * np.sin(angle) - t) / (1.0 - 0.6 * np.cos(angle))
+        return angle > 2.0
+
+    np.testing.assert_allclose(times(eccentric, 6.0), [2.0 - 0.6 * math.sin(2.0)], rtol=1e-9)
+
+    def tide(t):  # constituents of a harmonic analysis
+        height = 0.0
+        for k in range(1, 600):
+            height = height + 0.5**k * np.sin(t)
+        return height > 0.5
+
+    np.testing.assert_allclose(times(tide, 3.0), [math.pi / 6, 5 * math.pi / 6], rtol=1e-9)
+    noted = Noted()
+    call_at(lambda t: sum(k * t for k in range(10_000)), Clock(1.0, Formula(), noted), ())
+    assert len(noted.formulas) == MOST_FORMULAS
 
 
 def test_numbers_are_those_of_a_plain_time():

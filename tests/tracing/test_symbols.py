@@ -130,6 +130,14 @@ FUNCTIONS = {
     "polynomials": lambda t, u, p: (
         np.polyval([2.0, t, 1.0], u) + np.polyval(p.b, 0.5) + np.polyval(p.b, [0.5, 1.0, t, 2.0])
     ),
+    "convolved": lambda t, u, p: (
+        np.convolve(u, p.b)[:4] + np.convolve(p.b[:2], u, "same") + np.convolve(u, [t], "valid")
+    ),
+    "trapezoids": lambda t, u, p: (
+        np.trapezoid(u, [0.0, 0.2, 0.7, 1.0])
+        + np.trapezoid(np.outer(u, p.b), dx=t)
+        + np.trapezoid(np.outer(p.b, u), u + np.arange(4.0), axis=0)
+    ),
     "selected": lambda t, u, p: np.select([u > 0.5, u > 0.0], [u, p.b], default=t),
     "interpolated": lambda t, u, p: (
         np.interp(u, [-0.5, 0.0, 0.2, 0.9], p.b) + np.interp(t, [0.0, 1.3, 2.0], [1.0, 4.0, 5.0])

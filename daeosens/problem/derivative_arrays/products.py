@@ -177,21 +177,23 @@ def _cross(
     return stack(rows, axisc)
 
 
-def _convolve(a: Any, v: Any, mode: str = "full") -> Any:
-    a, v = as_array(a), as_array(v)
-    if v.size > a.size:
-        a, v = v, a
-    total: Any = None
-    for k in range(v.size):
-        # the longer array, shifted by k and multiplied by the k-th weight of the shorter one
-        term = np.pad(a * v[k], (k, v.size - 1 - k))
-        total = term if total is None else total + term
+def convolved(a: Any, v: Any, mode: str) -> Any:
+    """Return ``np.convolve`` of two vectors, made of functions of NumPy."""
+    longer, shorter = max(a.size, v.size), min(a.size, v.size)
+    # each row of products begins one place later than the one before: sums are those of diagonals
+    rows = np.pad(np.outer(a, v), ((0, 0), (0, a.size)))
+    shifted = np.ravel(rows)[: -a.size].reshape((a.size, a.size + v.size - 1))
+    total = np.sum(shifted, axis=0)
     if mode == "full":
         return total
     if mode == "same":
-        start = (v.size - 1) // 2
-        return total[start : start + a.size]
-    return total[v.size - 1 : a.size]
+        start = (shorter - 1) // 2
+        return total[start : start + longer]
+    return total[shorter - 1 : longer]
+
+
+def _convolve(a: Any, v: Any, mode: str = "full") -> Any:
+    return convolved(as_array(a), as_array(v), mode)
 
 
 def _correlate(a: Any, v: Any, mode: str = "valid") -> Any:
