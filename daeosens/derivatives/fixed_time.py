@@ -8,6 +8,7 @@ from daeosens.derivatives.tangent import Tangent
 from daeosens.errors import UnsupportedError, require
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, read
+from daeosens.timestepping.delayed_run import rate_at
 
 
 def at_fixed_times(tangent: Tangent) -> Array:
@@ -58,6 +59,9 @@ def at_fixed_times(tangent: Tangent) -> Array:
     rows = tangent.u.copy()
     rate = trajectory.problem.create_state()
     for n in np.flatnonzero(tangent.times):
+        if trajectory.problem.delays is not None:
+            rows[n] -= tangent.times[n] * rate_at(trajectory, int(n))
+            continue
         # those of the step to the state
         problem, _ = trajectory.equations(int(n) - 1)
         if problem.form != "rhs":

@@ -383,10 +383,10 @@ class Reduced:
             return self
         run = self.trajectory(x)
         # Other events than those at given times move with x, and so do the steps that end at
-        # them.
+        # them; those of a delay equation are told by their shares.
         moving = self.problem.monitor is not None
         moving = moving or not all(event.explicit for event in self.problem.events)
-        if run.crossings and moving:
+        if run.crossings and moving and self.problem.delays is None:
             return None
         stepping = repeated(run)
         return self._by(stepping, self.objective)

@@ -9,7 +9,7 @@ columns of its Jacobian as those in u are.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
 from typing import Any, TypeAlias
@@ -26,6 +26,7 @@ from daeosens.problem.callback_guard import check_output, guarded
 from daeosens.problem.delays import Delays
 from daeosens.problem.derivative_arrays import as_array
 from daeosens.problem.equations import ODE
+from daeosens.problem.event import EventLike
 from daeosens.problem.layout import make_frame
 from daeosens.problem.matrices import refused
 from daeosens.problem.problem import Problem
@@ -46,6 +47,7 @@ def DDE(  # noqa: N802 (a noun of the public interface)
     delays: Delay | Sequence[Delay],
     history: History,
     breakpoints: npt.ArrayLike = (),
+    events: Iterable[EventLike] = (),
 ) -> Problem:
     """Describe u'(t) = f(t, u(t), u(t - tau_1), ..., u(t - tau_d), p).
 
@@ -70,6 +72,9 @@ def DDE(  # noqa: N802 (a noun of the public interface)
     breakpoints : array_like [K], optional
         Times at which f or the history jumps or has a kink in t, as for ``ODE``: steps end there,
         and where sums of delays have passed since.
+    events : sequence of Event, optional
+        As for ``ODE``: what is delayed sees the state before and after each of them.  They reset
+        the state or end the run; modes and ``changes`` of parameters are refused.
 
     Returns
     -------
@@ -81,7 +86,8 @@ def DDE(  # noqa: N802 (a noun of the public interface)
         No delay, one that is not positive, an unknown name, another signature or shape, breakpoints
         that do not increase.
     UnsupportedError
-        A right-hand side that takes delayed rates as well (a neutral equation).
+        A right-hand side that takes delayed rates as well (a neutral equation); an event that
+        changes more than the state.
 
     Source
     ------
@@ -128,7 +134,7 @@ def DDE(  # noqa: N802 (a noun of the public interface)
         return rhs(t, v[:n], v[n:].reshape(d, n), p)
 
     at_point.__module__ = function.__module__
-    equations = ODE(not_read, size, names, breakpoints=breakpoints)
+    equations = equations_of_delays(size, names, breakpoints, events)
     past = admit_history(history, n)
     return delayed(equations, batch, rate, specifications, past, branches=Branches(at_point))
 
@@ -224,6 +230,48 @@ def delayed(
         sources={},
         delays=delay_functions,
     )
+
+
+def equations_of_delays(
+    size: int | Sequence[str],
+    names: Sequence[str],
+    breakpoints: npt.ArrayLike,
+    events: Iterable[EventLike],
+) -> Problem:
+    """Return an ODE of the unknowns, parameters and events of a delay equation.
+
+    Raises
+    ------
+    UnsupportedError
+        An event that changes more than the state.
+    """
+    equations = ODE(not_read, size, names, breakpoints=breakpoints, events=events)
+    refuse_modes(equations)
+    return equations
+
+
+def refuse_modes(problem: Problem) -> None:
+    """Refuse what events of a delay equation cannot do.
+
+    Raises
+    ------
+    UnsupportedError
+        Names the event.
+    """
+    remedy = "an unknown more of rate 0 in the place of what changes: events reset it, f reads it"
+    if problem.modes:
+        raise UnsupportedError(
+            "modes of a delay equation", expected="one right-hand side", remedy=remedy
+        )
+    for event in problem.events:
+        told = {"mode": event.mode, "within": event.within, "changes": event.changes}
+        for name, value in told.items():
+            if value:
+                raise UnsupportedError(
+                    f'event "{event.name}" of a delay equation: {name} = {value!r}',
+                    expected="events that reset the state or end the run",
+                    remedy=remedy,
+                )
 
 
 def not_read(_t: float, u: Array, _p: Array) -> Array:

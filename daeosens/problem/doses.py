@@ -122,8 +122,8 @@ def with_doses(problem: Problem, doses: Any) -> Problem:
     InputError
         Compartments or parameters that there are not; amounts of no known compartment.
     UnsupportedError
-        PETSc-style callbacks; infusions of a problem with modes or in the form F(t, u, u', p) = 0,
-        or with lags that differ.
+        PETSc-style callbacks; infusions of a problem with modes or delays, in the form
+        F(t, u, u', p) = 0, or with lags that differ.
 
     Examples
     --------
@@ -209,6 +209,13 @@ def _check_infusions(problem: Problem, schedule: Sequence[_Moment]) -> None:
             "infusions into a DAEO: y, which the state carries along, would not follow them",
             expected="boluses, or rates in f",
             remedy="the rate in f, with an event at its start and end that changes a parameter",
+        )
+    if problem.delays is not None:
+        raise UnsupportedError(
+            "infusions into a delay equation: each rate would be a mode",
+            expected="boluses",
+            remedy="an unknown more of rate 0 that f adds, and boluses of amount / duration and of "
+            "minus that to it",
         )
     if problem.modes:
         raise UnsupportedError(

@@ -17,6 +17,9 @@ discrete program is this.
 - A run may be restarted from other states at some of its times, for multiple shooting: a step of
   size 0 whose end is that state.  What comes later looks at what was before, jump and all, so that
   kinks come back after delays as at the start.
+- Events are such steps as well, at times of their own: known ones, parameters, or those at which a
+  function of the state is zero, where the step that crosses it is cut (``delayed_events``).  The
+  times of the latter two are clocks, as the delays are: times of steps are linear in all of them.
 
 Source
 ------
@@ -27,18 +30,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from petsc4py import PETSc
 
 from daeosens.errors import NotFiniteError, SolveError, UnsupportedError
+from daeosens.methods.events.event_function import Switch
+from daeosens.methods.events.event_step import StepRecord
 from daeosens.methods.rk.continuous import ContinuousTableau, continuous
 from daeosens.methods.rk.method import ExplicitMethod
 from daeosens.petsc._kernels import starting_step
 from daeosens.petsc.vectors import Array, read, write
+from daeosens.problem.delay_equations import refuse_modes
 from daeosens.problem.problem import Problem
+from daeosens.timestepping.delayed_events import Cut, DelayedEvents
 from daeosens.timestepping.step_times import span_rounding
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.states import States
@@ -76,14 +83,19 @@ class DelayedSteps:
         f at the stages.
     looked : array [N, S, d] of int
         The step in which the delayed time of a stage lies; -1 in the history.
-    time_slopes, size_slopes : array [N+1, d], [N, d]
-        Derivatives of the times of the states, and of the sizes of the steps, in the delays.
+    time_slopes, size_slopes : array [N+1, c], [N, c]
+        Derivatives of the times of the states, and of the sizes of the steps, in the clocks: the
+        delays, and the times of events that move.
     breaking : tuple of int
         Numbers of the states at breaking points.
     shares : tuple of array
         Where the steps of each piece end, as parts of it.
     restarts : tuple of int
         Numbers of those steps, of size 0, that end at a state that was given.
+    moving : mapping of int to int
+        Of the events at times that are parameters: the clock, and the number of the parameter.
+    located : mapping of int to int
+        Of the events at states: the step that ends there, and the clock.
     """
 
     tableau: ContinuousTableau
@@ -95,6 +107,13 @@ class DelayedSteps:
     breaking: tuple[int, ...]
     shares: tuple[Array, ...]
     restarts: tuple[int, ...] = ()
+    moving: Mapping[int, int] = field(default_factory=dict[int, int])
+    located: Mapping[int, int] = field(default_factory=dict[int, int])
+
+    @property
+    def clocks(self) -> int:
+        """Number c of the clocks."""
+        return self.time_slopes.shape[1]
 
     def __repr__(self) -> str:
         """Return how many steps there are between which breaking points."""
@@ -141,22 +160,35 @@ def run_delayed(
     tau = delays.values(p)
     steps = _Steps(problem, method, stepping, tau, read(state).copy(), p)
     restarts = restarts or {}
-    kinks = (*problem.breakpoints, *restarts)
-    steps.take(*_cuts(stepping, tau, pinned, method.order, kinks), restarts)
+    try:
+        steps.take(pinned, restarts)
+    except SolveError as error:
+        if problem.events:
+            error.run = _logged(steps, problem, p, stepping, state)
+        raise
+    return _logged(steps, problem, p, stepping, state)
+
+
+def _logged(
+    steps: _Steps, problem: Problem, p: Array, stepping: Stepping, state: PETSc.Vec
+) -> Trajectory:
+    """Return the steps so far as a run."""
     rows, times, sizes = steps.states(), np.array(steps.times), np.array(steps.sizes)
     times.setflags(write=False)
     sizes.setflags(write=False)
-    count = len(sizes)
+    count, events = len(sizes), steps.events
     record = DelayedSteps(
         steps.tableau,
-        tau,
+        steps.tau,
         steps.rates[:count],
         steps.looked[:count],
-        np.array(steps.time_slopes),
-        np.array(steps.size_slopes).reshape(count, len(tau)),
+        steps.padded(steps.time_slopes),
+        steps.padded(steps.size_slopes),
         tuple(steps.breaking),
         tuple(map(np.array, steps.shares)),
         tuple(steps.restarts),
+        dict(events.moving),
+        dict(events.located),
     )
     return Trajectory(
         problem,
@@ -165,8 +197,12 @@ def run_delayed(
         times,
         sizes,
         States(rows, state),
-        Effort(count, steps.rejected, 0, 0),
+        Effort(int(np.count_nonzero(sizes)), steps.rejected, 0, 0)
+        if problem.events
+        else Effort(count, steps.rejected, 0, 0),
         "states",
+        crossings=tuple(events.crossings),
+        records=tuple(steps.records) if events.crossings else (),
         report=record,
         inside=interpolated,
     )
@@ -189,12 +225,7 @@ def refuse_unsound(
             expected="an explicit Runge-Kutta method",
             remedy='"rk5ts" with rtol, or "rk4" with dt',
         )
-    if problem.events or problem.modes:
-        raise UnsupportedError(
-            "events of a delay equation: each would be a breaking point of its own",
-            expected="a problem without events and modes",
-            remedy="a smooth function of the state, or t_eval= at times that are known",
-        )
+    refuse_modes(problem)
     if stepping.options:
         raise UnsupportedError(
             f"PETSc options for a delay equation: {', '.join(stepping.options)}",
@@ -216,44 +247,44 @@ def refuse_unsound(
     return method
 
 
-def _cuts(
-    stepping: Stepping, tau: Array, pinned: Array, order: int, breakpoints: Sequence[float]
-) -> tuple[Array, Array]:
-    """Return the times [C] at which the run is cut, and their derivatives [C, d] in the delays.
+def _kinks_after(cut: Cut, tau: Array, order: int, last: float, rounding: float) -> list[Cut]:
+    """Return where a kink, or a jump of the state, comes back after delays.
 
-    Where several are the same up to rounding all are kept, with pieces of length 0 between them:
-    those that do not move first.
+    A kink comes back after each, one order smoother.  Beyond the order of the method steps do not
+    feel it.  The sums move with the delays: d time / d tau_l is how often tau_l is in the sum.
     """
-    first, last = stepping.t_span
-    rounding = span_rounding(stepping.t_span)
-    # Breaking points are at sums of delays: a kink at t0 comes back after each, one order
-    # smoother. Beyond the order of the method steps do not feel it.
-    starts, counted = [], []
-    for kink in (first, *breakpoints):
-        sums = list(_sums(len(tau), order, tau, last - kink - rounding))
-        counts = np.array(sums, dtype=float).reshape(-1, len(tau))
-        counts = counts[kink + counts @ tau > first + rounding]  # of one in the history
-        starts.append(kink + counts @ tau)
-        counted.append(counts)
-    fixed = np.unique(np.concatenate([[first], pinned, [last]]))
-    # They move with the delays, d time / d tau_k being how often tau_k is in the sum; times of
-    # the user do not.
-    times = np.concatenate([fixed, *starts])
-    slopes = np.concatenate([np.zeros((len(fixed), len(tau))), *counted])
-    order_of = np.argsort(times, kind="stable")
-    times, slopes = times[order_of], slopes[order_of]
-    moves: Any = slopes.any(axis=1)
+    cuts: list[Cut] = []
+    for multiples in _sums(len(tau), order, tau, last - cut.time - rounding):
+        slope = cut.slope.copy()
+        slope[: len(tau)] += multiples
+        cuts.append(Cut(cut.time + float(np.dot(multiples, tau)), slope))
+    return cuts
+
+
+def _in_order(cuts: Sequence[Cut], rounding: float) -> list[Cut]:
+    """Return cuts in order; all of those that are the same up to rounding are at one time.
+
+    With pieces of length 0 between them: first those that do not move, then events at known times,
+    breaking points, and events that move.
+    """
+    by_time = sorted(cuts, key=lambda cut: cut.time)
+    ordered: list[Cut] = []
     k = 0
-    while k < len(times):  # groups of one time
+    while k < len(by_time):  # groups of one time
         end = k + 1
-        while end < len(times) and times[end] - times[end - 1] <= rounding:
+        while end < len(by_time) and by_time[end].time - by_time[end - 1].time <= rounding:
             end += 1
-        inside = k + np.argsort(moves[k:end], kind="stable")
-        still = times[k:end][~moves[k:end]]
-        times[k:end], slopes[k:end] = still[0] if still.size else times[k], slopes[inside]
-        moves[k:end] = moves[inside]
+        group = sorted(by_time[k:end], key=lambda cut: (cut.slope.any(), cut.event >= 0, cut.event))
+        still = [cut.time for cut in group if not cut.slope.any()]
+        time = still[0] if still else by_time[k].time
+        ordered += [cut._replace(time=time) for cut in group]
         k = end
-    return times, slopes
+    return ordered
+
+
+def _widened(slope: Array, width: int) -> Array:
+    """Return slopes in the clocks that there were in as many as there are now."""
+    return slope if len(slope) == width else np.pad(slope, (0, width - len(slope)))
 
 
 def echoes(run: Trajectory, kinks: Sequence[float]) -> Array:
@@ -295,9 +326,9 @@ class _Steps:
         self.tableau = continuous(method.kind, method.order, estimated=stepping.adaptive)
         assert problem.delays is not None
         self._problem, self._delays = problem, problem.delays
-        self._stepping, self._tau, self._p = stepping, tau, p
+        self._stepping, self.tau, self._p = stepping, tau, p
         self._order = method.order
-        self._first = stepping.t_span[0]
+        self._first, self._last = stepping.t_span
         self._rounding = span_rounding(stepping.t_span)
         n, d, s = len(start), len(tau), len(self.tableau.b)
         self._u, self.rates = np.empty((65, n)), np.empty((64, s, n))
@@ -312,81 +343,175 @@ class _Steps:
         self.breaking: list[int] = []
         self.shares: list[list[float]] = []
         self.restarts: list[int] = []
+        self.records: list[StepRecord] = []
         self.rejected = 0
         self._last_rate: Array | None = None  # where the next step may take it over
+        self.events = DelayedEvents(problem, stepping, p, tau, self)
 
     def states(self) -> Array:
         """Return the states [N+1, n]."""
         return self._u[: len(self.times)].copy()
 
-    def take(self, cuts: Array, slopes: Array, restarts: Mapping[float, Array]) -> None:
-        """Take all steps from the first cut to the last."""
-        shortest = float(self._tau.min())
+    def padded(self, slopes: Sequence[Array]) -> Array:
+        """Return rows of slopes in the clocks that there were as an array [K, c] in all of them."""
+        rows = np.zeros((len(slopes), self.events.clocks))
+        for row, slope in zip(rows, slopes, strict=True):
+            row[: len(slope)] = slope
+        return rows
+
+    def take(self, pinned: Array, restarts: Mapping[float, Array]) -> None:
+        """Take all steps, which hit times and go on from other states at some of them."""
+        cuts, events = self._cuts(pinned, restarts), self.events
+        shortest = float(self.tau.min())
         if not self._stepping.adaptive:
             assert self._stepping.dt is not None
-            self._refuse_many((cuts[-1] - cuts[0]) / min(self._stepping.dt, shortest))
+            self._refuse_many((cuts[-1].time - cuts[0].time) / min(self._stepping.dt, shortest))
         known = self._stepping.shares
         choosing = self._stepping.adaptive and self._stepping.dt is None and not known
-        size = self._first_size(cuts) if choosing else self._stepping.first_step
-        if known and len(known) != len(cuts) - 1:
-            raise SolveError(
-                f"a run of {len(known)} pieces between breaking points has {len(cuts) - 1} of them "
-                "with other delays",
-                expected="the same number: nearby delays",
-            )
-        for k in range(len(cuts) - 1):
-            length, moves = cuts[k + 1] - cuts[k], slopes[k + 1] - slopes[k]
+        self._size = self._first_size(cuts) if choosing else self._stepping.first_step
+        now, cuts = cuts[0], cuts[1:]
+        while cuts:
+            cut = cuts[0]
+            length, moves = cut.time - now.time, cut.slope - now.slope
             self._last_rate = None
             # of several cuts at one time the one that does not move comes first
-            if cuts[k] in restarts and not slopes[k].any():
-                self._restart(restarts[cuts[k]])
-            self.shares.append([])
-            # a piece that begins where delays say has a moving start
-            if slopes[k].any():
-                self.breaking.append(len(self.sizes))
-            piece = (cuts[k], length, slopes[k], moves)
-            if known or length == 0.0:
-                ends = known[k].tolist() if known and length else [1.0]
-                for part, to in itertools.pairwise([0.0, *ends]):
-                    self._take((to - part) * length, part, to, piece)
-            elif self._stepping.adaptive:
-                size = self._adaptive(size, piece)
+            if now.time in restarts and not now.slope.any():
+                self._restart(restarts[now.time])
+            reached = events.begin(cuts) if length > 0.0 else None
+            if reached is not None:
+                self._record_zero(now.slope)
+            elif length > 0.0 or moves.any():
+                # a piece that begins where delays say has a moving start
+                if now.slope.any():
+                    self.breaking.append(len(self.sizes))
+                reached = self._piece((now.time, length, now.slope, moves))
+            if reached is not None:
+                # the event is a clock of its own
+                width = events.add_clock(len(self.sizes) - 1)
+                cuts = [later._replace(slope=_widened(later.slope, width)) for later in cuts]
+                now = Cut(self.times[-1], np.eye(width)[-1])
+                self._end_at(now.slope, reached)
             else:
-                assert self._stepping.dt is not None
-                # no step is longer than the least delay, so that what a stage asks for is behind
-                # it
-                longest = min(self._stepping.dt, shortest)
-                parts = max(1, int(np.ceil(length / longest - EQUAL)))
-                for i in range(parts):
-                    self._take(length / parts, i / parts, (i + 1) / parts, piece)
+                now = cuts.pop(0)
+                if now.event < 0:
+                    continue
+                reached = events.timed[now.event][1]
+                if now.slope.any():
+                    self._end_at(None, reached)
+            if events.happen(reached):
+                return
+            after = _kinks_after(now, self.tau, self._order, self._last, self._rounding)
+            cuts = _in_order([*cuts, *after], self._rounding)
+            # what is left of rounding is no step
+            close = now.time + self._rounding
+            cuts = [cut._replace(time=now.time) if cut.time <= close else cut for cut in cuts]
+        if known and len(known) != len(self.shares):
+            raise self._other_pieces()
+
+    def _cuts(self, pinned: Array, restarts: Mapping[float, Array]) -> list[Cut]:
+        """Return where the run is cut, but for events that are not known before it."""
+        first, last, rounding = self._first, self._last, self._rounding
+        still = np.zeros(self.events.clocks)
+        cuts = [Cut(time, still) for time in np.unique([first, *pinned.tolist(), last]).tolist()]
+        cuts += self.events.cuts()
+        for kink in (first, *self._problem.breakpoints, *restarts):
+            after = _kinks_after(Cut(kink, still), self.tau, self._order, last, rounding)
+            # of one in the history
+            cuts += [cut for cut in after if cut.time > first + rounding]
+        return _in_order(cuts, rounding)
+
+    def _other_pieces(self) -> SolveError:
+        return SolveError(
+            f"a run of {len(self._stepping.shares)} pieces between breaking points and events has "
+            "another number of them with other parameters",
+            expected="the same number: nearby delays",
+        )
+
+    def _piece(self, piece: tuple[Any, ...]) -> Switch | None:
+        """Take the steps of a piece; return the event at the state that ends it before, if any."""
+        _, length, _, _ = piece
+        known, number = self._stepping.shares, len(self.shares)
+        if known and number >= len(known):
+            raise self._other_pieces()
+        self.shares.append([])
+        if known or length == 0.0:
+            ends = known[number].tolist() if known and length else [1.0]
+            for part, to in itertools.pairwise([0.0, *ends]):
+                self._take((to - part) * length, part, to, piece)
+                if self.events.reached is not None:
+                    break
+            else:
+                if ends[-1] != 1.0:
+                    raise self._other_pieces()
+        elif self._stepping.adaptive:
+            self._size = self._adaptive(self._size, piece)
+        else:
+            assert self._stepping.dt is not None
+            # no step is longer than the least delay, so that what a stage asks for is behind it
+            longest = min(self._stepping.dt, float(self.tau.min()))
+            parts = max(1, int(np.ceil(length / longest - EQUAL)))
+            for i in range(parts):
+                self._take(length / parts, i / parts, (i + 1) / parts, piece)
+                if self.events.reached is not None:
+                    break
+        return self.events.reached
 
     def _restart(self, state: Array) -> None:
         """Go on from another state: a step of size 0."""
-        n, t, d = len(self.sizes), self.times[-1], len(self._tau)
-        self._grow(n)
-        self._u[n + 1], self.rates[n] = state, 0.0
-        self.looked[n] = self._delayed(n, t, 0.0)[1]
-        self._ends[n + 1] = t
-        self.times.append(t)
-        self.sizes.append(0.0)
-        self.time_slopes.append(np.zeros(d))
-        self.size_slopes.append(np.zeros(d))
-        self.restarts.append(n)
+        self.restarts.append(len(self.sizes))
+        self.jump(state)
 
-    def _first_size(self, cuts: Array) -> float:
+    def jump(self, state: Array, record: StepRecord | None = None) -> None:
+        """Go on from another state: a step of size 0."""
+        n, t = len(self.sizes), self.times[-1]
+        self._grow(n)
+        looked = self._delayed(n, t, 0.0, self.tableau.c)[1]
+        self._note(state, np.zeros_like(self.rates[n]), looked, t, 0.0, self.time_slopes[-1])
+        if record is not None:
+            self.records[-1] = record
+
+    def _record_zero(self, slope: Array) -> None:
+        """Take a step of size 0, which ends where it begins, but may move otherwise."""
+        n, t = len(self.sizes), self.times[-1]
+        rates, looked, after = self.stages(0.0)
+        self._grow(n)
+        self._note(after, rates, looked, t, 0.0, slope)
+
+    def _note(
+        self, state: Array, rates: Array, looked: Any, time: float, size: float, slope: Array
+    ) -> None:
+        """Append a step."""
+        n = len(self.sizes)
+        self._grow(n)
+        self._u[n + 1], self.rates[n], self.looked[n] = state, rates, looked
+        self._ends[n + 1] = time
+        self.times.append(time)
+        self.sizes.append(size)
+        before = self.time_slopes[-1]
+        self.time_slopes.append(slope)
+        self.size_slopes.append(slope - _widened(before, len(slope)))
+        self.records.append(StepRecord("", self._p, timed=bool(slope[len(self.tau) :].any())))
+
+    def _end_at(self, slope: Array | None, switch: Switch) -> None:
+        """Note that the last step ends at an event, and that its end moves with it."""
+        if slope is not None:
+            self.time_slopes[-1] = slope
+            self.size_slopes[-1] = slope - _widened(self.time_slopes[-2], len(slope))
+        if self.records[-1].jump is None:
+            self.records[-1] = self.records[-1]._replace(timed=True, ends_at=switch)
+
+    def _first_size(self, cuts: Sequence[Cut]) -> float:
         """Return the size of the first step to try, over which all that is delayed is history."""
         stepping, n = self._stepping, self._u.shape[1]
         least = stepping.first_step
-        room = float((cuts[cuts > cuts[0]] - cuts[0]).min())
-        longest = max(
-            least, min(stepping.longest_first_step, room, MARGIN * float(self._tau.min()))
-        )
-        y = np.empty(1 + n * (1 + len(self._tau)))
+        room = min(cut.time for cut in cuts if cut.time > self._first) - self._first
+        longest = max(least, min(stepping.longest_first_step, room, MARGIN * float(self.tau.min())))
+        y = np.empty(1 + n * (1 + len(self.tau)))
 
         def rate(t: float, u: Array, out: Array) -> None:
             y[0], y[1 : 1 + n] = t, u
             # the kernel looks no further than the least delay
-            late = [self._delays.history(t - float(tau), self._p) for tau in self._tau]
+            late = [self._delays.history(t - float(tau), self._p) for tau in self.tau]
             y[1 + n :] = np.ravel(late)
             try:
                 out[:] = self._delays.rate(y.copy(), self._p)
@@ -400,7 +525,7 @@ class _Steps:
         """Take the steps of a piece by their errors; return the size for the next one."""
         stepping, (begin, length, _, _) = self._stepping, piece
         rtol, atol = stepping.tolerances
-        longest = MARGIN * float(self._tau.min())
+        longest = MARGIN * float(self.tau.min())
         longest = min(longest, stepping.max_step or longest)
         done = 0.0
         while done < length:
@@ -432,6 +557,8 @@ class _Steps:
                 continue
             # a step that was cut says little of how long the next one may be
             size = max(h * min(max(factor, SHRINK), GROW), size if h < min(size, longest) else 0.0)
+            if self.events.reached is not None:
+                break
             done = length if h == left else done + h
         return size
 
@@ -445,15 +572,46 @@ class _Steps:
     ) -> float:
         """Take one step between two shares of a piece; return its error in units of tolerances."""
         begin, length, slope, moves = piece
-        n, tableau = len(self.sizes), self.tableau
-        self._grow(n)
-        t, u = self.times[-1], self._u[n]
-        z, looked = self._delayed(n, t, h)
-        k = self.rates[n]
+        k, looked, after = self.stages(h, repeat=self._last_rate)
+        if tolerances is not None and self.tableau.b_error is not None and h:
+            rtol, atol = tolerances
+            u = self.state
+            scale = atol + rtol * np.maximum(np.abs(u), np.abs(after))
+            error = float(np.sqrt(np.mean((h * (self.tableau.b_error @ k) / scale) ** 2)))
+            if not error <= 1.0:
+                return error
+        else:
+            error = 0.0
+        self.shares[-1].append(to)
+        end = float(begin + length if to == 1.0 else begin + to * length)
+        # ends of steps are shares of a piece whose both ends move with the clocks
+        slope = slope + to * moves
+        cut = self.events.crossed(h, end, after) if h else None
+        if cut is not None:  # the step ends there, and moves with the event
+            h, end = cut, self.times[-1] + cut
+            k, looked, after = self.stages(h)
+        self._last_rate = k[self.tableau.end] if h else None
+        self._note(after, k, looked, end, h, slope)
+        return error
+
+    @property
+    def state(self) -> Array:
+        """The state [n] that the run has come to."""
+        return self._u[len(self.sizes)]
+
+    def stages(self, h: float, repeat: Array | None = None) -> tuple[Array, Any, Array]:
+        """Return the rates of a step from here [S, n], the steps that they look at, and its end.
+
+        ``repeat`` is the first rate, where it is known.
+        """
+        n, tableau, t = len(self.sizes), self.tableau, self.times[-1]
+        u = self._u[n]
+        z, looked = self._delayed(n, t, h, tableau.c)
+        k = np.empty((len(tableau.b), u.size))
         y = np.empty(1 + u.size + z[0].size)
         for i, (row, c) in enumerate(zip(tableau.a, tableau.c.tolist(), strict=True)):
-            if i == 0 and self._last_rate is not None:
-                k[0] = self._last_rate
+            if i == 0 and repeat is not None:
+                k[0] = repeat
                 continue
             y[0] = self._problem.inside(t + c * h, t, h)
             y[1 : 1 + u.size] = u + h * (row[:i] @ k[:i])
@@ -464,31 +622,22 @@ class _Steps:
             raise NotFiniteError(
                 f"the state is not finite at t = {t + h:.9g}", expected="finite values"
             )
-        if tolerances is not None and tableau.b_error is not None and h:
-            rtol, atol = tolerances
-            scale = atol + rtol * np.maximum(np.abs(u), np.abs(after))
-            error = float(np.sqrt(np.mean((h * (tableau.b_error @ k) / scale) ** 2)))
-            if not error <= 1.0:
-                return error
-        else:
-            error = 0.0
-        self._last_rate = k[tableau.end].copy() if h else None
-        self.shares[-1].append(to)
-        self._u[n + 1] = after
-        self.looked[n] = looked
-        end = begin + length if to == 1.0 else begin + to * length
-        self.times.append(float(end))
-        self._ends[n + 1] = end
-        self.sizes.append(h)
-        # ends of steps are shares of a piece whose both ends move with the delays
-        self.time_slopes.append(slope + to * moves)
-        self.size_slopes.append((to - part) * moves)
-        return error
+        return k, looked, after
 
-    def _delayed(self, n: int, t: float, h: float) -> tuple[Array, Any]:
-        """Return what is delayed at the stages of a step [S, d, n], and the steps it is from."""
-        at = (t + h * self.tableau.c)[:, None] - self._tau
-        middle = t + 0.5 * h - self._tau
+    def rate(self, t: float, u: Array, beside: float) -> Array:
+        """Return f [n] at a state and a time of the next step; ``beside`` is a short time.
+
+        What is delayed is seen from the inside of that step: after the time where it begins.
+        """
+        n, ahead = len(self.sizes), t <= self.times[-1] + self._rounding
+        begin, at = (t, 0.0) if ahead else (t - beside, 1.0)
+        z, _ = self._delayed(n, begin, beside, np.array([at]))
+        return self._delays.rate(np.concatenate([[t], u, z.ravel()]), self._p)
+
+    def _delayed(self, n: int, t: float, h: float, c: Array) -> tuple[Array, Any]:
+        """Return what is delayed at parts of step n [S, d, n], and the steps it is from."""
+        at = (t + h * c)[:, None] - self.tau
+        middle = t + 0.5 * h - self.tau
         inwards = at + INWARDS * (middle - at) if h else at - self._rounding
         # a step ends where a piece does: which side of it is meant shows in the middle
         looked = np.searchsorted(self._ends[: n + 1], inwards, side="right") - 1
@@ -503,7 +652,7 @@ class _Steps:
             weights = sizes[:, None] * self.tableau.at((at[inside] - self._ends[k]) / sizes)
             z[inside] = self._u[k] + (weights[:, None, :] @ self.rates[k])[:, 0]
         for i, delay in np.argwhere(~inside).tolist():
-            begin = t - float(self._tau[delay])
+            begin = t - float(self.tau[delay])
             time = time_in_history(self._problem, float(at[i, delay]), begin, h, self._rounding)
             z[i, delay] = self._delays.history(time, self._p)
         return z, looked
@@ -522,7 +671,7 @@ class _Steps:
         if count > self._stepping.max_steps:
             raise SolveError(
                 f"a delay equation needs more than max_steps = {self._stepping.max_steps} steps; "
-                f"none is longer than the smallest delay, {self._tau.min():.3g}",
+                f"none is longer than the smallest delay, {self.tau.min():.3g}",
                 expected=f"the end of the run, t = {self._stepping.t_span[1]:g}",
                 remedy="a larger max_steps, bounds of the delays",
             )
@@ -557,6 +706,20 @@ def delayed_states(trajectory: Trajectory, n: int, t: float) -> Array:
         weights = size * steps.tableau.at(np.array((at - float(times[k])) / (size or 1.0)))
         states.append(trajectory.u[k] + weights @ steps.rates[k])
     return np.concatenate(states)
+
+
+def rate_at(trajectory: Trajectory, n: int) -> Array:
+    """Return the rate [n] at state number n: of the step that ends there, or after a jump."""
+    steps: DelayedSteps = trajectory.report
+    jumps = {crossing.step for crossing in trajectory.crossings}
+    if n and n - 1 not in jumps:
+        return steps.rates[n - 1, steps.tableau.end]
+    if n < trajectory.n_steps and n not in jumps:
+        return steps.rates[n, 0]
+    delays, t = trajectory.problem.delays, float(trajectory.times[n])
+    assert delays is not None
+    z = delayed_states(trajectory, n - 1, t)
+    return delays.rate(np.concatenate([[t], trajectory.u[n], z]), np.asarray(trajectory.p))
 
 
 def interpolated(trajectory: Trajectory, places: Sequence[tuple[int, float]]) -> list[PETSc.Vec]:

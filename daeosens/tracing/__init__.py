@@ -77,7 +77,7 @@ def trace(
         As for ``ODE``.
     delays, history : optional
         As for ``DDE``: then ``rhs(t, u, z, p)``, and functions of delays and history are NumPy
-        functions that see parameters by name as well.  Without mass, events, running.
+        functions that see parameters by name as well.  Without mass, running.
     comm : MPI.Comm, optional
         The ranks that call this together; ``MPI.COMM_SELF`` for one that calls it alone.
 
@@ -121,10 +121,12 @@ def trace(
     )
     build = _needed("build").build
     if history is not None or not _is_empty(delays):
-        beside = {"mass": mass, "running": running, "events": events}
+        beside = {"mass": mass, "running": running}
         refuse_beside_delays(beside, history)
         build_delayed = _needed("build").build_delayed
-        delayed: Model = build_delayed(rhs, size, parameters, delays, history, breakpoints, comm)
+        delayed: Model = build_delayed(
+            rhs, size, parameters, delays, history, breakpoints, events, comm
+        )
         return delayed
     model: Model = build(rhs, size, parameters, mass, events, running, breakpoints, comm)
     return model
@@ -712,7 +714,7 @@ def refuse_beside_delays(beside: Mapping[str, Any], history: object) -> None:
     Raises
     ------
     InputError, UnsupportedError
-        No history; a mass, events or a density.
+        No history; a mass or a density.
     """
     if history is None:
         raise InputError("delays without history", expected="history(t, p) or an array [n]")

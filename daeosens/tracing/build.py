@@ -20,11 +20,11 @@ from daeosens.problem.delay_equations import (
     admit_delays,
     admit_history,
     delayed,
+    equations_of_delays,
     listed_delays,
-    not_read,
     refuse_signature,
 )
-from daeosens.problem.equations import DAE, ODE
+from daeosens.problem.equations import DAE
 from daeosens.problem.event import Event, EventLike, admit_events
 from daeosens.problem.layout import MOST_NAMED, admit_size
 from daeosens.problem.problem import AUTONOMOUS, Problem
@@ -136,6 +136,7 @@ def build_delayed(
     delays: Delay | Sequence[Delay],
     history: History,
     breakpoints: npt.ArrayLike,
+    events: Iterable[EventLike],
     comm: MPI.Comm,
 ) -> Model:
     """Return the model of ``daeosens.trace`` with delays."""
@@ -165,7 +166,10 @@ def build_delayed(
 
     at_point.__module__ = getattr(rhs, "__module__", "")
     branches = Branches(at_point, tracer.shapes.split)
-    equations = ODE(not_read, state_names or n, tracer.shapes.names, breakpoints=breakpoints)
+    named = _named(events)
+    made: dict[str, Any] = dict(tracer.compiled(_beside(tracer, named, None))) if named else {}
+    traced = [parts.traced_event(tracer, event, name, made) for name, event in named.items()]
+    equations = equations_of_delays(state_names or n, tracer.shapes.names, breakpoints, traced)
     past, view = admit_history(history, n), tracer.shapes.split
     problem = delayed(equations, batch, rate, specifications, past, view, branches)
 

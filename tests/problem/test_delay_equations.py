@@ -106,11 +106,14 @@ def test_steps_that_are_refused(stepping, checkpoint, message):
         solve(problem, [1.0], [1.0], stepping, **kept)
 
 
-def test_events_are_refused():
+def test_events_that_change_more_than_the_state_are_refused():
     problem = DDE(decay, 1, ["rate"], delays=1.0, history=[1.0])
-    watched = add_events(problem, [ds.Event(lambda t, u, p: u[0])])
-    with pytest.raises(UnsupportedError, match="events of a delay equation: each would be a"):
-        solve(watched, [1.0], [1.0], STEPPING)
+    event = ds.Event(lambda t, u, p: u[0] - 0.5, changes={"rate": lambda t, u, p: 2.0})
+    with pytest.raises(UnsupportedError, match=r"changes = .*\n.*\n.*an unknown more of rate 0"):
+        solve(add_events(problem, [event]), [1.0], [1.0], STEPPING)
+    modes = ds.hybrid({"on": problem, "off": problem}, "on")
+    with pytest.raises(UnsupportedError, match="modes of a delay equation"):
+        solve(modes, [1.0], [1.0], STEPPING)
 
 
 @pytest.mark.parametrize(("value", "told"), [(-0.25, "-0.25"), (0.0, "0")])

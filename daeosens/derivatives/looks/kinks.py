@@ -255,7 +255,8 @@ def _warn_of_jumps_passed_by_delays(trajectory: Trajectory, delays: Delays, seen
     tau_p = delays.lags.pull_parameters(
         np.zeros(1), steps.tau[None], np.asarray(trajectory.p), np.eye(delays.count)[:, None]
     )
-    moved: Any = (steps.time_slopes @ tau_p).any(axis=1)
+    slopes, d = steps.time_slopes, delays.count  # in the delays, and in times of events
+    moved: Any = (slopes[:, :d] @ tau_p).any(axis=1) | slopes[:, d:].any(axis=1)
     still = set(np.flatnonzero(~(moved[:-1] | moved[1:])).tolist())
     function = equations_of(trajectory, in_time=True)
     assert function is not None

@@ -116,7 +116,7 @@ class ForwardDirection:
 
     def _note(self, rows: Array) -> None:
         dt, here = 0.0, self._start
-        if self._trajectory.crossings:
+        if self._trajectory.crossings and self._trajectory.problem.delays is None:
             assert isinstance(self.steps, HybridStep)
             dt, changed = self.steps.dt, self.steps.dp
             # without events, and before the first one that changes parameters, dp is that of the
@@ -159,9 +159,14 @@ def sweep_forward(
     along = [ForwardDirection(trajectory, *pair, kept) for pair in directions]
     with named_faults(trajectory, back=False):
         if trajectory.problem.delays is not None:
-            tangents = program_of(trajectory).tangents(*direction_arrays(trajectory, directions))
+            program = program_of(trajectory)
+            tangents = program.tangents(*direction_arrays(trajectory, directions))
             for k, direction in enumerate(along):
                 direction.follow(tangents.du[1 : last + 1, :, k])
+                if trajectory.crossings:
+                    # the times of states that events move, and that delays move with them
+                    moved = program.steps.time_slopes @ tangents.dclock[k]
+                    direction.times = moved[: last + 1].tolist()
         else:
             _carry(trajectory, along, engine, 0, last)
         for direction in along:

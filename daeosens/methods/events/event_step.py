@@ -383,21 +383,43 @@ class HybridStep:
         return self._maps[record.mode] if step.h else self._instants(record.mode)
 
     def _check_grazing(self, record: StepRecord, step: Step, slope: float, size: float) -> None:
-        """Raise where the state only touches the surface: the time is not differentiable.
-
-        The slope is small against what the speed would allow, or against the distance covered.
-        """
+        """Raise where the state only touches the surface."""
         t, h, u, _, p, _ = step
         distance = abs(_when(record).value(t, u, p)) if h else -1.0
-        if abs(slope) > GRAZING * size and abs(slope) * h > TOUCHING * distance:
-            return
         assert record.ends_at is not None
-        raise GrazingError(
-            f'event "{record.ends_at.name}" at t = {t + h:.9g} is grazed: dg/dt = {slope:.3g}',
-            expected="a crossing at a finite speed",
-            remedy="other parameters or initial states; where the function is a sign or a "
-            "comparison, the difference a - b for an event at a = b",
-        )
+        refuse_grazing(record.ends_at.name, t + h, h, (slope, size), distance)
+
+
+def refuse_grazing(
+    name: str, t: float, h: float, slope_and_speed: tuple[float, float], distance: float
+) -> None:
+    """Refuse an event whose surface the state only touches: its time is not differentiable.
+
+    Parameters
+    ----------
+    name, t : str, float
+        Of the event, and when it happens.
+    h : float
+        Size of the step that ends there.
+    slope_and_speed : (float, float)
+        dg/dt, and what it could be at most: |g_u| |du/dt|.
+    distance : float
+        |g| where the step begins, negative for one of size 0.
+
+    Raises
+    ------
+    GrazingError
+        The slope is small against what the speed would allow, or against the distance covered.
+    """
+    slope, size = slope_and_speed
+    if abs(slope) > GRAZING * size and abs(slope) * h > TOUCHING * distance:
+        return
+    raise GrazingError(
+        f'event "{name}" at t = {t:.9g} is grazed: dg/dt = {slope:.3g}',
+        expected="a crossing at a finite speed",
+        remedy="other parameters or initial states; where the function is a sign or a "
+        "comparison, the difference a - b for an event at a = b",
+    )
 
 
 @dataclass(frozen=True, eq=False)

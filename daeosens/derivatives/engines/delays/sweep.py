@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from petsc4py import PETSc
 
+from daeosens.costs.cost import add_curvature
 from daeosens.derivatives.engines.delays.program import program_of
 from daeosens.derivatives.engines.request import AdjointRequest, Observed, Rows
 from daeosens.errors import UnsupportedError
@@ -34,32 +35,38 @@ def second_over_delays(
         np.zeros((program.n_steps + 1, 1, program.n)),
         np.zeros((program.n_steps + 1, count, program.n)),
     )
+    times, times_dot = np.zeros(seeds.shape[:2]), np.zeros(dots.shape[:2])
     result = [(problem.create_state(), problem.create_parameters()) for _ in range(count + 1)]
-    by_u, du = problem.create_state(), problem.create_state()
+    by_u, du, dp_vec = problem.create_state(), problem.create_state(), problem.create_parameters()
     for number, observations in observed.items():
-        point = trajectory.point_at(number)
+        point, moves = trajectory.point_at(number), number in trajectory.moving
+        dt = along.dclock @ program.steps.time_slopes[number]
         for seen in observations:
             by_u.zeroEntries()
             seen.add(point, (by_u, result[0][1]))
             seeds[number, 0] += read(by_u)
+            if moves:  # with an event
+                times[number, 0] += seen.slope(point)
             for k in range(count):
                 by_u.zeroEntries()
                 write(du, along.du[number, :, k])
                 out = by_u, result[1 + k][1]
                 # psi_uu du + psi_up dp seeds the derivatives of the adjoints, as psi_u seeds them
-                seen.scalar.add_hessian(seen.weight, point, (du, dp[k]), out)
+                if moves:
+                    write(dp_vec, dp[k])
+                    direction = (du, dp[k], dp_vec, float(dt[k]))
+                    times_dot[number, k] += add_curvature(
+                        seen.scalar, seen.weight, point, direction, out
+                    )
+                else:
+                    seen.scalar.add_hessian(seen.weight, point, (du, dp[k]), out)
                 dots[number, k] += read(by_u)
-    # First order: lam, and what it says about delays (by_tau) and parameters.
-    first = program.adjoints(seeds)
-    by_tau, by_p = program.parameters(first)
-    of_f = program.curvature(first, along)
+    first = program.adjoints(seeds, times)
     # Second order: the same recurrence, with the curvature of f and of the interpolation as
     # sources.
-    second = program.adjoints(dots, program.forcing(first, along, of_f[0]))
-    tau_dot, p_dot = program.second(first, second, along, of_f)
-    # delays are functions of parameters: tau_bar goes on to p
-    rows = [by_p[0] + program.pull_delays(by_tau)[0]]
-    rows += list(p_dot + program.pull_delays(tau_dot) + program.bend_delays(by_tau[0], along))
+    forcing = program.forcing(first, along)
+    second = program.adjoints(dots, times_dot, forcing)
+    rows = [program.parameters(first)[0], *program.second_parameters(first, second, forcing)]
     for (state, parameters), lam, row in zip(
         result, [first.lam[0, 0], *second.lam[0]], rows, strict=True
     ):
@@ -85,19 +92,19 @@ class DelayedSweep:
         seeds = np.zeros((program.n_steps + 1, request.rows, program.n))
         if request.start is not None:
             seeds[request.last] = request.start
-        by_u = problem.create_state()
+        by_u, times = problem.create_state(), np.zeros(seeds.shape[:2])
         for number, observations in request.observed.items():
             point = trajectory.point_at(number)
             for seen in observations:
                 by_u.zeroEntries()
                 seen.add(point, (by_u, self._mu[seen.row]))
                 seeds[number, seen.row] += read(by_u)
-        adjoints = program.adjoints(seeds)
-        by_tau, by_p = program.parameters(adjoints)
-        by_p = by_p + program.pull_delays(by_tau)
+                if number in trajectory.moving:  # with an event
+                    times[number, seen.row] += seen.slope(point)
+        adjoints = program.adjoints(seeds, times)
         for vec, row in zip(self._lam, adjoints.lam[0], strict=True):
             write(vec, row)
-        for vec, row in zip(self._mu, by_p, strict=True):
+        for vec, row in zip(self._mu, program.parameters(adjoints), strict=True):
             write(vec, read(vec) + row)
         for name, rows in (("u0", self._lam), ("p", self._mu)):
             for row in rows:

@@ -1,0 +1,355 @@
+"""Derivatives of delay equations through events: exact for the steps that were taken."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+from daeosens import (
+    DDE,
+    Event,
+    LeastSquares,
+    Parameter,
+    Parameters,
+    Reduced,
+    Stepping,
+    Terminal,
+    adjoint,
+    hessian_product,
+    solve,
+    tangent,
+    taylor,
+)
+from daeosens.costs import AtEvent, EventData, EventTime
+from daeosens.derivatives import at_fixed_times, derivative_error
+from daeosens.derivatives.residual_jacobian import residual_adjoint
+from daeosens.errors import GrazingError
+from daeosens.verify import duality
+
+NAMES = ["level", "kick", "tau", "when"]
+X = np.array([1.0, 0.8, 0.31, 0.517, 1.033, 2.1371])  # u0 and p
+TIMES, DATA = (0.33, 1.1, 2.2), np.array([[0.3, 0.2], [0.5, 0.6], [0.2, 0.1]])
+
+
+def rhs(t, u, z, p):
+    return np.array(
+        [-z[0, 0] + 0.3 * np.sin(t) * u[1] * z[1, 1], p[0] * z[1, 0] - u[1] ** 2 * z[0, 1]]
+    )
+
+
+def history(t, p):
+    return np.array([1.0 + 0.1 * p[0] * np.sin(t), 0.8 + 0.0 * t])
+
+
+def lag(p):
+    return 0.4 + 0.3 * p[2] ** 2 * p[1]
+
+
+def surface(t, u, p):
+    return u[0] - p[0] - 0.05 * np.sin(t) * p[1]
+
+
+def kicked(t, u, p):
+    return np.array([u[0] + p[1] + 0.1 * t * p[0] * u[1], u[1] * p[0] ** 0.5 + 0.2 * u[0] ** 2])
+
+
+def dosed(t, u, p):
+    return u + np.array([0.1 * p[1] * t, 0.2 * u[0] * u[1]])
+
+
+def thinned(t, u, p):
+    return u * np.array([1.1, 0.9])
+
+
+RESETS = {"kick": kicked, "dose": dosed, "thinned": thinned}
+EVENTS = [
+    Event(surface, kicked, direction=-1, name="kick"),
+    Event("when", dosed, name="dose"),
+    Event(1.3, thinned, name="thinned"),
+]
+
+
+def seen(t, u, p):
+    return t * u[1] * p[1] + u[0] ** 2
+
+
+COST = (
+    Terminal(lambda t, u, p: u[0] ** 2 + u[1] * p[0])
+    + LeastSquares(TIMES, DATA)
+    + EventTime("kick", 0)
+    + AtEvent(seen, "kick", 1, side="after")
+)
+
+
+def make(events=EVENTS):
+    return DDE(rhs, 2, NAMES, delays=["tau", lag], history=history, events=events)
+
+
+def at(x, stepping, cost=COST):
+    return solve(make(), x[:2], x[2:], stepping, cost.times)
+
+
+def replayed(run, x):
+    """Return times and states of a run taken again with other x = (u0, p), which may be complex.
+
+    An independent program: each stage looks into the same step as in the run, steps keep their
+    shares, and times of events are found by Newton's method on the last step before them.
+    """
+    steps, p, d = run.report, x[2:], len(run.report.tau)
+    tableau, shapes = steps.tableau, run.report.looked
+    clocks = np.zeros(steps.clocks, dtype=x.dtype)  # what they move by
+    clocks[:d] = np.array([p[2], lag(p)]) - steps.tau
+    for clock, k in steps.moving.items():
+        clocks[clock] = p[k] - run.p[k]
+    states, rates = [x[:2].astype(x.dtype)], []
+    jumps = {crossing.step: crossing.name for crossing in run.crossings}
+
+    def moved(rows, numbers, clocks):
+        return numbers + rows @ clocks
+
+    def step(n, clocks):
+        times = moved(steps.time_slopes, run.times, clocks)
+        sizes = moved(steps.size_slopes, run.step_sizes, clocks)
+        k, h = np.zeros((len(tableau.b), 2), dtype=x.dtype), sizes[n]
+        for i, c in enumerate(tableau.c):
+            t, z = times[n] + c * h, []
+            for tau, j in zip(steps.tau + clocks[:d], shapes[n, i], strict=True):
+                if j < 0:
+                    z.append(history(t - tau, p))
+                else:
+                    part = (t - tau - times[j]) / sizes[j]
+                    weights = tableau.weights @ part ** np.arange(tableau.weights.shape[1])
+                    z.append(states[j] + sizes[j] * weights @ rates[j])
+            k[i] = rhs(t, states[n] + h * tableau.a[i] @ k, np.array(z), p)
+        return k, states[n] + h * tableau.b @ k, times[n + 1]
+
+    for n in range(run.n_steps):
+        if n in jumps:
+            time = moved(steps.time_slopes, run.times, clocks)[n]
+            rates.append(np.zeros_like(rates[-1]))
+            states.append(RESETS[jumps[n]](time, states[n], p))
+            continue
+        if n in steps.located:
+            clock = steps.located[n]
+            for _ in range(6):  # secants, by complex numbers as well
+                other = clocks.copy()
+                other[clock] += 1e-6
+                values = [surface(*step(n, c)[:0:-1], p) for c in (clocks, other)]
+                clocks[clock] -= 1e-6 * values[0] / (values[1] - values[0])
+        k, after, _ = step(n, clocks)
+        rates.append(k)
+        states.append(after)
+    return moved(steps.time_slopes, run.times, clocks), np.array(states)
+
+
+def value_of(run, x):
+    """Return the cost of the run that is taken again."""
+    (times, states), p = replayed(run, x), x[2:]
+    misfit = states[[run.index(t) for t in TIMES]] - DATA
+    first, second = [c.step for c in run.crossings if c.name == "kick"][:2]
+    value = states[-1, 0] ** 2 + states[-1, 1] * p[0] + 0.5 * np.sum(misfit**2) + times[first]
+    return value + seen(times[second + 1], states[second + 1], p)
+
+
+@pytest.mark.parametrize(
+    ("method", "sizes"),
+    [
+        ("rk3bs", {"dt": 0.1}),
+        ("rk4", {"dt": 0.1}),
+        ("rk5ts", {"rtol": 1e-5}),
+        ("rk8vr", {"dt": 0.23}),
+    ],
+)
+def test_derivatives_are_those_of_the_program(method, sizes):
+    """Complex steps of an independent program; differences of order six of these for Hessians."""
+    run, rng = at(X, Stepping((0.0, 3.0), method, **sizes)), np.random.default_rng(1)
+    assert [crossing.name for crossing in run.crossings].count("kick") == 3
+    np.testing.assert_allclose(replayed(run, X)[1], run.u, rtol=1e-11)
+
+    def slope(x, along):
+        return value_of(run, x + 1e-30j * along).imag / 1e-30
+
+    gradient = adjoint(run, COST)
+    reference = [slope(X, unit) for unit in np.eye(6)]
+    ours = np.concatenate([gradient.u0, gradient.p])
+    np.testing.assert_allclose(ours, reference, rtol=1e-11, atol=1e-12)
+    assert abs(gradient.value - value_of(run, X)) < 1e-12
+    direction, other = rng.standard_normal((2, 6))
+    product = hessian_product(run, COST, direction[:2], direction[2:])
+    h, weights = 1e-3, {1: 0.75, 2: -0.15, 3: 1 / 60}
+    bend = sum(
+        sign * weight * slope(X + sign * j * h * direction, other)
+        for j, weight in weights.items()
+        for sign in (1, -1)
+    )
+    assert abs(product.u0 @ other[:2] + product.p @ other[2:] - bend / h) < 1e-8
+
+
+@pytest.mark.parametrize("sizes", [{"dt": 0.1}, {"rtol": 1e-6}])
+def test_adjoint_and_tangent_are_transposes_and_hessians_symmetric(sizes):
+    run, rng = at(X, Stepping((0.0, 3.0), "rk5ts", **sizes)), np.random.default_rng(2)
+    du, dp = rng.standard_normal((4, 2)), rng.standard_normal((4, 4))
+    gradient = adjoint(run, COST)
+    for k, along in enumerate(tangent(run, du, dp)):
+        expected = gradient.u0 @ du[k] + gradient.p @ dp[k]
+        assert abs(along.derivative(COST) - expected) < 1e-12 * abs(expected)
+    assert duality(run, COST) < 1e-12
+    units = np.eye(6)
+    products = hessian_product(run, COST, units[:, :2], units[:, 2:])
+    matrix = np.array([np.concatenate([row.u0, row.p]) for row in products])
+    np.testing.assert_allclose(matrix, matrix.T, atol=1e-11)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [{"dt": 0.1}, {"rtol": 1e-8}])
+def test_taylor_orders_of_all_unknowns(sizes):
+    control = Parameters(
+        {name: Parameter(value) for name, value in zip(NAMES, X[2:], strict=True)},
+        initial_state=lambda p: np.array([1.0 + 0.1 * p[1], 0.8]),
+    )
+    functional = Reduced(make(), COST, Stepping((0.0, 3.0), "rk5ts", **sizes), control)
+    assert 1.95 < min(taylor(functional)) < 2.1
+    assert 2.9 < min(taylor(functional, hessian=True)) < 3.1
+
+
+def test_a_closed_form():
+    """With u' = -u(t - tau) from 1: a kick at 1 - level, from its echo on a parabola."""
+    kick = Event(lambda t, u, p: u[0] - p[0], lambda t, u, p: u + p[1], direction=-1, name="kick")
+    problem = DDE(
+        lambda t, u, z, p: -z[0], 1, NAMES[:3], delays="tau", history=[1.0], events=[kick]
+    )
+    run = solve(problem, [1.0], [0.3, 2.0, 1.0], Stepping((0.0, 1.9), "rk5ts", dt=0.1))
+    when = adjoint(run, EventTime("kick"))
+    np.testing.assert_allclose([when.value, when.p[0], when.u0[0]], [0.7, -1.0, 1.0], atol=1e-14)
+
+    def end(x):
+        start, level, kick, tau, t = *x, 1.9
+        first = start - level  # the run starts at another state than the history
+        value = level + kick - (tau - first)
+        value -= start * first - 0.5 * first**2
+        since = t - tau - first
+        return value - (level + kick) * since + 0.5 * since**2
+
+    x = np.array([1.0, 0.3, 2.0, 1.0])
+    cost = Terminal(lambda t, u, p: u[0])
+    gradient = adjoint(run, cost)
+    expected = [end(x + 1e-30j * unit).imag / 1e-30 for unit in np.eye(4)]
+    np.testing.assert_allclose([*gradient.u0, *gradient.p], expected, atol=1e-13)
+    units = np.eye(4)
+    products = hessian_product(run, cost, units[:, :1], units[:, 1:])
+    h = 1e-4
+    for k, row in enumerate(products):
+        pairs = [
+            [end(x + s * h * units[k] + 1e-30j * unit).imag / 1e-30 for unit in units]
+            for s in (1.0, -1.0)
+        ]
+        bend = np.subtract(*pairs) / (2.0 * h)
+        np.testing.assert_allclose([*row.u0, *row.p], bend, atol=1e-9)
+
+
+def test_a_relay_with_a_delay():
+    """Zeros of x' = -a sign(x(t - tau)), by an unknown that switches: x0 / a + 2 k tau."""
+    switch = Event(lambda t, u, p: u[0], lambda t, u, p: u * np.array([1.0, -1.0]), name="switch")
+    problem = DDE(
+        lambda t, u, z, p: np.array([-p[0] * z[0, 1], 0.0 * u[0]]),
+        ["x", "sign"],
+        ["a", "tau"],
+        delays="tau",
+        history=[0.5, 1.0],
+        events=[switch],
+    )
+    stepping = Stepping((0.0, 6.0), "rk4", dt=0.2)
+    run = solve(problem, [0.5, 1.0], [1.1, 0.6], stepping)
+    for k in range(4):
+        gradient = adjoint(run, EventTime("switch", k))
+        assert abs(gradient.value - (0.5 / 1.1 + 1.2 * k)) < 1e-12
+        np.testing.assert_allclose(gradient.p, [-0.5 / 1.1**2, 2.0 * k], atol=1e-11)
+    product = hessian_product(run, EventTime("switch", 3), [0.0, 0.0], [1.0, 0.0])
+    np.testing.assert_allclose(product.p, [1.0 / 1.1**3, 0.0], atol=1e-10)
+    peak = Terminal(lambda t, u, p: u[0])
+    # it falls through zero at t_4, and rises again a delay later
+    end = adjoint(run, peak)
+    assert abs(end.value - 1.1 * (6.0 - 0.5 / 1.1 - 6.0 * 2.0 * 0.6 + 1.2)) < 1e-12
+    np.testing.assert_allclose(end.p, [end.value / 1.1 + 0.5 / 1.1, -11.0], atol=1e-11)
+
+
+def test_a_run_that_ends_at_an_event():
+    end = Event(surface, direction=-1, terminal=True, name="end")
+    problem = make([end])
+    cost = Terminal(lambda t, u, p: t**2 * u[1] + u[0])
+    stepping = Stepping((0.0, 3.0), "rk5ts", dt=0.1)
+
+    def value(x):
+        run = solve(problem, x[:2], x[2:], stepping)
+        return adjoint(run, cost)
+
+    gradient = value(X)
+    ours, h = np.concatenate([gradient.u0, gradient.p]), 1e-5
+    for k, unit in enumerate(np.eye(6)):
+        change = (value(X + h * unit).value - value(X - h * unit).value) / (2.0 * h)
+        assert abs(change - ours[k]) < 1e-8
+    assert duality(solve(problem, X[:2], X[2:], stepping), cost) < 1e-12
+
+
+def test_data_at_events():
+    data = EventData("kick", [0.7, 1.4, 2.6], sigma=0.1)
+    control = Parameters({name: Parameter(x) for name, x in zip(NAMES, X[2:], strict=True)}, X[:2])
+    functional = Reduced(make(), data, Stepping((0.0, 3.0), "rk5ts", dt=0.1), control)
+    x = functional.start()
+    matrix = functional.residual_jacobian(x).getDenseArray()
+    run = functional.trajectory(x)
+    for k, weights in enumerate(np.eye(3)):
+        ((_, by_p),) = residual_adjoint(run, data, [weights])
+        np.testing.assert_allclose(by_p.array, matrix[k], rtol=1e-12, atol=1e-12)
+    kick = adjoint(run, EventTime("kick", 2))
+    np.testing.assert_allclose(matrix[2], kick.p / 0.1, rtol=1e-12)
+
+
+def test_derivatives_at_fixed_times_jump_at_events():
+    run = at(X, Stepping((0.0, 3.0), "rk8vr", rtol=1e-10))
+    direction = np.array([0.3, -0.2, 0.1, 0.4, 0.2, -0.1])
+    rows, h = at_fixed_times(tangent(run, direction[:2], direction[2:])), 1e-5
+    runs = [
+        at(X + sign * h * direction, Stepping((0.0, 3.0), "rk8vr", rtol=1e-11))
+        for sign in (1.0, -1.0)
+    ]
+    # derivatives jump at events, and at their echoes, where the rate does
+    jumps = [c.t for c in run.crossings] + [float(run.times[n]) for n in run.report.breaking]
+    checked = [n for n, t in enumerate(run.times) if min(abs(t - jump) for jump in jumps) > 1e-2]
+    assert len(checked) > 5
+    for n in checked:
+        ends = [other(float(run.times[n])).array for other in runs]
+        np.testing.assert_allclose(rows[n], np.subtract(*ends) / (2.0 * h), atol=2e-6)
+    # beside an event the times of the states that move are taken out
+    step = run.crossings[0].step
+    before, after = (run.crossings[0].t + x for x in (-1e-3, 1e-3))
+    for n, t in ((step, before), (step + 1, after)):
+        ends = [other(t).array for other in runs]
+        np.testing.assert_allclose(rows[n], np.subtract(*ends) / (2.0 * h), atol=5e-3)
+
+
+def test_errors_of_derivatives_are_estimated():
+    run = at(X, Stepping((0.0, 3.0), "rk4", dt=0.1))
+    fine = adjoint(at(X, Stepping((0.0, 3.0), "rk8vr", rtol=1e-11)), COST)
+    error = derivative_error(run, COST)
+    true = np.abs(adjoint(run, COST).p - fine.p).max()
+    assert 0.1 * true < np.abs(error.p).max() < 10.0 * true
+
+
+def test_a_surface_that_is_touched_is_refused():
+    touch = Event(lambda t, u, p: (u[0] - 0.5) ** 3, name="touch")
+    problem = DDE(lambda t, u, z, p: -z[0], 1, ["tau"], delays="tau", history=[1.0], events=[touch])
+    run = solve(problem, [1.0], [1.0], Stepping((0.0, 0.9), "rk4", dt=0.1))
+    with pytest.raises(GrazingError, match='"touch"'):
+        adjoint(run, EventTime("touch"))
+
+
+def test_runs_through_events_are_freed_after_their_derivatives():
+    run = at(X, Stepping((0.0, 3.0), "rk4", dt=0.1))
+    adjoint(run, COST)
+    hessian_product(run, COST, [1.0, 0.0], np.ones(4))
+    known = weakref.ref(run)
+    del run
+    gc.collect()
+    assert known() is None
