@@ -11,6 +11,8 @@ from petsc4py import PETSc
 from daeosens.costs.cost import Cost, value_at_points
 from daeosens.costs.objective import Objective, require_objective
 from daeosens.derivatives.engines.choice import Engine, check_engine, wants_compiled
+from daeosens.derivatives.engines.delays.program import program_of
+from daeosens.derivatives.engines.delays.running import RunningCosts
 from daeosens.derivatives.engines.request import lowered_on, noting_values, of_costs
 from daeosens.derivatives.looks.look import look
 from daeosens.derivatives.solver_error import solver_error
@@ -253,7 +255,9 @@ def evaluate(trajectory: Trajectory, objective: Objective) -> float:
 def evaluate_cost(trajectory: Trajectory, cost: Cost) -> float:
     """Return the value of a lowered cost; running ones are added up by the step map."""
     value = value_at_points(cost, trajectory.point)
-    if cost.densities:
+    if cost.densities and trajectory.problem.delays is not None:
+        value += RunningCosts(program_of(trajectory), [cost.densities]).values()[0]
+    elif cost.densities:
         steps = steps_of(trajectory)
         for n in range(trajectory.n_steps):
             # the method's own quadrature of each step: the adjoint is the derivative of this very

@@ -23,6 +23,8 @@ from daeosens.derivatives.engines.compiled.tangent import (
     check_directions,
     push_directions,
 )
+from daeosens.derivatives.engines.delays.program import program_of
+from daeosens.derivatives.engines.delays.running import RunningCosts
 from daeosens.derivatives.engines.request import lowered_on
 from daeosens.derivatives.looks.look import look
 from daeosens.derivatives.solver_error import solver_error
@@ -30,7 +32,7 @@ from daeosens.derivatives.sweeps.forward import sweep_forward
 from daeosens.errors import whole_number
 from daeosens.methods.remainders import remainders
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import Array
+from daeosens.petsc.vectors import Array, read
 from daeosens.problem.callback_guard import QUIET, unwrapped
 from daeosens.problem.problem import PossiblyNamed
 from daeosens.timestepping.trajectory.states import rows_of
@@ -116,7 +118,12 @@ class Tangent:
             # events may have changed the parameters: dp at this state, not the one at the start
             along = (self.states[n], self.parameters[n], self.moved(n))
             result += weight * change(scalar, problem, point, *along)
-        if cost.densities:
+        if cost.densities and problem.delays is not None:
+            program = program_of(trajectory)
+            dp = np.zeros(problem.n_parameters) if self.dp is None else read(self.dp)
+            along = program.tangents(read(self.states[0])[None], dp[None])
+            result += RunningCosts(program, [cost.densities]).derivatives(along)[0, 0]
+        elif cost.densities:
             steps = steps_of(trajectory)
             # a running cost is a sum over stages, whose tangents no one has kept: the steps are
             # taken again

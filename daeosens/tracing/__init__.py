@@ -77,7 +77,7 @@ def trace(
         As for ``ODE``.
     delays, history : optional
         As for ``DDE``: then ``rhs(t, u, z, p)``, and functions of delays and history are NumPy
-        functions that see parameters by name as well.  Without mass, running.
+        functions that see parameters by name as well.  Without a mass.
     comm : MPI.Comm, optional
         The ranks that call this together; ``MPI.COMM_SELF`` for one that calls it alone.
 
@@ -121,11 +121,10 @@ def trace(
     )
     build = _needed("build").build
     if history is not None or not _is_empty(delays):
-        beside = {"mass": mass, "running": running}
-        refuse_beside_delays(beside, history)
+        refuse_beside_delays(mass, history)
         build_delayed = _needed("build").build_delayed
         delayed: Model = build_delayed(
-            rhs, size, parameters, delays, history, breakpoints, events, comm
+            rhs, size, parameters, delays, history, breakpoints, events, running, comm
         )
         return delayed
     model: Model = build(rhs, size, parameters, mass, events, running, breakpoints, comm)
@@ -708,23 +707,18 @@ def separate_rates(
     return _needed("separable").separable_rates(rates, size, parameters, count)
 
 
-def refuse_beside_delays(beside: Mapping[str, Any], history: object) -> None:
+def refuse_beside_delays(mass: object, history: object) -> None:
     """Refuse what a traced delay equation cannot have.
 
     Raises
     ------
     InputError, UnsupportedError
-        No history; a mass or a density.
+        No history; a mass.
     """
     if history is None:
         raise InputError("delays without history", expected="history(t, p) or an array [n]")
-    for name, value in beside.items():
-        if value is not None and not _is_empty(value):
-            raise UnsupportedError(
-                f"{name} beside delays",
-                expected="u' = f(t, u, z, p)",
-                remedy="an unknown more whose rate is the density" if name == "running" else "",
-            )
+    if mass is not None:
+        raise UnsupportedError("mass beside delays", expected="u' = f(t, u, z, p)")
 
 
 def _is_empty(value: Any) -> bool:

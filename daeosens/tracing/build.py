@@ -137,6 +137,7 @@ def build_delayed(
     history: History,
     breakpoints: npt.ArrayLike,
     events: Iterable[EventLike],
+    running: Callable[..., Any] | None,
     comm: MPI.Comm,
 ) -> Model:
     """Return the model of ``daeosens.trace`` with delays."""
@@ -167,7 +168,8 @@ def build_delayed(
     at_point.__module__ = getattr(rhs, "__module__", "")
     branches = Branches(at_point, tracer.shapes.split)
     named = _named(events)
-    made: dict[str, Any] = dict(tracer.compiled(_beside(tracer, named, None))) if named else {}
+    graphs = _beside(tracer, named, running)
+    made: dict[str, Any] = dict(tracer.compiled(graphs)) if graphs else {}
     traced = [parts.traced_event(tracer, event, name, made) for name, event in named.items()]
     equations = equations_of_delays(state_names or n, tracer.shapes.names, breakpoints, traced)
     past, view = admit_history(history, n), tracer.shapes.split
@@ -192,7 +194,7 @@ def build_delayed(
             tracer.graph(before, "history", (n,)),
         )
 
-    return replace(_model(tracer, problem, None, {}), trace_delayed=trace_delayed)
+    return replace(_model(tracer, problem, running, made), trace_delayed=trace_delayed)
 
 
 def _named(events: Iterable[EventLike]) -> dict[str, Event]:

@@ -14,7 +14,6 @@ from daeosens import (
     Parameter,
     Parameters,
     Reduced,
-    Running,
     Stepping,
     Terminal,
     UnsupportedError,
@@ -462,13 +461,6 @@ def test_what_is_refused():
             adjoint(run, COST, engine)
     with pytest.raises(UnsupportedError, match='engine = "vectors" for a delay equation'):
         tangent(run, dp=np.ones(6), engine="vectors")
-    running = Running(lambda t, u, p: u[0])
-    message = "over the steps of a delay equation|a running cost of a delay equation"
-    for call in (adjoint, lambda run, cost: hessian_product(run, cost, dp=np.ones(6))):
-        with pytest.raises(UnsupportedError, match=message):
-            call(run, running)
-    with pytest.raises(UnsupportedError, match=message):
-        tangent(run, dp=np.ones(6)).derivative(running)
 
 
 def test_runs_whose_derivatives_were_taken_are_freed():

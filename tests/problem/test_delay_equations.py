@@ -149,7 +149,7 @@ def test_what_a_traced_delay_equation_cannot_have():
 
     with pytest.raises(InputError, match="delays without history"):
         ds.trace(rhs, 1, ["rate"], delays=[1.0])
-    with pytest.raises(UnsupportedError, match="running beside delays"):
-        ds.trace(rhs, 1, ["rate"], delays=1.0, history=[1.0], running=lambda t, u, p: u[0])
+    with pytest.raises(UnsupportedError, match="mass beside delays"):
+        ds.trace(rhs, 1, ["rate"], delays=1.0, history=[1.0], mass=np.eye(1))
     with pytest.raises(InputError, match="rhs takes 3 arguments"):
         ds.trace(lambda t, u, p: u, 1, ["rate"], delays=1.0, history=[1.0])

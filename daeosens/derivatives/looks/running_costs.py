@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from daeosens.costs.cost import Cost, Densities
+from daeosens.derivatives.engines.delays.program import program_of
+from daeosens.derivatives.engines.delays.running import RunningCosts
 from daeosens.derivatives.looks.seen import Seen
 from daeosens.errors import DiscretizationWarning, warn
+from daeosens.methods.method import Method
 from daeosens.timestepping.trajectory.trajectory import Trajectory, steps_of
 
 MANY = 100
@@ -41,6 +44,9 @@ def estimate(trajectory: Trajectory, densities: Densities) -> float:
     That of an embedded method, of one order less, is brought to the order of the method.
     """
     stepping, problem = trajectory.stepping, trajectory.problem
+    if problem.delays is not None:
+        error, size = RunningCosts(program_of(trajectory), [densities]).error()
+        return _of_order(stepping.resolved_method, error, size)
     modes = problem.modes or {"": problem}
     method, options = stepping.resolved_method, stepping.options
     errors = {
@@ -61,6 +67,11 @@ def estimate(trajectory: Trajectory, densities: Densities) -> float:
         # integral
         error += abs(errors[mode](step, densities))
         size += abs(steps.quadrature(step, densities))
+    return _of_order(method, error, size)
+
+
+def _of_order(method: Method, error: float, size: float) -> float:
+    """Return an error of embedded weights as that of the method's own, a part of the size."""
     if not size:
         return 0.0
     # the difference is O(h^lower), the integral O(h^order): brought from one to the other

@@ -17,7 +17,7 @@ from daeosens.derivatives.engines.arrays.hessian import FirstOrder
 from daeosens.derivatives.engines.choice import Sweep, refuse_one_way_solver
 from daeosens.derivatives.engines.compiled import hessian as compiled
 from daeosens.derivatives.engines.compiled.hessian import CompiledFirst
-from daeosens.derivatives.engines.delays.sweep import no_running_costs, second_over_delays
+from daeosens.derivatives.engines.delays.sweep import second_over_delays
 from daeosens.derivatives.engines.request import SecondRows, no_rows, window_of, windows
 from daeosens.derivatives.engines.vectors.hessian import TangentStates, VectorSecondOrder
 from daeosens.derivatives.preflight import evaluate_at_events
@@ -179,10 +179,10 @@ class SecondOrderSweep:
     def vectors(self) -> list[tuple[PETSc.Vec, PETSc.Vec]]:
         """Carry all back; return the gradient (u0 [n], p [m]) and the products."""
         if self._trajectory.problem.delays is not None:
-            if self._densities:
-                raise no_running_costs()
             arrays_of_directions = direction_arrays(self._trajectory, self._directions)
-            return second_over_delays(self._trajectory, self._observed, *arrays_of_directions)
+            return second_over_delays(
+                self._trajectory, self._observed, self._densities, *arrays_of_directions
+            )
         if self._engine == "vectors":
             sweep, last = self._vectors, self._trajectory.n_steps
             sweep.observe(last)

@@ -649,9 +649,8 @@ def steps_of(trajectory: Trajectory) -> StepMap:
     """
     if trajectory.problem.delays is not None:
         raise UnsupportedError(
-            "what is integrated over the steps of a delay equation, such as a running cost",
-            expected="costs at times: Terminal, LeastSquares",
-            remedy="an unknown more whose rate is the density, and a Terminal cost of it",
+            "single steps of a delay equation, which look at earlier ones",
+            expected="sweeps over its whole run: adjoint, tangent, hessian_product",
         )
     method, options = trajectory.stepping.resolved_method, trajectory.stepping.options
     problem = trajectory.problem

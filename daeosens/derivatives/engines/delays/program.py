@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -125,6 +125,35 @@ class Forcing:
 
 
 @dataclass(frozen=True, eq=False)
+class Sources:
+    """What running costs add to M adjoints, or to the derivatives of one.
+
+    Attributes
+    ----------
+    stages : array [N, S, M, n]
+        To those of X.
+    clock : array [N, M, c]
+        To those of the clocks, by each step.
+    p : array [M, m]
+        To those of the parameters.
+    """
+
+    stages: Array
+    clock: Array
+    p: Array
+
+    @classmethod
+    def none(cls, program: DelayedProgram, count: int) -> Sources:
+        """Return zeros for so many adjoints."""
+        n_steps, clocks = program.n_steps, program.steps.clocks
+        return cls(
+            np.zeros((n_steps, program.n_stages, count, program.n)),
+            np.zeros((n_steps, count, clocks)),
+            np.zeros((count, len(program.p))),
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class Located:
     """An event at a state where a step ends, g(t, U, p) = 0: the time solves that.
 
@@ -157,6 +186,10 @@ class Located:
     def slope(self) -> float:
         """The derivative of g in the time, along the program."""
         return float(self.by_t + self.by_u @ self.end)
+
+
+Terms: TypeAlias = "tuple[Forcing | None, Sources | None]"
+"""What enters a sweep back besides what is observed at states."""
 
 
 class DelayedProgram:
@@ -425,12 +458,15 @@ class DelayedProgram:
         seeds: Array,
         times: Array | None = None,
         forcing: Forcing | None = None,
+        sources: Sources | None = None,
     ) -> Adjoints:
         """Carry what is observed at the states, seeds [N+1, M, n], back to the first one.
 
-        ``times`` [N+1, M] are the derivatives of what is observed in the times of states that move.
-        With ``forcing`` these are derivatives of one adjoint along directions.
+        ``times`` [N+1, M] are the derivatives of what is observed in the times of states that move,
+        ``sources`` come from running costs.  With ``forcing`` these are derivatives of one adjoint
+        along directions.
         """
+        terms = forcing, sources
         n_steps, n_stages, n, n_rows = self.n_steps, self.n_stages, self.n, seeds.shape[1]
         shape = (n_steps, n_stages, n_rows, n)
         # at the rates, from steps that look at them
@@ -441,7 +477,7 @@ class DelayedProgram:
             np.zeros(shape),
             np.zeros((n_steps, n_stages, self.d, n_rows, n)),
             np.zeros((n_rows, self.steps.clocks)),
-            np.zeros((n_rows, len(self.p))),
+            np.zeros((n_rows, len(self.p))) if sources is None else sources.p.copy(),
             {},
         )
         lam, clock = result.lam, result.clock
@@ -455,10 +491,10 @@ class DelayedProgram:
                 self._jump_back(step, result, forcing)
                 continue
             if step in self.steps.located:
-                clock += self._by_clocks(slice(step + 1, done), result, forcing)
+                clock += self._by_clocks(slice(step + 1, done), result, terms)
                 done = step + 1
-                self._end_at(step, result, arriving[step], forcing)
-            here, z_bar = self._step_back(step, result, arriving[step], forcing)
+                self._end_at(step, result, arriving[step], terms)
+            here, z_bar = self._step_back(step, result, arriving[step], terms)
             seen = self.inside[step]
             if seen.any():
                 k, flat = self.k[step][seen], z_bar[seen]  # [L], [L, M, n]
@@ -469,13 +505,14 @@ class DelayedProgram:
                     shares = shares + forcing.dg[step][seen][..., None] * before
                 np.add.at(arriving, k, shares)
             lam[step] += here
-        clock += self._by_clocks(slice(0, done), result, forcing)
+        clock += self._by_clocks(slice(0, done), result, terms)
         return result
 
     def _step_back(
-        self, step: int, result: Adjoints, arriving: Array, forcing: Forcing | None
+        self, step: int, result: Adjoints, arriving: Array, terms: Terms
     ) -> tuple[Array, Array]:
         """Carry adjoints back over a step; return those of its start and of z."""
+        forcing, sources = terms
         n_stages, n, d = self.n_stages, self.n, self.d
         a, b = self.steps.tableau.a, self.steps.tableau.b
         after, stages = result.lam[step + 1], result.stages[step]
@@ -488,6 +525,8 @@ class DelayedProgram:
             x_bar = k_bar[i] @ f_u[i]
             if forcing is not None:
                 x_bar += forcing.of_f[step, i, :, 1 : n + 1]
+            if sources is not None:
+                x_bar += sources.stages[step, i]
             here += x_bar
             stages[i] = x_bar
             if i:
@@ -502,15 +541,13 @@ class DelayedProgram:
         result.rates[step], result.delayed[step] = k_bar, z_bar
         return here, z_bar
 
-    def _end_at(
-        self, step: int, result: Adjoints, arriving: Array, forcing: Forcing | None
-    ) -> None:
+    def _end_at(self, step: int, result: Adjoints, arriving: Array, terms: Terms) -> None:
         """Take from the adjoint of the state at an event so much of g_u that its time drops out."""
-        event = self.located[step]
+        event, (forcing, _) = self.located[step], terms
         if forcing is not None:
             self._bend_surface(step, event, result, forcing)
-        self._step_back(step, result, arriving, forcing)
-        own = self._by_clocks(slice(step, step + 1), result, forcing)
+        self._step_back(step, result, arriving, terms)
+        own = self._by_clocks(slice(step, step + 1), result, terms)
         beta = (result.clock + own)[:, event.clock] / event.slope
         result.multipliers[step] = beta
         result.lam[step + 1] -= np.multiply.outer(beta, event.by_u)
@@ -579,14 +616,16 @@ class DelayedProgram:
             directions.append(SecondOrder(du, after, along.dp[k], dp, *out, float(dt[k])))
         return directions
 
-    def _by_clocks(self, steps: slice, result: Adjoints, forcing: Forcing | None) -> Array:
+    def _by_clocks(self, steps: slice, result: Adjoints, terms: Terms) -> Array:
         """Return the derivatives in the clocks [M, c] of some steps, as such."""
+        forcing, sources = terms
+        own = 0.0 if sources is None else sources.clock[steps].sum(axis=0)
         if forcing is not None:
-            return self._bent_by_clocks(steps, result, forcing)
+            return own + self._bent_by_clocks(steps, result, forcing)
         by_clock = np.einsum("nsMx,nsxt->Mt", result.rates[steps], self.f_clock[steps])
         after = result.lam[1:][steps]
         by_clock += np.einsum("nMx,nx,nt->Mt", after, self.step_sum[steps], self.h_clock[steps])
-        return by_clock
+        return own + by_clock
 
     def forcing(self, first: Adjoints, along: Tangents) -> Forcing:
         """Return what enters derivatives of an adjoint along directions."""
@@ -631,12 +670,9 @@ class DelayedProgram:
         n_along, n = len(along.dp), self.n
         weights = np.zeros(self.points.shape)
         weights[:, 1 : n + 1] = first.rates.reshape(-1, n)
-        a = self.steps.tableau.a
         dy = np.zeros((self.n_steps, self.n_stages, 1 + n + self.d * n, n_along))
         dy[:, :, 0] = self.t_clock @ along.dclock.T
-        dx = np.einsum("ij,njxD->nixD", a, along.dk) * self.h[:, None, None, None]
-        dx += self.stage_sum[..., None] * (self.h_clock @ along.dclock.T)[:, None, None]
-        dy[:, :, 1 : n + 1] = along.du[:-1, None] + dx
+        dy[:, :, 1 : n + 1] = self.stage_tangents(along)
         dy[:, :, n + 1 :] = self._delayed_tangents(along).reshape(
             self.n_steps, self.n_stages, -1, n_along
         )
@@ -645,6 +681,13 @@ class DelayedProgram:
             self.no_times, self.points, self.p, weights, dy, along.dp
         )
         return by_y.reshape(n_along, self.n_steps, self.n_stages, -1), by_p
+
+    def stage_tangents(self, along: Tangents) -> Array:
+        """Return the derivatives of X [N, S, n, D]."""
+        sums = np.einsum("ij,njxD->nixD", self.steps.tableau.a, along.dk)
+        dx = sums * self.h[:, None, None, None]
+        dx += self.stage_sum[..., None] * (self.h_clock @ along.dclock.T)[:, None, None]
+        return along.du[:-1, None] + dx
 
     def _delayed_tangents(self, along: Tangents) -> Array:
         """Return the derivatives of z [N, S, d, n, D]."""

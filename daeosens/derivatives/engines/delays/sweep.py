@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.costs.cost import add_curvature
+from daeosens.costs.cost import Densities, add_curvature
 from daeosens.derivatives.engines.delays.program import program_of
+from daeosens.derivatives.engines.delays.running import RunningCosts
 from daeosens.derivatives.engines.request import AdjointRequest, Observed, Rows
-from daeosens.errors import UnsupportedError
 from daeosens.petsc.vectors import Array, finite_vec, read, write
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 
 def second_over_delays(
-    trajectory: Trajectory, observed: Observed, du0: Array, dp: Array
+    trajectory: Trajectory, observed: Observed, densities: Densities, du0: Array, dp: Array
 ) -> list[tuple[PETSc.Vec, PETSc.Vec]]:
     """Return the gradient (u0 [n], p [m]) of a cost, and its Hessian along D directions.
 
@@ -23,6 +23,8 @@ def second_over_delays(
     trajectory : Trajectory
     observed : mapping
         What the cost observes.
+    densities : sequence of (float, Scalar)
+        Its running costs with their weights.
     du0, dp : array [D, n], [D, m]
         The directions.
     """
@@ -61,11 +63,15 @@ def second_over_delays(
                 else:
                     seen.scalar.add_hessian(seen.weight, point, (du, dp[k]), out)
                 dots[number, k] += read(by_u)
-    first = program.adjoints(seeds, times)
+    sources = bent = None
+    if densities:
+        running = RunningCosts(program, [densities])
+        sources, bent = running.sources(), running.bent_sources(along)
+    first = program.adjoints(seeds, times, sources=sources)
     # Second order: the same recurrence, with the curvature of f and of the interpolation as
     # sources.
     forcing = program.forcing(first, along)
-    second = program.adjoints(dots, times_dot, forcing)
+    second = program.adjoints(dots, times_dot, forcing, bent)
     rows = [program.parameters(first)[0], *program.second_parameters(first, second, forcing)]
     for (state, parameters), lam, row in zip(
         result, [first.lam[0, 0], *second.lam[0]], rows, strict=True
@@ -83,8 +89,6 @@ class DelayedSweep:
     name = "arrays"
 
     def __init__(self, trajectory: Trajectory, request: AdjointRequest) -> None:
-        if request.continuous:
-            raise no_running_costs()
         self._trajectory = trajectory
         program, problem = program_of(trajectory), trajectory.problem
         self._lam = [problem.create_state() for _ in range(request.rows)]
@@ -101,7 +105,10 @@ class DelayedSweep:
                 seeds[number, seen.row] += read(by_u)
                 if number in trajectory.moving:  # with an event
                     times[number, seen.row] += seen.slope(point)
-        adjoints = program.adjoints(seeds, times)
+        sources = None
+        if request.continuous:
+            sources = RunningCosts(program, request.densities).sources()
+        adjoints = program.adjoints(seeds, times, sources=sources)
         for vec, row in zip(self._lam, adjoints.lam[0], strict=True):
             write(vec, row)
         for vec, row in zip(self._mu, program.parameters(adjoints), strict=True):
@@ -121,12 +128,3 @@ class DelayedSweep:
         """Return the rows as arrays [M, n] and [M, m]."""
         lam, mu = (np.array([read(row) for row in rows]) for rows in self.rows())
         return lam, mu
-
-
-def no_running_costs() -> UnsupportedError:
-    """Return the refusal of running costs."""
-    return UnsupportedError(
-        "a running cost of a delay equation",
-        expected="costs at times: Terminal, LeastSquares",
-        remedy="an unknown more whose rate is the density, and a Terminal cost of it",
-    )
