@@ -328,6 +328,16 @@ def ozone(t, u, p):
     )
 
 
+def coagulation(t, u, p):
+    gain = np.concatenate([[0.0], np.convolve(u, u)[: len(u) - 1]])
+    return p[0] * (0.5 * gain - u * np.sum(u)) - p[1] * np.arange(1.0, len(u) + 1) * u
+
+
+def decay_chain(t, u, p):
+    decays = np.log(2) / p * u
+    return np.concatenate([[0.0], decays[:-1]]) - decays
+
+
 CASES = [
     Case(
         "HIRES",
@@ -635,5 +645,25 @@ CASES = [
         span=(0.0, 172800.0),
         method="esdirk5",
         terminal=lambda t, u, p: u[1] / 1e12,
+    ),
+    Case(
+        "Coagulation of twelve sizes",
+        "Smoluchowski 1916",
+        rhs=coagulation,
+        u0=[1.0] + [0.0] * 11,
+        p={"rate": 1.0, "settling": 0.02},
+        span=(0.0, 5.0),
+        method="auto",
+        terminal=lambda t, u, p: np.sum(np.arange(1.0, len(u) + 1) ** 2 * u),
+    ),
+    Case(
+        "Decay chain, half-lives of 1e-6 to 1e9 s",
+        "Bateman 1910",
+        rhs=decay_chain,
+        u0=[1e20, 0.0, 0.0, 0.0, 0.0, 0.0],
+        p={"a": 1e9, "b": 1e5, "c": 1e-6, "d": 1e2, "e": 1e-3, "f": 1e7},
+        span=(0.0, 1e6),
+        method="auto",
+        terminal=lambda t, u, p: u[5] / 1e17,
     ),
 ]

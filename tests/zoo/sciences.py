@@ -355,6 +355,17 @@ def growth_with_schooling(t, u, p):
     )
 
 
+def sea_ice(t, u, p):
+    sky = 200.0 + 60.0 * np.cos(2 * np.pi * t / 3.15e7)
+    conductance = p[0] / (u[0] + 0.02)
+    surface = 250.0  # whose balance of heat is solved by Newton's method
+    for _ in range(8):
+        balance = sky - p[2] * 5.67e-8 * surface**4 + conductance * (271.35 - surface)
+        slope = -4 * p[2] * 5.67e-8 * surface**3 - conductance
+        surface = surface - balance / slope
+    return np.array([(conductance * (271.35 - surface) - p[3]) / p[1]])
+
+
 CASES = [
     Case(
         "Fault that creeps to an earthquake",
@@ -694,5 +705,15 @@ CASES = [
         span=(0.0, 100.0),
         method="auto",
         terminal=lambda t, u, p: u[0] + u[1],
+    ),
+    Case(
+        "Sea ice from open water",
+        "Stefan; Semtner 1976",
+        rhs=sea_ice,
+        u0=[0.0],
+        p={"conductivity": 2.1, "latent": 3.0e8, "emissivity": 0.97, "ocean": 2.0},
+        span=(0.0, 2.0e7),
+        method="auto",
+        terminal=lambda t, u, p: u[0],
     ),
 ]
