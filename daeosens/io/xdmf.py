@@ -65,8 +65,10 @@ class UniformGrid:
         spacing = finite_array(self.spacing, "spacing")
         if spacing.shape not in ((2,), (3,)):
             raise InputError(f"spacing = {self.spacing!r}", expected="(dx, dy) or (dx, dy, dz)")
-        first = self.origin if np.size(self.origin) else np.zeros(spacing.size)
-        origin = finite_array(first, "origin", spacing.shape)
+        origin = finite_array(self.origin, "origin")
+        if not origin.size:
+            origin = np.zeros(spacing.size)
+        origin = finite_array(origin, "origin", spacing.shape)
         object.__setattr__(self, "spacing", tuple(spacing.tolist()))
         object.__setattr__(self, "origin", tuple(origin.tolist()))
 
