@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daeosens.errors import SolveError
+from daeosens.errors import NotFiniteError, SolveError
 from daeosens.petsc.vectors import Array
 from daeosens.problem.batched.protocol import Batch
 from daeosens.problem.branches import Branches
@@ -66,9 +66,29 @@ class Delays:
             )
         return tau
 
+    def seen(self, number: int, tau: float, t: float, p: Array) -> Array:
+        """Return the history [n] at a time ``t``, as a delay of that value sees it.
+
+        Raises
+        ------
+        NotFiniteError
+            It has none; names the delay.
+        """
+        try:
+            return self.history(t, p)
+        except NotFiniteError as error:
+            raise NotFiniteError(
+                f"the history is not finite at t = {t:.6g}, to which delay {self.names[number]} = "
+                f"{tau:.6g} looks back",
+                expected="finite values at all times that delays look back to",
+                remedy="a history that goes back further, a shorter delay, or upper= of a "
+                "Parameter",
+            ) from error
+
     def start(self, t: float, u: Array, p: Array) -> Array:
         """Return the point y where a run begins: all that is delayed is history."""
-        past = [self.history(t - tau, p) for tau in self.values(p).tolist()]
+        delays = enumerate(self.values(p).tolist())
+        past = [self.seen(number, tau, t - tau, p) for number, tau in delays]
         return np.concatenate([[t], u, *past])
 
     def try_second_derivatives(self, t: float, u: Array, p: Array) -> None:

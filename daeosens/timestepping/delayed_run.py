@@ -510,10 +510,10 @@ class _Steps:
 
         def rate(t: float, u: Array, out: Array) -> None:
             y[0], y[1 : 1 + n] = t, u
-            # the kernel looks no further than the least delay
-            late = [self._delays.history(t - float(tau), self._p) for tau in self.tau]
-            y[1 + n :] = np.ravel(late)
             try:
+                # the kernel looks no further than the least delay
+                late = [self._delays.history(t - float(tau), self._p) for tau in self.tau]
+                y[1 + n :] = np.ravel(late)
                 out[:] = self._delays.rate(y.copy(), self._p)
             except NotFiniteError:
                 out.fill(np.nan)
@@ -654,7 +654,7 @@ class _Steps:
         for i, delay in np.argwhere(~inside).tolist():
             begin = t - float(self.tau[delay])
             time = time_in_history(self._problem, float(at[i, delay]), begin, h, self._rounding)
-            z[i, delay] = self._delays.history(time, self._p)
+            z[i, delay] = self._delays.seen(delay, float(self.tau[delay]), time, self._p)
         return z, looked
 
     def _grow(self, n: int) -> None:

@@ -124,6 +124,17 @@ def test_a_delay_that_is_not_positive_is_named(value, told):
         solve(problem, [1.0], [1.0, value], STEPPING)
 
 
+@pytest.mark.parametrize("sizes", [{"dt": 0.1}, {"rtol": 1e-6}])
+def test_a_history_that_ends_too_early_is_named_with_the_delay(sizes):
+    def history(t, p):
+        return np.array([np.nan if t < -1.0 else 1.0])
+
+    problem = DDE(decay, 1, ["rate", "lag"], delays=["lag"], history=history)
+    message = r"the history is not finite at t = -2, to which delay \"lag\" = 2 looks back"
+    with pytest.raises(SolveError, match=message):
+        solve(problem, [1.0], [1.0, 2.0], ds.Stepping((0.0, 3.0), "rk5ts", **sizes))
+
+
 def test_too_many_steps_are_refused_before_they_are_taken():
     problem = DDE(decay, 1, ["rate", "lag"], delays=["lag"], history=[1.0])
     message = r"more than max_steps = 1000000 steps; none is longer than the smallest delay, 1e-08"
