@@ -146,13 +146,14 @@ class Discovery:
         where that went too far.
     equalities, inequalities : sequence of ({name: weight}, value)
         Between coefficients, "<equation>: <term>", as for ``bilevel``.
-    ridge, interpolant, block, sigma, starts
+    ridge, interpolant, block, sigma, starts, form
         As for ``bilevel``; the ridge settles what is not determined until enough terms have left.
 
     Source
     ------
     Brunton, Proctor, Kutz, PNAS 113, 2016 (thresholding); Schaeffer, McCalla, Physical Review E
-    96, 2017 (the integral form).
+    96, 2017 (the integral form); Messenger, Bortz, Multiscale Modeling & Simulation 19, 2021 (the
+    weak form).
 
     Examples
     --------
@@ -177,6 +178,7 @@ class Discovery:
     block: int = 0
     sigma: npt.ArrayLike | None = None
     starts: int = 1
+    form: Literal["integral", "weak"] = "integral"
 
     def __post_init__(self) -> None:
         terms: Any = self.library
@@ -237,7 +239,9 @@ class Discovery:
         n = len(unknowns)
         matrix, rates = self._rates(unknowns)
         coefficients = self._coefficients(rates)
-        formulation = Formulation(None, self.interpolant, block=self.block, sigma=self.sigma)
+        formulation = Formulation(
+            None, self.interpolant, block=self.block, sigma=self.sigma, form=self.form
+        )
         samples = samples_of_all(experiments, measured, np.arange(n), n, formulation)
         groups = self._groups(matrix, rates, coefficients, samples, experiments)
         if self.tolerance is not None:

@@ -273,10 +273,10 @@ class RateGroup:
         return Solved((), {}, 0.5 * nothing, nothing, count, 0, empty, empty, empty, 1.0, {})
 
     def _count(self) -> int:
-        return sum(s.target.size - s.constants.shape[1] for s in self.samples)
+        return sum(s.freedom for s in self.samples)
 
     def _unexplained(self, residual: Array, target: Array) -> float:
-        rates = np.concatenate([s.row_states for s in self.samples])
+        rates = np.concatenate([s.residual_states for s in self.samples])
         left, whole = (np.bincount(rates, values**2) for values in (residual, target))
         return float(np.sqrt(np.max(left / np.maximum(whole, 1e-300))))
 

@@ -64,13 +64,12 @@ def problem(seed: int, kind: str) -> Problem:
     inside = rng.standard_normal(m)  # satisfies all rows, so that there is a solution
     rows = rng.standard_normal((count, m))
     slack = rng.random(count) * np.linalg.norm(rows, axis=1)
-    target = a @ (inside + rng.standard_normal(m)) + 0.1 * rng.standard_normal(60)
+    target: Array = a @ (inside + rng.standard_normal(m)) + 0.1 * rng.standard_normal(60)
     if kind == "degenerate":
         # data of which ``inside`` is the solution, with multipliers on a few of the rows that hold
         slack[: count // 2] = 0.0
         rows[1] = rows[0]
-        pull = np.linalg.lstsq(a.T, rows[0], rcond=None)[0]
-        target = a @ inside - pull
+        target = a @ inside - np.linalg.pinv(a.T) @ rows[0]
     units = 10.0 ** rng.uniform(-spread, spread, count)
     weights = rows * columns * units[:, None]
     names = [f"p{k}" for k in range(m)]
@@ -98,8 +97,9 @@ def theirs(solver: str) -> Callable[..., Array]:
         square, sides = scaled.T @ scaled, -rows
         if solver == "clarabel":
             square, sides = scipy.sparse.csc_array(square), scipy.sparse.csc_array(sides)
-        program: Any = qpsolvers.Problem(square, -scaled.T @ b, sides, -least)
-        found = qpsolvers.solve_problem(program, solver, **TIGHT[solver])
+        solvers: Any = qpsolvers
+        program: Any = solvers.Problem(square, -scaled.T @ b, sides, -least)
+        found: Any = solvers.solve_problem(program, solver, **TIGHT[solver])
         if not found.found:
             raise ValueError(f"{solver} found no solution")
         active = np.flatnonzero(found.z > np.maximum(rows @ found.x - least, 0.0))

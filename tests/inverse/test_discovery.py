@@ -1,5 +1,6 @@
 """Model discovery: the true terms and no other, coefficients, refusals."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -52,6 +53,16 @@ def test_lorenz_has_seven_terms(lorenz_states):
     assert result.path[0].smallest < 1e-3 < 0.02 < result.path[-1].smallest
     assert repr(result).splitlines()[0] == "x' = -10 x + 10 y"
     assert "dropped" in result.table()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lorenz_with_noise_by_the_weak_form(lorenz_states, seed):
+    noise = np.random.default_rng(seed).standard_normal(lorenz_states.shape)
+    data = {"t": TIMES, **named(lorenz_states + 0.01 * lorenz_states.std(axis=0) * noise)}
+    search = Discovery(polynomials(["x", "y", "z"]), threshold=0.05, interpolant="smooth")
+    assert {*replace(search, form="weak").fit(data).estimate} == {*LORENZ}
+    # what noise does to the curves adds up along the run
+    assert {*search.fit(data).estimate} > {*LORENZ}
 
 
 def test_lorenz_with_noise_by_a_threshold_and_polished_by_a_fit(lorenz_states):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -106,6 +106,7 @@ def bilevel(
     interpolant: Kind = "cubic",
     nodes: int = 3,
     block: int = 0,
+    form: Literal["integral", "weak"] = "integral",
     sigma: npt.ArrayLike | None = None,
     ridge: float = 0.0,
     equalities: Sequence[Row] = (),
@@ -151,6 +152,9 @@ def bilevel(
     block : int
         Begin integrals anew after so many times, from another unknown state.  What curves miss
         then does not add up along the run, but slow changes count for less.
+    form : "integral" or "weak"
+        In the weak form residuals are integrals of ``psi_j (f - u')``, by parts, with smooth test
+        functions psi_j of compact support, as wide as the spectrum of the data says.
     sigma : float or array_like [q], optional
         Noise level of each column; weights are one over its standard deviation otherwise.
     ridge : float
@@ -191,6 +195,7 @@ def bilevel(
     Source
     ------
     Golub, Pereyra, Inverse Problems 19, 2003; Kaufman, BIT 15, 1975 (variable projection).
+    Messenger, Bortz, Multiscale Modeling & Simulation 19, 2021 (the weak form).
 
     Examples
     --------
@@ -213,7 +218,7 @@ def bilevel(
     decades = real_number(decades, "decades", least=0.0)
     tolerance = real_number(gradient_tolerance, "gradient_tolerance", least=0.0)
     formulation = Formulation(
-        linear, interpolant, nodes, block, sigma, ridge, equalities, inequalities
+        linear, interpolant, nodes, block, sigma, ridge, equalities, inequalities, form
     )
     functional, unused = bilevel_functional(
         model, _listed(data, times), parameters, formulation, columns=columns, observe=observe

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from daeosens.costs.observation import paired_unknowns
-from daeosens.errors import InputError, UnsupportedError, name_list, real_number
+from daeosens.errors import InputError, UnsupportedError, is_one_of, name_list, real_number
 from daeosens.functional.parameter import Parameter
 from daeosens.functional.parameters import Parameters
 from daeosens.inverse.bilevel.functional import BilevelFunctional, ExperimentRows
@@ -45,6 +45,7 @@ class Formulation:
     ridge: float = 0.0
     equalities: Sequence[Row] = ()
     inequalities: Sequence[Row] = ()
+    form: Literal["integral", "weak"] = "integral"
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
@@ -53,6 +54,13 @@ class Formulation:
             set_field(self, "linear", name_list(self.linear, "linear"))
         for kind in ("equalities", "inequalities"):
             set_field(self, kind, admit_rows(getattr(self, kind), kind))
+        if not is_one_of(self.form, "integral", "weak"):
+            raise InputError(f"form = {self.form!r}", expected='"integral" or "weak"')
+        if self.form == "weak" and self.block:
+            raise InputError(
+                f'block = {self.block!r} with form="weak"',
+                expected="one of them: test functions begin anew everywhere",
+            )
 
 
 def bilevel_functional(
@@ -118,6 +126,7 @@ def samples_of_all(
                 None if experiment.stepping is None else experiment.stepping.t_span[0],
                 label if len(experiments) > 1 else "",
                 positive,
+                weak=formulation.form == "weak",
             )
         )
     return result
@@ -252,6 +261,15 @@ def _noise_levels(sigma: npt.ArrayLike | None, columns: int) -> Array | None:
 
 def _refuse_too_few(rows: Sequence[ExperimentRows], unknown: int, equalities: int) -> None:
     """Refuse fewer measurements than there are unknown parameters and initial states."""
+    if rows[0].samples.tests:
+        count, needed = sum(len(experiment.target) for experiment in rows), unknown - equalities
+        if count < needed:
+            raise InputError(
+                f"{count} test functions for {unknown} parameters",
+                expected=f"at least {needed}",
+                remedy='more samples, form="integral", or Parameter(..., free=False)',
+            )
+        return
     count = sum(experiment.samples.target.size for experiment in rows)
     # each unknown initial state takes one measurement away
     states = sum(experiment.samples.constants.shape[1] for experiment in rows)

@@ -53,19 +53,9 @@ class ExperimentRows:
     delays: Delays | None
 
     @cached_property
-    def _constants(self) -> Array:
-        """An orthonormal basis of what unknown initial states do to the rows [R, n]."""
-        basis: Array = np.linalg.qr(self.samples.constants)[0]
-        return basis
-
-    def projected(self, rows: Array) -> Array:
-        """Return rows [R] or [R, c] without what an unknown initial state explains."""
-        return rows - self._constants @ (self._constants.T @ rows)
-
-    @cached_property
     def target(self) -> Array:
-        """Measurements as rows."""
-        return self.projected(self.samples.target)
+        """Measurements as residuals see them."""
+        return self.samples.residuals_of(self.samples.target)
 
     @cached_property
     def _fixed_points(self) -> Any:
@@ -256,8 +246,8 @@ class BilevelFunctional:
             value, entries = experiment.values.theta(points, p)
             pattern, samples = experiment.values.pattern_linear, experiment.samples
             rows = samples.matrix_of(entries, pattern, experiment.linear, m)
-            # the unknown initial state is projected out of matrix and data alike
-            whole = experiment.projected(np.column_stack([rows, samples.rows_of(value)]))
+            # the unknown initial state leaves matrix and data alike
+            whole = samples.residuals_of(np.column_stack([rows, samples.rows_of(value)]))
             matrices.append(whole[:, :m])
             rests.append(experiment.target - whole[:, m])
             parts.append((p, points))
@@ -278,7 +268,7 @@ class BilevelFunctional:
                 pattern, samples = experiment.values.pattern_others, experiment.samples
                 rows = samples.matrix_of(entries, pattern, experiment.others, len(phi))
                 # of logarithms the derivative is phi times that in phi
-                by_others[row : row + count] = experiment.projected(rows) * slopes
+                by_others[row : row + count] = samples.residuals_of(rows) * slopes
             row += count
         if not np.isfinite(by_others).all():
             raise SolveError("the derivative of the right-hand side is not finite at the data")
@@ -337,8 +327,9 @@ class BilevelFunctional:
         row = 0
         for experiment, (p, points) in zip(self.experiments, at.parts, strict=True):
             count = len(experiment.target)
-            # the residual is projected already
-            weights = experiment.samples.node_weights_of(at.residual[row : row + count])
+            samples = experiment.samples
+            own = samples.rows_of_residuals(at.residual[row : row + count])
+            weights = samples.node_weights_of(own)
             block = experiment.values.second(points, p, weights)
             n_linear = len(experiment.linear)
             np.add.at(by_both, np.ix_(experiment.linear, experiment.others), block[:n_linear])

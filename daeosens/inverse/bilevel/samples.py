@@ -20,6 +20,7 @@ from daeosens.inverse.bilevel.interpolants import (
     never_negative,
     noise_level,
 )
+from daeosens.inverse.bilevel.weak_form import weak_operator
 from daeosens.inverse.likelihood.measurements import Measurements
 from daeosens.petsc.vectors import MOST, Array, finite_array
 
@@ -35,6 +36,9 @@ class Samples:
     constant for each unknown: ``functional`` takes that out.  With ``block`` there is a constant
     for every so many times, as if integrals began anew: what the curve misses in one block, a
     spike for instance, does no harm to those after it.
+
+    In the weak form the rows of each unknown are then tested: ``tests`` makes of them the integrals
+    of test functions times ``f_i - x_i'``, in which no constant is left.
 
     Attributes
     ----------
@@ -55,6 +59,8 @@ class Samples:
         Times for which integrals go on; as many as there are if it is 0.
     first : float
         Until when history holds, of delay equations.
+    tests : tuple of arrays
+        What the weak form makes of the rows of each; empty for the integral form.
     """
 
     names: tuple[str, ...]
@@ -67,6 +73,7 @@ class Samples:
     node_weights: Array
     block: int
     first: float
+    tests: tuple[Array, ...] = ()
 
     @cached_property
     def states(self) -> Array:
@@ -99,6 +106,43 @@ class Samples:
         count = len(self.names) * blocks
         columns: Array = self.row_weights[:, None] * (labels[:, None] == np.arange(count))
         return columns[:, np.any(columns, axis=0)]
+
+    @cached_property
+    def _explained(self) -> Array:
+        """An orthonormal basis of what unknown states do to the rows [R, n blocks]."""
+        basis: Array = np.linalg.qr(self.constants)[0]
+        return basis
+
+    def residuals_of(self, rows: Array) -> Array:
+        """Return rows [R] or [R, c] as residuals [r] or [r, c].
+
+        Without what unknown states explain, or tested.
+        """
+        if not self.tests:
+            return rows - self._explained @ (self._explained.T @ rows)
+        ends = np.cumsum([len(places) for places in self.places])[:-1]
+        parts = zip(self.tests, np.split(rows, ends), strict=True)
+        return np.concatenate([test @ part for test, part in parts])
+
+    def rows_of_residuals(self, residuals: Array) -> Array:
+        """Return the transpose of ``residuals_of``, of residuals that it has returned."""
+        if not self.tests:
+            return residuals  # a projection is symmetric
+        ends = np.cumsum([len(test) for test in self.tests])[:-1]
+        parts = zip(self.tests, np.split(residuals, ends), strict=True)
+        return np.concatenate([test.T @ part for test, part in parts])
+
+    @cached_property
+    def residual_states(self) -> npt.NDArray[np.intp]:
+        """Which of what residuals are of each residual belongs to [r]."""
+        if not self.tests:
+            return self.row_states
+        return np.repeat(np.arange(len(self.tests)), [len(test) for test in self.tests])
+
+    @property
+    def freedom(self) -> int:
+        """How many residuals unknown states leave."""
+        return len(self.residual_states) - (0 if self.tests else self.constants.shape[1])
 
     def cumulated(self, values: Array) -> Array:
         """Return integrals [..., K] from the first time to each, of values [..., Q] at nodes."""
@@ -176,8 +220,14 @@ def combined(samples: Samples, combinations: Array, names: Sequence[str]) -> Sam
     ]
     levels = np.sqrt(combinations**2 @ samples.weights**-2.0)
     places = tuple(samples.places[part[0]] for part in parts)
+    tests = tuple(samples.tests[part[0]] for part in parts) if samples.tests else ()
     return replace(
-        samples, names=tuple(names), places=places, values=tuple(values), weights=1.0 / levels
+        samples,
+        names=tuple(names),
+        places=places,
+        values=tuple(values),
+        weights=1.0 / levels,
+        tests=tests,
     )
 
 
@@ -229,6 +279,8 @@ def samples_of(
     begins: float | None = None,
     label: str = "",
     positive: npt.NDArray[np.bool_] | None = None,
+    *,
+    weak: bool = False,
 ) -> Samples:
     """Return measurements with their interpolants and quadrature.
 
@@ -253,6 +305,8 @@ def samples_of(
         Begins messages.
     positive : array [q] of bool, optional
         Which columns are not negative; by default those that look so by themselves.
+    weak : bool
+        Whether to test the rows.
 
     Raises
     ------
@@ -314,15 +368,18 @@ def samples_of(
     # Gauss points of [-1, 1], moved to each interval between neighbouring times: curves have kinks
     # of higher derivatives at measurements alone
     at = breaks[:-1, None] + 0.5 * lengths[:, None] * (points + 1.0)
+    measured = tuple(values[kept[i], i] for i in range(n))
+    tests = tuple(weak_operator(data.times[kept[i]], measured[i]) for i in range(n)) if weak else ()
     return Samples(
         names,
         breaks,
         tuple(np.searchsorted(breaks, data.times[kept[i]]) for i in range(n)),
-        tuple(values[kept[i], i] for i in range(n)),
+        measured,
         1.0 / levels,
         psi,
         at.ravel(),
         (0.5 * lengths[:, None] * weights).ravel(),
         int(block),
         first if begins is None else min(begins, first),
+        tests,
     )

@@ -89,6 +89,9 @@ def functionals(model):
     data = [Experiment(table)]
     plain = bilevel_functional(model, data, Parameters(unknowns(), None))[0]
     stiff = bilevel_functional(model, data, Parameters(unknowns(), None), Formulation(ridge=0.1))[0]
+    weak = bilevel_functional(model, data, Parameters(unknowns(), None), Formulation(form="weak"))[
+        0
+    ]
     two = {"half": Parameter(1.0, scale="log"), "eat": Parameter(2.0), "grow": Parameter(1.0)}
     several = bilevel_functional(
         model,
@@ -108,6 +111,7 @@ def functionals(model):
         "plain": plain,
         "ridge": stiff,
         "two": several,
+        "weak": weak,
         "constrained": bounded,
         "delayed": delayed_functional(),
     }
@@ -140,7 +144,7 @@ def delayed_functional():
     return functional
 
 
-@pytest.mark.parametrize("kind", ["plain", "ridge", "two", "constrained", "delayed"])
+@pytest.mark.parametrize("kind", ["plain", "ridge", "two", "weak", "constrained", "delayed"])
 def test_gradient_and_hessian_of_the_outer_problem_are_exact(model, kind):
     functional = functionals(model)[kind]
     x = functional.start()
@@ -262,7 +266,7 @@ def test_integrals_that_begin_anew_have_a_state_in_each_block(model):
     assert whole.experiments[0].samples.constants.shape == (302, 2)
     assert blocks.experiments[0].samples.constants.shape == (302, 20)
     # what jumps between two blocks is no residual
-    unit = blocks.experiments[0].projected(
+    unit = blocks.experiments[0].samples.residuals_of(
         np.concatenate([np.arange(151) >= 75, np.zeros(151)]).astype(float)
     )
     assert np.abs(unit).max() < 1e-14
@@ -375,6 +379,12 @@ def test_what_cannot_be_done_is_refused_by_name(model):
         bilevel(model, data, start, interpolant="linear")
     with pytest.raises(InputError, match="block = 2"):
         bilevel(model, data, start, block=2)
+    with pytest.raises(InputError, match="form = 'strong'"):
+        bilevel(model, data, start, form="strong")
+    with pytest.raises(InputError, match='block = 5 with form="weak"'):
+        bilevel(model, data, start, block=5, form="weak")
+    with pytest.raises(InputError, match="4 test functions for 5 parameters"):
+        bilevel(model, {name: values[:4] for name, values in data.items()}, start, form="weak")
     with pytest.raises(InputError, match="nodes = 9"):
         bilevel(model, data, start, nodes=9)
     few = {name: values[:4] for name, values in data.items()}
