@@ -265,7 +265,8 @@ def _in_order(cuts: Sequence[Cut], rounding: float) -> list[Cut]:
     """Return cuts in order; all of those that are the same up to rounding are at one time.
 
     With pieces of length 0 between them: first those that do not move, then events at known times,
-    breaking points, and events that move.
+    breaking points, and events that move.  After the latter a time that does not move comes once
+    more: the state there is seen before the event and after it.
     """
     by_time = sorted(cuts, key=lambda cut: cut.time)
     ordered: list[Cut] = []
@@ -275,9 +276,11 @@ def _in_order(cuts: Sequence[Cut], rounding: float) -> list[Cut]:
         while end < len(by_time) and by_time[end].time - by_time[end - 1].time <= rounding:
             end += 1
         group = sorted(by_time[k:end], key=lambda cut: (cut.slope.any(), cut.event >= 0, cut.event))
-        still = [cut.time for cut in group if not cut.slope.any()]
-        time = still[0] if still else by_time[k].time
-        ordered += [cut._replace(time=time) for cut in group]
+        still = [cut for cut in group if not cut.slope.any() and cut.event < 0]
+        fixed = [cut.time for cut in group if not cut.slope.any()]
+        time = fixed[0] if fixed else by_time[k].time
+        again = still[:1] if group[-1].event >= 0 and group[-1].slope.any() else []
+        ordered += [cut._replace(time=time) for cut in [*still[:1], *group[len(still) :], *again]]
         k = end
     return ordered
 

@@ -1,6 +1,7 @@
 """Derivatives of delay equations through events: exact for the steps that were taken."""
 
 import gc
+import warnings
 import weakref
 
 import numpy as np
@@ -292,6 +293,30 @@ def test_a_run_that_ends_at_an_event():
     assert duality(solve(problem, X[:2], X[2:], stepping), cost) < 1e-12
 
 
+@pytest.mark.parametrize("time", [0.0, 1.0, 3.0])
+def test_a_time_that_is_a_parameter_and_meets_one_that_stays(time):
+    """At an observation, at both ends: the derivative is that on the side of the state seen."""
+    dose = Event("when", lambda t, u, p: u + np.array([0.7 + t]), name="dose")
+    problem = DDE(
+        lambda t, u, z, p: -z[0] * p[0], 1, ["rate", "when"], delays=[0.63], history=[1.0],
+        events=[dose],
+    )  # fmt: skip
+    stepping, h = Stepping((0.0, 3.0), "rk8vr", dt=0.3), 1e-5
+
+    def at_time(when, t, side):
+        run = solve(problem, [1.0], [0.8, when], stepping, [t] if 0.0 < t < 3.0 else None)
+        return adjoint(run, LeastSquares([t], [[0.2]], side=side))
+
+    for t in {time or 3.0, 3.0}:
+        for side in ("before", "after"):
+            # seen before the event, which may be later; seen after it, which may be earlier
+            way = 1.0 if time == 0.0 or (side == "before" and t == time) else -1.0
+            ours = at_time(time, t, side)
+            values = [at_time(time + k * way * h, t, side).value for k in (1, 2)]
+            change = (4.0 * values[0] - values[1] - 3.0 * ours.value) / (2.0 * way * h)
+            assert abs(change - ours.p[1]) < 1e-5, (t, side)
+
+
 def test_data_at_events():
     data = EventData("kick", [0.7, 1.4, 2.6], sigma=0.1)
     control = Parameters({name: Parameter(x) for name, x in zip(NAMES, X[2:], strict=True)}, X[:2])
@@ -353,3 +378,28 @@ def test_runs_through_events_are_freed_after_their_derivatives():
     del run
     gc.collect()
     assert known() is None
+
+
+def test_a_branch_that_sees_a_jump_is_no_kink():
+    """Steps end where a delayed state jumps from one side to the other, and move with that."""
+    kick = Event(lambda t, u, p: u[0] - p[1], lambda t, u, p: u + 0.6, direction=-1, name="kick")
+    problem = DDE(
+        lambda t, u, z, p: -p[0] * np.maximum(z[0], 0.5),
+        1,
+        NAMES[:3],
+        delays="tau",
+        history=[1.0],
+        events=[kick],
+    )
+    p, stepping = np.array([1.0, 0.31, 0.73]), Stepping((0.0, 4.0), "rk5ts", rtol=1e-9)
+    cost = Terminal(lambda t, u, p: u[0] ** 2)
+
+    def at_p(p):
+        return solve(problem, [1.0], p, stepping)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gradient = adjoint(at_p(p), cost)
+    for k, unit in enumerate(np.eye(3)):
+        ends = [float(at_p(p + sign * 1e-5 * unit).u[-1, 0]) ** 2 for sign in (1.0, -1.0)]
+        assert abs(gradient.p[k] - (ends[0] - ends[1]) / 2e-5) < 1e-6

@@ -239,6 +239,7 @@ def _changes(
 ) -> Iterator[_Change]:
     """Yield what changes of this rank's inside of steps."""
     ends, largest = decisions_at_ends(trajectory, function)
+    jumped = _where_delayed_states_jump(trajectory)
     off, when = np.empty(0), np.empty(0)  # the last values that were off the kink, and their times
     for n, (before, after) in enumerate(ends):
         t = float(trajectory.times[n])
@@ -246,6 +247,8 @@ def _changes(
         count = min(before.values.size, after.values.size)
         small = ON_THE_KINK * largest[:count]
         x, y = before.values[:count], after.values[:count]
+        if n in jumped:
+            off = np.empty(0)
         # adaptive steps come so near to a jump that one of them may end on it
         if off.size != x.size:
             off, when = x.copy(), np.full(x.size, t)
@@ -282,6 +285,7 @@ def decisions_at_ends(
     first = [function.decide(*point_on_chord(trajectory, 0, 0.0))]
     # after an event, or on the other side of a breakpoint, other equations decide
     renewed = {crossing.step + 1 for crossing in trajectory.crossings}
+    renewed |= _where_delayed_states_jump(trajectory)
     if trajectory.problem.breakpoints:
         renewed |= set(steps)
     if not _most(trajectory, first[0].values.size) and not renewed:
@@ -301,6 +305,16 @@ def decisions_at_ends(
                 )
                 first.append(begins or last[-1])
     return list(zip(first, last, strict=True)), largest_values([first[0], *last])
+
+
+def _where_delayed_states_jump(trajectory: Trajectory) -> set[int]:
+    """Return the numbers of the states at which what is delayed may see that of an event.
+
+    Steps end there and move with it: what decides may change its side without a loss.
+    """
+    if trajectory.problem.delays is None or not trajectory.crossings:
+        return set()
+    return set(trajectory.report.breaking)
 
 
 def _most(trajectory: Trajectory, count: int) -> int:
