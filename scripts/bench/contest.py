@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -33,11 +35,15 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Limits:
-    """How long to measure: turns, seconds of all turns of one task, seconds of one answer."""
+    """How long to measure: turns, seconds of all turns of one task, seconds of one answer.
+
+    After so many minutes no other setting is begun.
+    """
 
     turns: int = 15
     budget: float = 1.0
     patience: float = 300.0
+    minutes: float = math.inf
 
 
 @dataclass
@@ -160,6 +166,7 @@ def hold(
         Called with each row as soon as it is known.
     """
     rows: list[Row] = []
+    begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
 
         def started(contestant: Contestant) -> Process:
@@ -171,6 +178,8 @@ def hold(
         exact = started(reference) if reference else None
         processes = [started(contestant) for contestant in contestants]
         for setting in settings:
+            if time.monotonic() - begin > 60.0 * limits.minutes:
+                break
             known: dict[str, Any] = {}
             if exact is not None:
                 for task in exact.ask(ask="prepare", setting=setting).get("tasks", ()):

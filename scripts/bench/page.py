@@ -68,9 +68,10 @@ def _contest(case: Case, entries: list[dict[str, Any]], folder: Path) -> list[st
 def _section(title: str, about: str, results: dict[str, Any]) -> str:
     machine = results["machine"]
     packages = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
+    busy = ", times are beside other work" if machine["load"] > machine["cores"] else ""
     return (
         f"## {title}\n\n{about}\n\n"
         f"`{results['command']}`, {machine['date']}: {machine['processor']}, {machine['cores']} "
         f"cores, {machine['memory']} GiB, {machine['system']}, load {machine['load']} at the "
-        f"start; {machine['blas']}; {packages}.\n"
+        f"start{busy}; {machine['blas']}; {packages}.\n"
     )

@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,9 @@ def main() -> None:
         help="only settings with all these values: N=10",
     )
     parser.add_argument("--turns", type=int, default=Limits.turns, help="of each contestant")
+    parser.add_argument(
+        "--minutes", type=float, default=Limits.minutes, help="after which no setting is begun"
+    )
     parser.add_argument("--peers", default=sys.executable, help="interpreter that has the peers")
     parser.add_argument("--output", type=Path, help="folder; docs, or results/quick")
     arguments = parser.parse_args()
@@ -106,7 +110,8 @@ def main() -> None:
             parser.error(f"no setting of {name} has {' '.join(arguments.where)}")
     folder: Path = arguments.output or ROOT / ("results/quick" if arguments.quick else "docs")
     (folder / "benchmarks").mkdir(parents=True, exist_ok=True)
-    limits = QUICK if arguments.quick else Limits(turns=arguments.turns)
+    limits = Limits(turns=arguments.turns, minutes=arguments.minutes)
+    limits = QUICK if arguments.quick else limits
     for name in arguments.cases or CASES:
         case = CASES[name]
         print(f"\n{case.title}")
@@ -117,6 +122,7 @@ def main() -> None:
                     *(["--quick"] if arguments.quick else []),
                     *(["--where", *arguments.where] if arguments.where else []),
                     *([f"--turns {arguments.turns}"] if arguments.turns != Limits.turns else []),
+                    *([f"--minutes {arguments.minutes:g}"] if arguments.minutes < inf else []),
                 ]
             ),
             "machine": describe() | {"blas": blas()},

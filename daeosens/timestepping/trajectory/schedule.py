@@ -422,7 +422,7 @@ class Table:
         return float(costs[-(-steps // self.block), min(disk, costs.shape[1] - 1)])
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=2)  # up to 38 MB each
 def _table(steps: int, memory: int, disk: int, write: float, read: float) -> Table:
     """Return the least costs of all parts of a run: the recursion of Herrmann and Pallez (2020)."""
     block, count = 1, steps
