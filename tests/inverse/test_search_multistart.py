@@ -61,7 +61,7 @@ class Counting:
 
     @property
     def calls(self):
-        return sum(item.calls for item in self.built)
+        return sum(len(item.points) for item in self.built)
 
 
 # ---- starts --------------------------------------------------------------------------------------

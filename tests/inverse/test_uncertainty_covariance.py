@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from closed_forms import Formula, LeastSquaresFormula, quadratic
+from closed import Residual
+from closed_forms import Formula, quadratic
 from petsc4py import PETSc
 from scipy import stats
 
@@ -36,9 +37,7 @@ def test_linear_regression_has_the_textbook_covariance(rng):
     truth = np.array([1.0, -2.0, 0.5])
     data = design @ truth + 0.3 * rng.standard_normal(40)
     best, squares, *_ = np.linalg.lstsq(design, data)
-    functional = LeastSquaresFormula(
-        lambda x: design @ x - data, lambda x: design, best, PETSc.COMM_WORLD
-    )
+    functional = Residual(lambda x: (design @ x - data, design), best, comm=PETSc.COMM_WORLD)
     variance = squares[0] / 37
     uncertainty = covariance(
         functional,

@@ -55,7 +55,7 @@ def test_whitening_makes_a_quadratic_cheap(bounds):
     functional = quadratic(MATRIX * np.outer(scales, scales), MINIMUM, bounds=bounds)
     entry = profiled(functional, "x[0]").entries[0]
     # the extrapolated path is exact: hardly more than one evaluation a point
-    assert functional.calls <= 2 + 2 * len(entry.x)
+    assert len(functional.points) <= 2 + 2 * len(entry.x)
 
 
 N, MEAN, SQUARES = 8, 3.0, 5.0
@@ -241,7 +241,7 @@ def test_a_parameter_on_its_bound_is_followed_inwards():
     functional = quadratic(MATRIX, MINIMUM, bounds=([1.5, -9, -9], 9.0))
     matrix = MATRIX[1:, 1:]
     others = MINIMUM[1:] - np.linalg.solve(matrix, MATRIX[1:, 0] * 0.5)
-    functional._start = np.array([1.5, *others])
+    functional.start_values = np.array([1.5, *others])
     entry = profiled(functional, "x[0]").entries[0]
     assert entry.status == ("bound", "crossed")
     error = math.sqrt(np.linalg.inv(MATRIX)[0, 0])
@@ -312,7 +312,7 @@ def test_bad_arguments_are_refused_before_any_evaluation(names, change, message)
     estimate = covariance_from_hessian(MATRIX, MINIMUM, ["x[0]", "x[1]", "x[2]"])
     with pytest.raises(InputError, match=message):
         profile(functional, estimate, names, **change)
-    assert functional.calls == 0
+    assert functional.points == []
 
 
 def test_profiles_are_found_by_name():

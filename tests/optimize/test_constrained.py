@@ -2,15 +2,14 @@
 
 import math
 import re
-import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.optimize
+from leaks import left_behind
 from mpi4py import MPI
 from petsc4py import PETSc
 
@@ -842,10 +841,6 @@ def test_progress_is_written_by_rank_0_only(capfd):
 # ---- memory --------------------------------------------------------------------------------------
 
 LEAK = """
-import petsc4py
-petsc4py.init(["-objects_dump"])
-import sys
-sys.path[:0] = [{tests!r}, {root!r}]
 from tests.optimize.test_constrained import *
 problem = HOCK_SCHITTKOWSKI[71]
 for method in METHODS:
@@ -872,12 +867,4 @@ del result
 
 @pytest.mark.slow
 def test_no_petsc_object_is_left_behind():
-    tests = Path(__file__).parents[1] / "support"
-    code = LEAK.format(tests=str(tests), root=str(tests.parents[1]))
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    left = [
-        line
-        for line in (run.stdout + run.stderr).splitlines()
-        if any(kind in line for kind in ("Vec", "Mat", "Tao", "SNES", "KSP"))
-    ]
-    assert left == []
+    assert left_behind(LEAK) == []

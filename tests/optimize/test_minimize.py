@@ -2,15 +2,13 @@
 
 import math
 import re
-import subprocess
-import sys
 import traceback
-from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.optimize
 from closed import DOMAINS, TARGET, Closed, N, mixed, quadratic, rosenbrock
+from leaks import left_behind
 from mpi4py import MPI
 from petsc4py import PETSc
 
@@ -706,10 +704,6 @@ def test_vector_of_another_communicator_is_refused():
 # ---- memory --------------------------------------------------------------------------------------
 
 LEAK = """
-import petsc4py
-petsc4py.init(["-objects_dump"])
-import sys
-sys.path[:0] = [{tests!r}, {root!r}]
 from tests.optimize.test_minimize import *
 for method in METHODS:
     result = minimize(far_rosenbrock(domain=DOMAINS["disc"]), method=method)
@@ -724,13 +718,7 @@ del result
 
 @pytest.mark.slow
 def test_no_petsc_object_is_left_behind():
-    tests = Path(__file__).parents[1] / "support"
-    code = LEAK.format(tests=str(tests), root=str(tests.parents[1]))
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    left = [
-        line for line in (run.stdout + run.stderr).splitlines() if "Vec" in line or "Tao" in line
-    ]
-    assert left == []
+    assert left_behind(LEAK) == []
 
 
 def test_iterate_prints_its_line():

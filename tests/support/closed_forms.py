@@ -6,15 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from petsc4py import PETSc
+from closed import Closed
 
 from daeosens import ODE, Parameter, Parameters, Stepping
-from daeosens.errors import SolveError
-from daeosens.petsc import gather, scatter
+from daeosens.petsc import gather
 from daeosens.problem import Problem
 
 
-class Formula:
+class Formula(Closed):
     """J, dJ, H from formulas on the whole of x [k], which is distributed over ``comm``."""
 
     def __init__(
@@ -24,40 +23,13 @@ class Formula:
         hessian: Callable[[np.ndarray], np.ndarray],
         start: Sequence[float],
         *,
-        bounds: Any = None,
-        domain: Callable[[np.ndarray], bool] | None = None,
         control: Any = None,
-        comm: Any = PETSc.COMM_SELF,
+        **extra: Any,
     ) -> None:
-        self.comm, self._bounds, self._domain = comm, bounds, domain
-        self._value, self._gradient, self._hessian = value, gradient, hessian
-        self._start = np.asarray(start, dtype=float)
-        self.calls = 0
+        super().__init__(lambda x: (value(x), gradient(x)), start, **extra)
+        self._hessian = hessian
         if control is not None:
             self.control = control
-
-    def vector(self, values: Any) -> PETSc.Vec:
-        vec = PETSc.Vec().createMPI(len(self._start), comm=self.comm)
-        return scatter(np.broadcast_to(values, vec.getSize()), vec)
-
-    def start(self) -> PETSc.Vec:
-        return self.vector(self._start)
-
-    def bounds(self):
-        return None if self._bounds is None else tuple(map(self.vector, self._bounds))
-
-    def value(self, x):
-        return self.value_and_gradient(x)[0]
-
-    def gradient(self, x):
-        return self.value_and_gradient(x)[1]
-
-    def value_and_gradient(self, x):
-        self.calls += 1
-        point = gather(x)
-        if self._domain is not None and not self._domain(point):
-            raise SolveError(f"no solution at {point[0]:.3f}")
-        return float(self._value(point)), self.vector(self._gradient(point))
 
     def hessian(self, x):
         return self._hessian(gather(x))
@@ -87,44 +59,6 @@ def cubic(error=0.0, noise=lambda: 0.0, **extra) -> Formula:
         [0.7, -0.4, 1.3],
         **extra,
     )
-
-
-class LeastSquaresFormula:
-    """J = 1/2 |r(x)|^2 from residual and Jacobian formulas; the Jacobian rows are distributed."""
-
-    def __init__(self, residual, jacobian, start, comm=PETSc.COMM_SELF) -> None:
-        self.comm, self._residual, self._jacobian = comm, residual, jacobian
-        self._start = np.asarray(start, dtype=float)
-
-    def vector(self, values):
-        vec = PETSc.Vec().createMPI(len(self._start), comm=self.comm)
-        return scatter(values, vec)
-
-    def start(self):
-        return self.vector(self._start)
-
-    def bounds(self):
-        return None
-
-    def value(self, x):
-        return self.value_and_gradient(x)[0]
-
-    def gradient(self, x):
-        return self.value_and_gradient(x)[1]
-
-    def value_and_gradient(self, x):
-        point = gather(x)
-        residual = self._residual(point)
-        return 0.5 * float(residual @ residual), self.vector(self._jacobian(point).T @ residual)
-
-    def residual_jacobian(self, x):
-        values = self._jacobian(gather(x))
-        matrix = PETSc.Mat().createDense(values.shape, comm=self.comm)
-        matrix.setUp()
-        start, end = matrix.getOwnershipRange()
-        matrix.getDenseArray()[...] = values[start:end]
-        matrix.assemble()
-        return matrix
 
 
 # ---- u' = -rate u, u(0) = amount: straight lines in the logarithm --------------------------------
