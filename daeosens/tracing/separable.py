@@ -152,8 +152,10 @@ class SeparableRhs:
                 for other in declared[: i + 1]:
                     if coupled[place[name], place[other]]:
                         pair = f'"{name}"' if name == other else f'"{other}" and "{name}" together'
+                        declared_so = "was" if name == other else "were"
                         raise InputError(
-                            f"the right-hand side is not linear in {pair}, which were declared so",
+                            f"the right-hand side is not linear in {pair}, "
+                            f"which {declared_so} declared so",
                             expected="df/dp that depends on none of the linear parameters",
                             remedy="linear=None: they are found from the traced function",
                         )

@@ -79,6 +79,8 @@ class Bilevel:
         lines = [f"bi-level estimate: half the sum of squares is {self.value:.4g}"]
         for kind, names in (("linear", self.linear), ("nonlinear", self.nonlinear)):
             lines += [f"  {name:20s} {self.estimate[name]:12.6g}  {kind}" for name in names]
+        if self.unused:
+            lines.append(f"not in the right-hand side, so as given: {', '.join(self.unused)}")
         if self.active:
             lines.append(f"active: {', '.join(self.active)}")
         if self.degenerate:

@@ -244,6 +244,13 @@ class BilevelFunctional:
             p[list(experiment.values.others)] = phi[experiment.others]
             points = experiment.points(p)
             value, entries = experiment.values.theta(points, p)
+            whole = np.isfinite(value).all() and np.isfinite(entries).all()
+            if experiment.delays is not None and not whole:
+                raise SolveError(
+                    "the right-hand side is not finite at states that were measured, or at the "
+                    "history that delays reach",
+                    remedy="bounds that make delays shorter, or history defined further back",
+                )
             pattern, samples = experiment.values.pattern_linear, experiment.samples
             rows = samples.matrix_of(entries, pattern, experiment.linear, m)
             # the unknown initial state leaves matrix and data alike

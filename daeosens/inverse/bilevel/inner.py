@@ -267,9 +267,11 @@ def _null_space(rows: Array, target: Array, m: int) -> tuple[Array, Array]:
 
 
 def combination(direction: Array, names: Sequence[str]) -> str:
-    """Return a direction in words, its largest part first: "0.71 k1 - 0.71 k2"."""
+    """Return a direction in words, its largest part first: "0.71 k1 - 0.71 k2", or "k1" alone."""
     largest = np.flatnonzero(np.abs(direction) > 0.05 * np.abs(direction).max())
     largest = largest[np.argsort(-np.abs(direction[largest]), kind="stable")]
+    if len(largest) == 1:
+        return names[int(largest[0])]
     sign = 1.0 if direction[largest[0]] > 0 else -1.0
     words = f"{sign * direction[largest[0]]:.2g} {names[largest[0]]}"
     for k in largest[1:]:
@@ -305,6 +307,8 @@ def admit_rows(rows: object, kind: str) -> tuple[Row, ...]:
                 remedy=f'{kind}=[({{"a": 1.0, "b": -1.0}}, 0.0)]',
             )
         names = name_list(pair[0], f"{kind}[{k}]")
+        if not names:
+            raise InputError(f"{kind}[{k}] has no weights", expected="one parameter at least")
         weights = {name: real_number(pair[0][name], f'{kind}[{k}]["{name}"]') for name in names}
         checked.append((weights, real_number(pair[1], f"the value of {kind}[{k}]")))
     return tuple(checked)
@@ -338,7 +342,8 @@ def linear_constraints(
                     raise InputError(
                         f'{kind}[{k}] names "{name}"',
                         expected=f"linear parameters: {', '.join(names)}",
-                        remedy=nearest(name, names),
+                        remedy=nearest(name, names)
+                        or "bounds of a Parameter, or constraints=, for a nonlinear one",
                     )
                 weights[k, place[name]] = weight
             values[k] = value

@@ -337,7 +337,8 @@ def samples_of(
     breaks = np.unique(data.times[within])
     if len(breaks) < 3:
         raise InputError(
-            f"{label}{len(breaks)} times at which all unknowns lie within their measurements",
+            f"{label}{len(breaks)} time{'s' * (len(breaks) != 1)} at which all unknowns lie within "
+            "their measurements",
             expected="at least 3",
             remedy="more samples",
         )

@@ -102,7 +102,11 @@ def _bounded(name: str, delay: Parameter, longest: float, upper: float) -> Param
 def _is_steady(delays: Delays, p: Array, begin: float, longest: float) -> bool:
     """Whether history is the same at all times that delays may look back to."""
     times = begin - longest * np.array([0.0, 0.1, 0.3, 1.0, 3.0])
-    past = np.array([delays.history(time, p) for time in times.tolist()])
+    try:
+        with np.errstate(all="ignore"):
+            past = np.array([delays.history(time, p) for time in times.tolist()])
+    except SolveError:
+        return False  # a logarithm, say, that ends on the way back
     return bool((past == past[0]).all())
 
 

@@ -339,6 +339,11 @@ def test_a_combination_that_the_data_do_not_determine_is_named():
     with pytest.raises(InputError, match=r"do not determine 0\.71 . - 0\.71 ."):
         bilevel(model, data, start)
     assert bilevel(model, data, start, ridge=1e-8).estimate["c"] == pytest.approx(0.0, abs=1e-5)
+    with pytest.raises(InputError, match=r"do not determine (a nor b|b nor a) \("):
+        bilevel(model, {"t": t, "u": 0.0 * t}, {name: Parameter(1.0) for name in "abc"})
+    growing = ds.trace(lambda t, u, p: p.a * u, 1, ["a", "b"])
+    result = bilevel(growing, data, {name: Parameter(1.0) for name in "ab"})
+    assert "not in the right-hand side, so as given: b" in repr(result)
 
 
 def test_bounds_that_hold_by_themselves_are_told():
@@ -355,7 +360,7 @@ def test_bounds_that_hold_by_themselves_are_told():
 
 def test_what_cannot_be_done_is_refused_by_name(model):
     data, start = measured(model, TIMES[:40]), unknowns()
-    with pytest.raises(InputError, match='not linear in "half", which were declared'):
+    with pytest.raises(InputError, match='not linear in "half", which was declared'):
         bilevel(model, data, start, linear=["half"])
     with pytest.raises(InputError, match='linear names "grwo"'):
         bilevel(model, data, start, linear=["grwo"])
@@ -379,6 +384,11 @@ def test_what_cannot_be_done_is_refused_by_name(model):
         bilevel(model, data, start, interpolant="linear")
     with pytest.raises(InputError, match="block = 2"):
         bilevel(model, data, start, block=2)
+    with pytest.raises(InputError, match=r"inequalities\[0\] has no weights"):
+        bilevel(model, data, start, inequalities=[({}, 1.0)])
+    with pytest.raises(InputError, match='names "half"') as caught:
+        bilevel(model, data, start, inequalities=[({"half": 1.0}, 1.0)])
+    assert "constraints=" in str(caught.value)
     with pytest.raises(InputError, match="form = 'strong'"):
         bilevel(model, data, start, form="strong")
     with pytest.raises(InputError, match='block = 5 with form="weak"'):
@@ -444,6 +454,20 @@ def test_delay_equations_that_bilevel_cannot_take_are_refused():
         bilevel(looked_up, data, start)
     with pytest.raises(InputError, match="model is function"):
         bilevel(late, data, start)
+
+
+def test_history_need_not_be_defined_beyond_the_delays():
+    late = lambda t, u, z, p: -p.a * z[0]  # noqa: E731
+    past = lambda t, p: np.array([1.0 + np.log(1.5 + t)])  # noqa: E731
+    model = ds.trace(late, 1, ["a", "tau"], delays="tau", history=past)
+    t, stepping = np.linspace(0.0, 3.0, 61), ds.Stepping((0.0, 3.0), "rk5ts", rtol=1e-9)
+    start = [1.0 + np.log(1.5)]
+    data = {"t": t, "u": ds.solve(model, start, [0.8, 0.7], stepping, t).at(t)[:, 0]}
+    result = bilevel(model, data, {"a": Parameter(1.0), "tau": Parameter(0.4)})
+    assert [*result.estimate.values()] == pytest.approx([0.8, 0.7], rel=1e-3)
+    undefined = pytest.raises(ds.SolveError, match="or at the history that delays reach")
+    with undefined, np.errstate(all="ignore"):
+        bilevel(model, data, {"a": Parameter(1.0), "tau": Parameter(2.5, free=False)})
 
 
 def test_history_holds_until_the_run_begins():
