@@ -16,11 +16,13 @@ from petsc4py import PETSc
 from daeosens.errors import NotFiniteError
 from daeosens.methods.events.event_function import Switch, lower_events
 from daeosens.methods.events.event_step import StepRecord
+from daeosens.methods.step import Step
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.event import Event
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.events.detection import EventDetector
 from daeosens.timestepping.events.event_surface import Surface
+from daeosens.timestepping.events.jumps import warn_of_jump
 from daeosens.timestepping.events.location import located, refuse_jump_from_rest
 from daeosens.timestepping.events.simultaneous import TO_AND_FRO, at_one_instant, names_apart
 from daeosens.timestepping.events.zeno import refuse_chatter, refuse_crowd, refuse_passing
@@ -31,6 +33,9 @@ from daeosens.timestepping.trajectory.states import view_of
 
 TOGETHER = 1e-9
 """Crossings that are nearer than this part of a step happen at one instant."""
+
+ASIDE = 1e-4
+"""Part of a step by which an event is before its end, for its equations to be looked at there."""
 
 BESIDE = 1e-3
 """Part of a short step whose inside tells on which side of its ends delayed times are."""
@@ -125,6 +130,7 @@ class DelayedEvents:
         self._fired: list[Surface] = []
         self._settled = False
         self._clock_of: dict[int, int] = {}
+        self._looks: dict[str, int] = {}
         surfaces = list[Surface]()
         if problem.events:
             surfaces = self._sorted_out()
@@ -232,11 +238,18 @@ class DelayedEvents:
         if not seen:
             return None
         roots = located(detector, t, h, self._before, self._after)
-        size, _, bracketed = roots[0]
+        size, state, bracketed = roots[0]
         together = [root.surface for length, _, root in roots if length - size <= TOGETHER * h]
         if len(together) > 1:
             events = [surface.event for surface in together]
             raise at_one_instant(t + size, names_apart(events, self._problem))
+        # where the step ends anyway what is delayed may jump as well
+        if 0.0 < size < (1.0 - ASIDE) * h:
+            name = bracketed.surface.event.name
+            count = self._looks[name] = self._looks.get(name, 0) + 1
+            if not count & (count - 1):  # each look takes callbacks
+                step = Step(t, size, self._before, state, self._p)
+                warn_of_jump(detector.problem, step, name)
         self._fired, self.reached = together, bracketed.surface.switch
         return size
 

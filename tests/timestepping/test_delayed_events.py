@@ -6,7 +6,7 @@ from scipy.integrate import solve_ivp
 
 import daeosens as ds
 from daeosens import DDE, Event, Stepping, solve
-from daeosens.errors import InputError, SolveError, UnsupportedError
+from daeosens.errors import InputError, KinkWarning, SolveError, UnsupportedError
 
 STEPS = [("rk4", {"dt": 0.1}), ("rk5ts", {"rtol": 1e-8}), ("rk8vr", {"rtol": 1e-10})]
 KICK = Event(
@@ -239,3 +239,10 @@ def test_what_is_refused():
     ever = Event(lambda t, u, p: u[0] - 0.3, lambda t, u, p: u + 1e-12, direction=-1)
     with pytest.raises(SolveError, match="events accumulate"):
         solve(late([ever]), [1.0], [0.3, 0.5, 1.0], stepping)
+
+
+def test_equations_that_jump_on_the_surface_are_told():
+    rest = Event(lambda t, u, p: u[0] - 0.3, name="rest")
+    problem = late([rest], lambda t, u, z, p: np.where(u > 0.3, -1.0, -2.0) * z[0])
+    with pytest.warns(KinkWarning, match='event "rest": the equations themselves jump'):
+        solve(problem, [1.0], [0.0, 0.0, 1.0], Stepping((0.0, 3.0), "rk4", dt=0.13))
