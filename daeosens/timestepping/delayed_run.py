@@ -29,6 +29,7 @@ docs/delays.md; docs/mathematics.md, section 7.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,7 +42,7 @@ from daeosens.methods.events.event_function import Switch
 from daeosens.methods.events.event_step import StepRecord
 from daeosens.methods.rk.continuous import ContinuousTableau, continuous
 from daeosens.methods.rk.method import ExplicitMethod
-from daeosens.petsc._kernels import starting_step
+from daeosens.petsc._kernels import look_back, starting_step, take_stages
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.delay_equations import refuse_modes
 from daeosens.problem.problem import Problem
@@ -339,8 +340,11 @@ class _Steps:
         self._u[0] = start
         self.times: list[float] = [self._first]
         self.sizes: list[float] = []
-        self._ends = np.empty(65)  # the times again, to be searched
+        # times and sizes again, to be searched
+        self._ends, self._lengths = np.empty(65), np.empty(64)
         self._ends[0] = self._first
+        self._in_c = problem.delays.rates.rhs_in_c
+        self._work = np.empty((2, 1 + n + d * n))
         self.time_slopes: list[Array] = [np.zeros(d)]
         self.size_slopes: list[Array] = []
         self.breaking: list[int] = []
@@ -487,7 +491,7 @@ class _Steps:
         n = len(self.sizes)
         self._grow(n)
         self._u[n + 1], self.rates[n], self.looked[n] = state, rates, looked
-        self._ends[n + 1] = time
+        self._ends[n + 1], self._lengths[n] = time, size
         self.times.append(time)
         self.sizes.append(size)
         before = self.time_slopes[-1]
@@ -580,7 +584,8 @@ class _Steps:
             rtol, atol = tolerances
             u = self.state
             scale = atol + rtol * np.maximum(np.abs(u), np.abs(after))
-            error = float(np.sqrt(np.mean((h * (self.tableau.b_error @ k) / scale) ** 2)))
+            missing = h * (self.tableau.b_error @ k) / scale
+            error = math.sqrt(missing @ missing / missing.size)
             if not error <= 1.0:
                 return error
         else:
@@ -611,15 +616,21 @@ class _Steps:
         u = self._u[n]
         z, looked = self._delayed(n, t, h, tableau.c)
         k = np.empty((len(tableau.b), u.size))
-        y = np.empty(1 + u.size + z[0].size)
-        for i, (row, c) in enumerate(zip(tableau.a, tableau.c.tolist(), strict=True)):
-            if i == 0 and repeat is not None:
-                k[0] = repeat
-                continue
-            y[0] = self._problem.inside(t + c * h, t, h)
-            y[1 : 1 + u.size] = u + h * (row[:i] @ k[:i])
-            y[1 + u.size :] = z[i].ravel()
-            k[i] = self._delays.rate(y.copy(), self._p)
+        times = t + h * tableau.c
+        if self._problem.breakpoints:
+            times[:] = [self._problem.inside(time, t, h) for time in times.tolist()]
+        if repeat is not None:
+            k[0] = repeat
+        known = repeat is not None
+        if self._in_c is None or not take_stages(
+            *self._in_c, times, h, tableau.a, u, z, self._p, k, self._work, known
+        ):  # or some rate is not finite, whose time is named then
+            y = self._work[0]
+            for i in range(known, len(k)):
+                y[0] = times[i]
+                y[1 : 1 + u.size] = u + h * (tableau.a[i, :i] @ k[:i])
+                y[1 + u.size :] = z[i].ravel()
+                k[i] = self._delays.rate(y.copy(), self._p)
         after = u + h * (tableau.b @ k)
         if not np.isfinite(after).all():
             raise NotFiniteError(
@@ -639,32 +650,23 @@ class _Steps:
 
     def _delayed(self, n: int, t: float, h: float, c: Array) -> tuple[Array, Any]:
         """Return what is delayed at parts of step n [S, d, n], and the steps it is from."""
-        at = (t + h * c)[:, None] - self.tau
-        middle = t + 0.5 * h - self.tau
-        inwards = at + INWARDS * (middle - at) if h else at - self._rounding
-        # a step ends where a piece does: which side of it is meant shows in the middle
-        looked = np.searchsorted(self._ends[: n + 1], inwards, side="right") - 1
-        looked[inwards <= self._first + (0.0 if h else self._rounding)] = -1
-        np.minimum(looked, n - 1, out=looked)
-        z = np.empty((*at.shape, self._u.shape[1]))
-        inside = looked >= 0
-        if inside.any():
-            k = looked[inside]
-            sizes = np.array(self.sizes)[k]
-            # dense output: u_k + h_k sum_j w_j(s) f_j, s the share of step k that has passed
-            weights = sizes[:, None] * self.tableau.at((at[inside] - self._ends[k]) / sizes)
-            z[inside] = self._u[k] + (weights[:, None, :] @ self.rates[k])[:, 0]
-        for i, delay in np.argwhere(~inside).tolist():
-            begin = t - float(self.tau[delay])
-            time = time_in_history(self._problem, float(at[i, delay]), begin, h, self._rounding)
-            z[i, delay] = self._delays.seen(delay, float(self.tau[delay]), time, self._p)
+        z = np.empty((len(c), len(self.tau), self._u.shape[1]))
+        looked = np.empty(z.shape[:2], dtype=np.int64)
+        steps = (self._ends, self._lengths, self._u, self.rates, self.tableau.weights)
+        margins = (self._first, self._rounding, INWARDS)
+        if look_back(steps, n, t, h, c, self.tau, margins, z, looked):
+            for i, delay in np.argwhere(looked < 0).tolist():
+                begin = t - float(self.tau[delay])
+                at = begin + h * float(c[i])
+                time = time_in_history(self._problem, at, begin, h, self._rounding)
+                z[i, delay] = self._delays.seen(delay, float(self.tau[delay]), time, self._p)
         return z, looked
 
     def _grow(self, n: int) -> None:
         """Make room for one more step."""
         if n < len(self.rates):
             return
-        for name in ("_u", "_ends", "rates", "looked"):
+        for name in ("_u", "_ends", "_lengths", "rates", "looked"):
             old = getattr(self, name)
             new = np.empty((2 * n + (name in ("_u", "_ends")), *old.shape[1:]), old.dtype)
             new[: len(old)] = old

@@ -157,10 +157,9 @@ def build_delayed(
     # rates of an ordinary model in y, evaluated at many points: delayed steps ask for these alone
     batch = rates.batch
     assert batch is not None
-    at = np.zeros(1)
 
     def rate(y: Array, p: Array) -> Array:
-        return check_output(batch.rhs(at, y[None], p)[0, 1 : n + 1], "rhs", (n,), float(y[0]))
+        return check_output(batch.rhs(y[:1], y[None], p)[0, 1 : n + 1], "rhs", (n,), float(y[0]))
 
     def at_point(t: Any, v: Any, p: Any) -> Any:
         return rhs(t, v[:n], v[n:].reshape(d, n), p)

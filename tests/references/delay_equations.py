@@ -124,6 +124,43 @@ def mackey_glass(p=None, tau=2, end=20, longest=0.0625):
     return solve(rhs, [mp.mpf(tau)], half, half, end, longest)
 
 
+def chain(delays, history, start, end, longest=0.25):
+    """Return x(end) of x' = -x(t - tau_1) - ... - x(t - tau_d)."""
+
+    def rhs(z):
+        total = -sum((late[0] for late in z[1:]), z[0][0])
+        return lambda x: [total]
+
+    delays = [mp.mpf(tau) for tau in delays]
+    return solve(rhs, delays, [mp.mpf(history)], [mp.mpf(start)], end, longest)
+
+
+def granulopoiesis(end=100, longest=0.05):
+    """Return the state of Wheldon, Kirk and Finlay's leukaemia (A2 of Enright and Hayashi)."""
+    start = [mp.mpf("1.05767027") / 3, mp.mpf("1.030713491") / 3]
+
+    def rhs(z):
+        made = mp.mpf("1.1") * (1 + mp.sqrt(10) * z[0][0] ** (mp.mpf(5) / 4)) ** -1
+
+        def rates(x):
+            lost = 10 * x[0] * (1 + 40 * x[1]) ** -1
+            return [made - lost, 10 * lost - mp.mpf("2.43") * x[1]]
+
+        return rates
+
+    return solve(rhs, [mp.mpf(20)], start, start, end, longest)
+
+
+def wille_baker(end=5, longest=0.25):
+    """Return the state of the three equations of Wille and Baker (the first example of dde23)."""
+    ones = [mp.mpf(1)] * 3
+
+    def rhs(z):
+        return lambda x: [z[0][0], z[0][0] + z[1][1], 1 * x[1]]
+
+    return solve(rhs, [mp.mpf(1), mp.mpf(1) / 5], ones, ones, end, longest)
+
+
 def slope(function, at):
     """Return the derivative of ``function`` at a number, by central differences: to 1e-20."""
     h = mp.mpf(10) ** -11
@@ -134,6 +171,15 @@ if __name__ == "__main__":
     mp.mp.dps = DIGITS
     print("Kermack-McKendrick", [mp.nstr(x, 30) for x in kermack_mckendrick()])
     print("Mackey-Glass", [mp.nstr(x, 30) for x in mackey_glass()])
+    blood = (mp.mpf("0.2"), mp.mpf("0.1"), mp.mpf(10))
+    for name, solution in (
+        ("A1 of Enright and Hayashi", lambda: mackey_glass(blood, tau=14, end=500, longest=0.25)),
+        ("A2", granulopoiesis),
+        ("Wille and Baker", wille_baker),
+        ("one delay", lambda: chain([1], 0, 1, 10)),
+        ("two delays", lambda: chain([mp.mpf(1) / 3, mp.mpf(1) / 5], 0, 1, 1)),
+    ):
+        print(name, [mp.nstr(x, 30) for x in solution()])
     a, b, n = mp.mpf(2), mp.mpf(1), mp.mpf(7)
     for name, function, at in (
         ("a", lambda x: mackey_glass((x, b, n))[0], a),

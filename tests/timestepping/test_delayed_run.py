@@ -5,7 +5,7 @@ from math import factorial
 import numpy as np
 import pytest
 
-from daeosens import DDE, InputError, Stepping, solve
+from daeosens import DDE, InputError, Stepping, solve, trace
 from daeosens.errors import NotFiniteError, SolveError
 from daeosens.methods import METHODS
 
@@ -183,3 +183,28 @@ def test_times_outside_of_the_run():
     assert run.stepping.method == "rk5ts"
     with pytest.raises(InputError, match=r"t = 1\.5 lies outside the time span"):
         run(1.5)
+
+
+def test_stages_in_c_are_those_of_numpy():
+    """Looked back over steps of many sizes, from a history that changes, and with a breakpoint."""
+
+    def rhs(t, u, z, p):
+        return [
+            np.cos(t) + p[0] * (u[0] * z[0, 1] - np.sin(t)),
+            z[1, 0] * u[1] - np.where(t < 1.1, 0.5, 0.2) * z[0, 1],
+        ]
+
+    known = {"delays": [0.7, 1.3], "history": before, "breakpoints": [1.1]}
+    plain = DDE(lambda t, u, z, p: np.array(rhs(t, u, z, p)), 2, ["a"], **known)
+    traced = trace(lambda t, u, z, p: np.array(rhs(t, u, z, p)), 2, ["a"], **known)
+    assert traced.delays.rates.rhs_in_c is not None
+    stepping = Stepping((0.0, 4.0), "rk6vr", dt=0.05)
+    runs = [solve(model, [0.0, 1.0], [0.5], stepping) for model in (plain, traced)]
+    np.testing.assert_array_equal(runs[0].times, runs[1].times)
+    np.testing.assert_allclose(runs[0].u, runs[1].u, rtol=1e-13)
+
+
+def test_rates_in_c_that_are_not_finite_name_their_time():
+    model = trace(lambda t, u, z, p: -z[0] / np.sqrt(1.0 - t), 1, delays=0.5, history=[1.0])
+    with pytest.raises(NotFiniteError, match=r"rhs. returned .inf in entry .1. at t = 1 "):
+        solve(model, [1.0], None, Stepping((0.0, 2.0), "rk4", dt=0.1))

@@ -21,6 +21,7 @@ from daeosens.petsc._kernels.bindings import (
     rk_tableau,
     stages,
 )
+from daeosens.petsc._kernels.delayed import look_back, take_stages
 from daeosens.petsc._kernels.derivative_numbers import (
     DerivativeNumber,
     entry,
@@ -99,6 +100,7 @@ __all__ = [
     "know_rounding",
     "linearise_matrix",
     "lock_onto",
+    "look_back",
     "next_step",
     "no_options",
     "numbers_of",
@@ -116,6 +118,7 @@ __all__ = [
     "take_passes",
     "take_point",
     "take_remainder",
+    "take_stages",
     "take_step",
     "together",
     "upwind_levels",
