@@ -3,8 +3,8 @@
     mpiexec -n 2 python scripts/bench/large_gradient.py [--points 2048] [--steps 1000] [--kept 60]
 
 RK4, steps as long as stability allows, four rates as parameters; the gradient of half the square of
-the state at the end in the initial state and rates.  Seconds are of a clock; memory is the most that
-each rank has had, summed.  Writes docs/benchmarks/fields/large_gradient.json and the table of
+the state at the end in the initial state and rates.  Seconds are of a clock; memory is the most
+that each rank has had, summed.  Writes docs/benchmarks/fields/large_gradient.json and the table of
 docs/checkpoints.md; --page writes the table alone.
 """
 
