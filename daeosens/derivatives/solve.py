@@ -12,6 +12,7 @@ from daeosens.derivatives.bends_in_time import with_bends_in_time
 from daeosens.derivatives.kink_cuts import cut_at_kinks
 from daeosens.derivatives.poles import warn_of_poles
 from daeosens.derivatives.pulses import see_pulses, warn_of_pulses
+from daeosens.derivatives.rests import divide_rest
 from daeosens.derivatives.step_control import resolved
 from daeosens.errors import InputError, UnsupportedError, is_one_of, require
 from daeosens.petsc._kernels import no_options
@@ -168,7 +169,7 @@ def solve(
         def take(start: PETSc.Vec, times: Array) -> Trajectory:
             return _taken(problem, start, parameters, steps, record, times, few)
 
-        return cut_at_kinks(*see_pulses(run, hit, take), take)
+        return cut_at_kinks(*divide_rest(*see_pulses(run, hit, take), take), take)
 
     def hit_by(steps: Stepping) -> Array:
         def tried(few_steps: Stepping) -> Trajectory:

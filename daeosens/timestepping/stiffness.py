@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.errors import DaeosensError
@@ -24,17 +25,24 @@ PETSc's types 3bs to 8vr leave their region of stability on the negative axis be
 def fastest_decay(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> float:
     """Return the largest rate -Re(lambda) of decay, lambda an eigenvalue of f_u; 0 if none decays.
 
-    0 too where it cannot be told: other forms, large or distributed problems, no Jacobian.
+    0 too where it cannot be told, as by ``modes``.
     """
+    return float((-modes(problem, t, u, p).real).max(initial=0.0))
+
+
+def modes(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> npt.NDArray[np.complex128]:
+    """Return the eigenvalues of f_u.
+
+    None of them where they cannot be told: other forms, large or distributed problems, no Jacobian.
+    """
+    unknown = np.empty(0, dtype=complex)
     if problem.form != "rhs" or problem.size > DENSE or problem.comm.size > 1:
-        return 0.0
+        return unknown
     try:
         matrix = _jacobian(problem, t, u, p)
     except DaeosensError:
-        return 0.0
-    if not np.isfinite(matrix).all():
-        return 0.0
-    return max(0.0, float(-np.linalg.eigvals(matrix).real.min()))
+        return unknown
+    return np.linalg.eigvals(matrix).astype(complex) if np.isfinite(matrix).all() else unknown
 
 
 def _jacobian(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> Array:

@@ -1,0 +1,33 @@
+"""Derivatives of states that rest at the start, where nothing keeps steps short: closed forms."""
+
+import numpy as np
+import pytest
+
+import daeosens as ds
+
+
+def pushed_later(t, u, p):
+    return np.array([u[1], -p[0] * u[1] + p[1] * np.maximum(t - 1.0, 0.0), 3.0])  # a clock too
+
+
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
+@pytest.mark.parametrize("rate", [5.0, 20.0, 100.0])
+def test_steps_resolve_a_rest_before_a_push(make, rate):
+    run = ds.solve(
+        make(pushed_later, 3, ["rate", "push"]),
+        [0.0, 0.0, 1.0],
+        [rate, 1.0],
+        ds.Stepping((0.0, 2.0), "rk6vr", rtol=1e-8),
+    )
+    cost = ds.Terminal(lambda t, u, p: u[0])
+    fall = np.exp(-2.0 * rate)
+    assert ds.adjoint(run, cost).u0[1] == pytest.approx((1.0 - fall) / rate, rel=1e-9)
+    mixed = ds.hessian_product(run, cost, du0=[0.0, 1.0, 0.0]).p[0]
+    expected = (2.0 * fall * rate - (1.0 - fall)) / rate**2
+    assert mixed == pytest.approx(expected, rel=1e-7)
+
+
+def test_a_rest_whose_modes_steps_cannot_follow_is_left_as_it_is():
+    problem = ds.ODE(lambda t, u, p: -p[0] * u, 1, ["rate"])
+    run = ds.solve(problem, [0.0], [1e4], ds.Stepping((0.0, 1.0), "rk6vr", rtol=1e-8))
+    assert run.n_steps < 50
