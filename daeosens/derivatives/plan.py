@@ -29,6 +29,9 @@ from daeosens.timestepping.trajectory.store import in_memory
 TIMED = 3
 """So many steps are taken, there and back, to see how long they last."""
 
+SHORTEST = 1e-9
+"""Seconds of a step, at least: the clock may not see one."""
+
 PARTS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
 """Parts of the states that schedules with checkpoints keep."""
 
@@ -198,8 +201,9 @@ def plan(
         checkpoint = "states" if whole else Checkpoints(states)
         runs.append(PlannedRun(checkpoint, states, states * state, again, seconds))
     filed, most = min(int(finite_array(disk, "disk", ())) // state, steps), room // state
-    if filed > 0 and 1 < most <= steps and forward:
-        write, read = (_rounded(cost / forward) for cost in _timed_disk(problem, u0, folder))
+    if filed > 0 and 1 < most <= steps:
+        step = max(forward, SHORTEST)
+        write, read = (_rounded(cost / step) for cost in _timed_disk(problem, u0, folder))
         cost = Hierarchical(most, filed, write, read).cost(steps)
         seconds = (steps + cost.repeated + cost.writes * write + cost.reads * read) * forward
         checkpoint = Checkpoints(most, filed, folder, write, read)
