@@ -51,11 +51,14 @@ class Cut(NamedTuple):
         Its derivatives in the clocks.
     event : int
         Number of the event at a known time that happens there; -1 where none does.
+    multiples : tuple of int
+        How often each delay is in the sum after which a jump or a kink comes back there.
     """
 
     time: float
     slope: Array
     event: int = -1
+    multiples: tuple[int, ...] = ()
 
 
 class StepsSoFar(Protocol):

@@ -258,8 +258,19 @@ def _kinks_after(cut: Cut, tau: Array, order: int, last: float, rounding: float)
     for multiples in _sums(len(tau), order, tau, last - cut.time - rounding):
         slope = cut.slope.copy()
         slope[: len(tau)] += multiples
-        cuts.append(Cut(cut.time + float(np.dot(multiples, tau)), slope))
+        time = cut.time + float(np.dot(multiples, tau))
+        cuts.append(Cut(time, slope, multiples=multiples))
     return cuts
+
+
+def _comes_back(passed: Sequence[Cut], ahead: Sequence[Cut], delay: int) -> bool:
+    """Return whether what is delayed has jumped or bent, between cuts that are at one time.
+
+    It does so at several of them: the last one of the least smooth ones is what counts.
+    """
+    sides = (passed, ahead)
+    behind, left = ([sum(m) for _, _, _, m in side if m and m[delay]] for side in sides)
+    return bool(behind) and min(behind) < min(left, default=np.inf)
 
 
 def _in_order(cuts: Sequence[Cut], rounding: float) -> list[Cut]:
@@ -352,6 +363,7 @@ class _Steps:
         self.restarts: list[int] = []
         self.records: list[StepRecord] = []
         self.rejected = 0
+        self._jumped: list[bool] = []  # of the delays, where a step has size 0
         self._last_rate: Array | None = None  # where the next step may take it over
         self.events = DelayedEvents(problem, stepping, p, tau, self)
 
@@ -377,9 +389,14 @@ class _Steps:
         choosing = self._stepping.adaptive and self._stepping.dt is None and not known
         self._size = self._first_size(cuts) if choosing else self._stepping.first_step
         now, cuts = cuts[0], cuts[1:]
+        passed: list[Cut] = []
         while cuts:
             cut = cuts[0]
             length, moves = cut.time - now.time, cut.slope - now.slope
+            # of the cuts at one time these are behind, those ahead
+            passed = [*(before for before in passed if before.time == now.time), now]
+            ahead = [later for later in cuts if later.time == now.time]
+            self._jumped = [_comes_back(passed, ahead, k) for k in range(len(self.tau))]
             self._last_rate = None
             # of several cuts at one time the one that does not move comes first
             if now.time in restarts and not now.slope.any():
@@ -654,7 +671,13 @@ class _Steps:
         looked = np.empty(z.shape[:2], dtype=np.int64)
         steps = (self._ends, self._lengths, self._u, self.rates, self.tableau.weights)
         margins = (self._first, self._rounding, INWARDS)
-        if look_back(steps, n, t, h, c, self.tau, margins, z, looked):
+        past = look_back(steps, n, t, h, c, self.tau, margins, z, looked)
+        if not h and any(self._jumped):  # between cuts at one time, after the jump of some delays
+            jumped, late, steps_seen = self._jumped, z.copy(), looked.copy()
+            margins = (self._first, -self._rounding, INWARDS)
+            look_back(steps, n, t, h, c, self.tau, margins, late, steps_seen)
+            z[:, jumped], looked[:, jumped] = late[:, jumped], steps_seen[:, jumped]
+        if past:
             for i, delay in np.argwhere(looked < 0).tolist():
                 begin = t - float(self.tau[delay])
                 at = begin + h * float(c[i])

@@ -403,3 +403,50 @@ def test_a_branch_that_sees_a_jump_is_no_kink():
     for k, unit in enumerate(np.eye(3)):
         ends = [float(at_p(p + sign * 1e-5 * unit).u[-1, 0]) ** 2 for sign in (1.0, -1.0)]
         assert abs(gradient.p[k] - (ends[0] - ends[1]) / 2e-5) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("start", "when", "changes"),
+    [
+        (0.8, None, {"long": 1.2}),
+        (0.5, None, {"long": 1.2}),
+        (0.5, None, {"long": 0.6}),
+        (0.5, 0.45, {"long": 1.2}),
+        (0.5, "first", {"long": 1.2}),
+        (0.5, "first", {"long": 0.6}),
+        (0.5, "first", {"first": 0.6}),
+        (0.5, "both", {"first": 0.7, "second": 0.45}),
+    ],
+)
+def test_jumps_and_kinks_that_come_back_at_one_time(start, when, changes):
+    """One delay is twice the other one, or both bring an event back at the same time.
+
+    Of the steps of size 0 between these times each sees what has come back so far.
+    """
+    names = ["short", "long", "first", "second", "height"]
+    truth = {"short": 0.6, "long": 0.85, "first": 0.45, "second": 1.1, "height": 0.5} | changes
+    first = Event(
+        "first" if when == "both" else when or 0.0,
+        lambda t, u, p: 1.3 * u + p[4] * (1.0 + 0.1 * t),
+        name="a",
+    )
+    second = Event("second", lambda t, u, p: 0.7 * u + 0.2 * u**2, name="b")
+    problem = DDE(
+        lambda t, u, z, p: -0.8 * u * z[0] + 1.3 * z[1] / (1.0 + z[1] ** 2) + 0.2 * np.sin(t),
+        1,
+        names,
+        delays=["short", "long"],
+        history=[0.5],
+        events=[first, second][: {None: 0, "both": 2}.get(when, 1)],
+    )
+    stepping, cost = Stepping((0.0, 2.5), "rk4", dt=0.1), Terminal(lambda t, u, p: u[0] ** 2)
+
+    def gradient(x):
+        whole = adjoint(solve(problem, x[:1], x[1:], stepping), cost)
+        return np.array([whole.value, *whole.u0, *whole.p])
+
+    x, h = np.array([start, *truth.values()]), 1e-3
+    direction = np.array([0.3, 0.5, -0.2, 0.4, 0.1, 0.6])
+    at = [gradient(x + k * h * direction) for k in (-2, -1, 0, 1, 2)]
+    slope = (at[0] - 8.0 * at[1] + 8.0 * at[3] - at[4]) / (12.0 * h)
+    assert at[2][1:] @ direction == pytest.approx(slope[0], rel=1e-4)
