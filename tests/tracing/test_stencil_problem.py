@@ -1,5 +1,7 @@
 """Functions of a grid's points: equal to callbacks, all derivatives, any dimension, any ranks."""
 
+import platform
+
 import numpy as np
 import pytest
 from fields import alone, close, own_part, random_field
@@ -444,3 +446,30 @@ def test_sums_over_points_do_not_depend_on_where_neighbours_are_counted(boundary
     np.testing.assert_allclose(
         both, problem.stencil.apply("pull_p", 0.1, p, (u, w), sums=2), rtol=1e-12
     )
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="a mode of x86")
+def test_what_is_left_of_decayed_fields_counts_as_zero_in_loops_alone():
+    """Numbers below 1e-308 take a processor ten times as long."""
+    grid = Grid((UNIT, UNIT), (8, 8), "periodic", comm=SELF)
+    model = trace_stencil(lambda t, u, p: p.k * u.center, grid, ["k"])
+    u, out = grid.create_vec(), grid.create_vec()
+    u.set(1e-310)
+    model.rhs(0.0, u, np.array([0.5]), out)
+    assert out.norm(PETSc.NormType.INFINITY) == 0.0
+    u.set(1e-300)
+    model.rhs(0.0, u, np.array([0.5]), out)
+    np.testing.assert_array_equal(out.array, 5e-301)
+    assert 0.5 * float(np.float64(1e-310)) > 0.0  # as before, outside
+
+
+def test_a_field_that_dies_out_has_its_gradient():
+    grid = Grid((UNIT,), (8,), "periodic", comm=SELF)
+    model = trace_stencil(lambda t, u, p: -p.k * u.center, grid, ["k"])
+    u0 = grid.create_vec()
+    u0.set(1.0)
+    total = Terminal(lambda t, u, p: u.sum(), lambda t, u, p, out: out.set(1.0), "independent")
+    for end in (600.0, 1200.0):  # to 1e-261 and 1e-521
+        run = solve(model, u0, [1.0], Stepping((0.0, end), "rk4", dt=0.1))
+        exact = -8.0 * end * np.exp(-end)
+        assert adjoint(run, total).p[0] == pytest.approx(exact, rel=1e-3, abs=1e-300)

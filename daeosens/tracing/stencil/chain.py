@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daeosens.tracing.stencil.derivatives import PointFunction
-from daeosens.tracing.stencil.rows import INLINE, Rows, line_numbers
+from daeosens.tracing.stencil.rows import INLINE, Rows, line_numbers, without_tiny
 
 MOST_STAGES = 4
 """Of methods whose stages each read the rate of the one before only."""
@@ -79,7 +79,7 @@ def chain_function(rows: Rows) -> list[str]:
     )
     return [
         *lines,
-        f"void daeosens_chain_{name}(const Box *calls, int count) {{",
+        f"APART void chain_{name}(const Box *calls, int count) {{",
         "  const long n = calls->n[0], middles = MIDDLES(calls);",
         f"  const long own = MARGIN({rows.point_function.n_sums} * n{own});",
         f"  const SlabFunction inner = inner_{name}, last = last_{name};",
@@ -88,4 +88,8 @@ def chain_function(rows: Rows) -> list[str]:
             for count in (2, 4)
         ),
         "}",
+        *without_tiny(
+            f"void daeosens_chain_{name}(const Box *calls, int count)",
+            f"chain_{name}(calls, count)",
+        ),
     ]

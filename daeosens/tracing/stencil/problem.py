@@ -33,7 +33,15 @@ from daeosens.tracing.stencil.derivatives import PointFunction, StencilDerivativ
 from daeosens.tracing.stencil.edges import Edges
 from daeosens.tracing.stencil.interpreted import interpreted
 from daeosens.tracing.stencil.point import point_graph
-from daeosens.tracing.stencil.rows import FIELD_MEMORY, INLINE, LINE, Rows, addends, axes
+from daeosens.tracing.stencil.rows import (
+    FIELD_MEMORY,
+    INLINE,
+    LINE,
+    Rows,
+    addends,
+    axes,
+    without_tiny,
+)
 
 LOOPS = ("turn", "weigh", "reduce", "compare", "advance")
 """Of BiCGStab, in ``_kernels/grids/bicgstab.h``."""
@@ -501,7 +509,7 @@ def _loops(rows: Rows) -> str:
         "    }",
         "  }",
         "}",
-        f"void daeosens_{name}(const Box *b) {{",
+        f"APART void all_{name}(const Box *b) {{",
         f"  if (b->addends == 0) box_{name}(b, 0);",
     ]
     if function.added:
@@ -513,5 +521,5 @@ def _loops(rows: Rows) -> str:
             f"    box_{name}(&all, ADDENDS);",
             "  }",
         ]
-    lines += ["}"]
+    lines += ["}", *without_tiny(f"void daeosens_{name}(const Box *b)", f"all_{name}(b)")]
     return "\n".join([*lines, *(chain_function(rows) if chained(function) is not None else ())])

@@ -40,6 +40,18 @@ def axes(along: Sequence[Number]) -> tuple[Number, Number, Number]:
     return (along[0], none, along[1] if len(along) == 2 else none) if along else (none,) * 3
 
 
+def without_tiny(declaration: str, call: str) -> list[str]:
+    """Return the source of a function that calls another one, for which tiny numbers are zero."""
+    return [
+        f"{declaration} {{",
+        "  const unsigned mode = TINY_MODE();",
+        "  SET_TINY_MODE(mode | TINY_IS_ZERO);",
+        f"  {call};",
+        "  SET_TINY_MODE(mode);",
+        "}",
+    ]
+
+
 def line_numbers(count: int) -> int:
     """Return how many numbers the cache lines of ``count`` have."""
     return -(-count // LINE) * LINE
