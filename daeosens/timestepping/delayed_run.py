@@ -670,7 +670,7 @@ class _Steps:
         z = np.empty((len(c), len(self.tau), self._u.shape[1]))
         looked = np.empty(z.shape[:2], dtype=np.int64)
         steps = (self._ends, self._lengths, self._u, self.rates, self.tableau.weights)
-        margins = (self._first, self._rounding, INWARDS)
+        margins = (self._first, self._rounding, _inwards(h, self._rounding))
         past = look_back(steps, n, t, h, c, self.tau, margins, z, looked)
         if not h and any(self._jumped):  # between cuts at one time, after the jump of some delays
             jumped, late, steps_seen = self._jumped, z.copy(), looked.copy()
@@ -705,6 +705,11 @@ class _Steps:
             )
 
 
+def _inwards(h: float, rounding: float) -> float:
+    """Return ``INWARDS``, or so much more that in a short step it is more than rounding."""
+    return max(INWARDS, 8.0 * rounding / max(abs(h), 8.0 * rounding))
+
+
 def time_in_history(
     problem: Problem, time: float, begin: float, size: float, rounding: float
 ) -> float:
@@ -724,7 +729,7 @@ def delayed_states(trajectory: Trajectory, n: int, t: float) -> Array:
     states: list[Array] = []
     for tau in steps.tau.tolist():
         begin, at = start - tau, t - tau
-        inwards = at + INWARDS * (begin + 0.5 * h - at)
+        inwards = at + _inwards(h, rounding) * (begin + 0.5 * h - at)
         if inwards <= times[0]:
             time = time_in_history(problem, at, begin, h, rounding)
             states.append(problem.delays.history(time, np.asarray(trajectory.p)))

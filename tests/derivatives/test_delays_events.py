@@ -450,3 +450,24 @@ def test_jumps_and_kinks_that_come_back_at_one_time(start, when, changes):
     at = [gradient(x + k * h * direction) for k in (-2, -1, 0, 1, 2)]
     slope = (at[0] - 8.0 * at[1] + 8.0 * at[3] - at[4]) / (12.0 * h)
     assert at[2][1:] @ direction == pytest.approx(slope[0], rel=1e-4)
+
+
+@pytest.mark.parametrize("later", [1e-14, 2e-12, 1e-10])
+def test_short_steps_between_events_and_breaking_points(later):
+    """A dose just after the delay: a delay later what is seen jumps just after a step's end."""
+    dose = Event("when", lambda t, u, p: 1.5 * u, name="dose")
+    problem = DDE(
+        lambda t, u, z, p: p[0] * z[0] - u,
+        1,
+        ["rate", "delay", "when"],
+        delays="delay",
+        history=[1.0],
+        events=[dose],
+    )
+    cost = Terminal(lambda t, u, p: u[0] ** 2)
+
+    def gradient(later):
+        run = solve(problem, [0.5], [0.7, 0.6, 0.6 + later], Stepping((0.0, 1.5), "rk5ts", dt=0.1))
+        return adjoint(run, cost).p
+
+    np.testing.assert_allclose(gradient(later), gradient(1e-6), rtol=1e-4)
