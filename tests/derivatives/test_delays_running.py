@@ -1,5 +1,7 @@
 """Running costs of delay equations: by the method's own weights, and exact derivatives of these."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -118,3 +120,26 @@ def test_densities_that_vary_faster_than_steps_are_told():
     run = solve(problem, [1.0], [0.8], Stepping((0.0, 3.0), "rk5ts", rtol=1e-6))
     with pytest.warns(DiscretizationWarning, match="varies faster than the steps"):
         adjoint(run, Running(lambda t, u, p: np.sin(40.0 * t) ** 2 * u[0]))
+
+
+@pytest.mark.parametrize("sizes", [{"dt": 0.01}, {"rtol": 1e-8, "max_step": 0.05}])
+def test_kinks_of_the_density_in_time_are_told_and_breakpoints_are_the_remedy(sizes):
+    """Steps move with the delay, past the kinks: what each makes of one is no derivative."""
+
+    def late(t, u, z, p):
+        return -p[0] * z[0]
+
+    kinks = [np.pi / 3.0 * k for k in (1, 2, 3)]
+    cost = Running(lambda t, u, p: abs(np.sin(3.0 * t)) * u[0] ** 2)
+    stepping = Stepping((0.0, 4.0), "rk5ts", **sizes)
+    for breakpoints in ([], kinks):
+        model = DDE(late, 1, ["a", "tau"], delays=["tau"], history=[1.0], breakpoints=breakpoints)
+        for _ in range(2):  # every time
+            run = solve(model, [1.0], [0.7, 0.63], stepping)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                gradient = adjoint(run, cost).p
+            told = ["which steps may pass that move" in str(w.message) for w in caught]
+            assert any(told) != bool(breakpoints)
+    # SciPy's DOP853 by the method of steps, central differences of 1e-5
+    assert gradient == pytest.approx([-0.551541, -0.075253], rel=1e-3)

@@ -1748,7 +1748,10 @@ call(
     path=constant("a.xdmf"),
     hdf5=constant("a.h5"),
     grid=lambda: ds.io.UniformGrid((0.1, 0.1)),
-)(snapshots=lambda: [ds.io.Snapshot(0.5, {"u": "state"})], components=constant(()))
+    snapshots=lambda: [
+        ds.io.Snapshot(0.5, {"u": "state"})
+    ],  # a.h5 has no run, whose states these are
+)(components=constant(()))
 call("io.between", lambda **a: ds.io.between(**a) and None)(least=constant(0.0), most=constant(1.0))
 call("io.length", lambda **a: ds.io.length(**a) and None, least=constant(1))
 

@@ -205,7 +205,16 @@ def _warn_of_densities(trajectory: Trajectory, cost: Cost, seen: Seen) -> None:
         values = [density.value(*point_on_chord(trajectory, n, 0.0)) for n in steps]
         # what kinks lose, as a part of all that the density changes along the run
         part = lost / (float(np.sum(np.abs(np.diff(values, axis=0)))) + lost)
-        if part > LOST:
+        moves = trajectory.problem.delays is not None
+        if moves or any(record.timed for record in trajectory.records):
+            _warn(
+                f"the running cost has a kink near t = {last:.6g}, which steps may pass that move "
+                "with delays or the times of events: gradients in these lack what the quadrature "
+                "of a step makes of the kink\n"
+                "  try: breakpoints= for a time that is known; an event of the problem there, or "
+                "smaller steps"
+            )
+        elif part > LOST:
             _warn(
                 f"the running cost has a kink inside a step near t = {last:.6g}, where a branch, "
                 f"abs, maximum or the like changes sides: its gradient may be off by "

@@ -169,13 +169,15 @@ def _look_at_costs(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) ->
     if trajectory.problem.comm.size > 1:
         return
     due: dict[int, bool] = {}
+    # kinks that such steps pass spoil gradients whatever their sizes: each run is looked at
+    moves = trajectory.problem.delays is not None
     # the gradient of a small traced model takes 30 microseconds: no copies where no look is due
     for cost in costs:
         for part in (cost.points, cost.densities):
             for entry in part:
                 branches = getattr(entry[-1], "branches", None)
                 if branches is not None and id(branches.function) not in due:
-                    due[id(branches.function)] = _is_cost_due(branches.function)
+                    due[id(branches.function)] = _is_cost_due(branches.function) or moves
     if any(due.values()):
 
         def is_due_now(scalar: Any) -> bool:
