@@ -102,7 +102,8 @@ def draw(figure: Figure, rows: Sequence[Row], path: Path) -> bool:
 
 def _tick_values(axis: Any, values: Sequence[float]) -> None:
     """Mark the values that were measured, in plain numbers."""
-    axis.set_xticks(values, [f"{value:g}" for value in values], fontsize="small")
+    labels = [f"{value:.3g}" if value >= 1e5 else f"{value:g}" for value in values]
+    axis.set_xticks(values, labels, fontsize="small")
     axis.xaxis.set_minor_locator(NullLocator())
 
 
