@@ -130,3 +130,13 @@ def test_an_event_that_meets_the_end_of_another_step_has_a_derivative_by_its_tim
         for shift in (-0.1 * dt, 0.1 * dt)
     ]
     assert gradient.p[0] == pytest.approx((shifted[1] - shifted[0]) / (0.2 * dt), rel=2.0 * dt)
+
+
+@pytest.mark.parametrize("form", DECAYS)
+@pytest.mark.parametrize("method", ["cn", "midpoint"])
+def test_times_that_are_large_beside_steps_leave_the_order(form, method):
+    """Seconds since 1970: each step is a tiny part of the time."""
+    late, dt = 2.0**30, 0.015625
+    run = solve(DECAYS[form], [1.0, 1.0], [late + 1.3], Stepping((late, late + 2.0), method, dt=dt))
+    gradient = adjoint(run, Terminal(lambda t, u, p: u[1]))
+    assert gradient.p[0] == pytest.approx(2.0 * np.exp(-1.4), rel=10.0 * dt**2)

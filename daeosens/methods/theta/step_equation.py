@@ -17,7 +17,7 @@ from daeosens.methods.linear_solver import block_solver
 from daeosens.methods.state_rate import Partials, Rate
 from daeosens.methods.step import Step
 from daeosens.methods.theta.time_and_size import Point
-from daeosens.petsc.vectors import dot
+from daeosens.petsc.vectors import dot, largest
 from daeosens.problem.implicit_matrix import Elsewhere, SystemMatrix
 from daeosens.problem.matrices import PointMatrix
 from daeosens.problem.problem import Problem
@@ -162,29 +162,38 @@ class ThetaEquation:
             u.copy(self._stage)
             self._stage.axpy(self.theta, self._udot)
             shift = 1.0 / h
+        short = h < SHORT * abs(t) and largest(self._udot) < SHORT * largest(u_next)
         self._udot.scale(shift)
-        if h < SHORT * abs(t):
-            self._take_rate_from_equations(step, shift * h)
-        return (u_next if self.at_end else self._stage), self._udot
+        state = u_next if self.at_end else self._stage
+        if short:
+            self._take_rate_from_equations(step, state, shift * h)
+        return state, self._udot
 
-    def _take_rate_from_equations(self, step: Step, factor: float) -> None:
+    def _take_rate_from_equations(self, step: Step, state: PETSc.Vec, factor: float) -> None:
         """Replace the rate of a step whose ends differ by rounding, up to a factor.
 
-        Such a step is left where an event is next to an observation.
+        Such a step is left where an event is next to an observation.  The rate is that of the
+        stage, or the mean of those at both ends by their weights.
         """
-        problem, (t, h, _, u_next, p, _) = self._problem, step
-        time = problem.inside(t + self.reach * h, t, h)
-        if problem.form == "rhs":
-            problem.rhs(time, u_next, p, self._udot)
-        else:
-            solver = partial(block_solver, options={})
-            split = split_equations(problem, time, u_next, p, solver)
-            if not self.at_end:  # algebraic variables miss their equations, and F lacks their rates
-                split = replace(split, algebraic=None)
-            at = (time, u_next, p)
-            with closing(Rate(problem, Partials(problem), split, solver, at)) as rate:
-                rate.v.copy(self._udot)
+        inside, (t, h, u, _, p, _) = self._problem.inside, step
+        self._fill_rate(inside(t + self.reach * h, t, h), state, p, self._udot)
+        if self.rest:
+            self._fill_rate(inside(t, t, h), u, p, self._work)
+            self._udot.axpby(1.0 - self.theta, self.theta, self._work)
         self._udot.scale(factor)
+
+    def _fill_rate(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
+        """Fill ``out`` [n] with the rate of a state, as the equations have it."""
+        problem = self._problem
+        if problem.form == "rhs":
+            problem.rhs(t, u, p, out)
+            return
+        solver = partial(block_solver, options={})
+        split = split_equations(problem, t, u, p, solver)
+        if not self.at_end:  # algebraic variables miss their equations, and F lacks their rates
+            split = replace(split, algebraic=None)
+        with closing(Rate(problem, Partials(problem), split, solver, (t, u, p))) as rate:
+            rate.v.copy(out)
 
     def quadrature_points(self, step: Step) -> list[tuple[float, float, PETSc.Vec]]:
         """Return weights, times and states [n] at which running costs are evaluated."""
