@@ -2,12 +2,19 @@
 
 import importlib
 
-try:  # nothing works without it, and the remedy is known
+try:  # nothing works without these two, and the remedies are known
     importlib.import_module("petsc4py")
 except ImportError as error:
     raise ImportError(
         "daeosens needs petsc4py 3.26, which cannot be imported\n"
         "  try: scripts/setup, which builds it, or conda install -c conda-forge petsc4py=3.26"
+    ) from error
+try:
+    importlib.import_module("daeosens.petsc._kernels")
+except ImportError as error:
+    raise ImportError(
+        f"the compiled part of daeosens is missing, or older than its sources: {error}\n"
+        "  try: scripts/setup in the checkout, or pip install --no-build-isolation ."
     ) from error
 
 from daeosens.costs.least_squares import LeastSquares

@@ -268,6 +268,26 @@ def test_requirements_are_those_of_pyproject():
     assert not any(line.startswith("petsc4py") for line in told)
 
 
+@pytest.mark.parametrize("left_out", ["*.so", "starting_step.*.so"])
+def test_a_checkout_that_is_not_compiled_names_the_remedy(tmp_path, left_out):
+    shutil.copytree(
+        ROOT / "daeosens", tmp_path / "daeosens", ignore=shutil.ignore_patterns(left_out)
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "import daeosens"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 1
+    message, remedy = done.stderr.splitlines()[-2:]
+    assert "the compiled part of daeosens is missing" in message
+    assert "try: scripts/setup in the checkout" in remedy
+
+
 def test_more_ranks_than_cores_as_any_user(run_mpi):
     ranks = (os.cpu_count() or 1) + 1
     done = run_mpi(ranks, ["-c", "from mpi4py import MPI; print(MPI.COMM_WORLD.size)"])

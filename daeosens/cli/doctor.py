@@ -50,9 +50,6 @@ def report() -> tuple[str, bool]:
             f"PETSc {'.'.join(map(str, version))} is not of the {series} series: scripts/setup "
             f"builds it, or conda install -c conda-forge petsc4py={series}"
         )
-    extension = importlib.util.find_spec("daeosens.petsc._kernels.bindings") is not None
-    if not extension:
-        needs.append("the compiled extension is missing: pip install --no-build-isolation .")
     launcher = shutil.which("mpiexec")
     if launcher is None:
         needs.append("no mpiexec on PATH: apt install openmpi-bin, or your cluster's MPI module")
@@ -60,7 +57,6 @@ def report() -> tuple[str, bool]:
     rows = [
         ("Python", f"{platform.python_version()} ({sys.executable})"),
         ("daeosens", importlib.metadata.version("daeosens")),
-        ("extension", "present" if extension else "MISSING"),
         ("PETSc", ".".join(map(str, version)) + ("" if right else "  WRONG SERIES")),
         ("petsc4py", petsc4py.__version__),
         ("built with", options),

@@ -18,7 +18,6 @@ def test_healthy_here_with_the_versions_that_are_installed():
     rows = dict(line.split(maxsplit=1) for line in text.splitlines() if "  " in line)
     assert rows["numpy"] == importlib.metadata.version("numpy")
     assert rows["PETSc"] == ".".join(map(str, PETSc.Sys.getVersion()))
-    assert rows["extension"] == "present"
     assert text.endswith("all that is needed is there")
 
 
@@ -39,21 +38,20 @@ def test_missing_launcher_is_named_with_the_remedy(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("module", "healthy", "told"),
+    ("module", "told"),
     [
-        ("daeosens.petsc._kernels.bindings", False, "pip install --no-build-isolation ."),
-        ("matplotlib", True, "missing (figures): pip install"),
-        ("highspy", True, "missing (LinearDAEO): pip install"),
-        ("casadi", True, 'missing (trace, trace_stencil): pip install --no-build-isolation "daeo'),
+        ("matplotlib", "missing (figures): pip install"),
+        ("highspy", "missing (LinearDAEO): pip install"),
+        ("casadi", 'missing (trace, trace_stencil): pip install --no-build-isolation "daeo'),
     ],
 )
-def test_missing_module_is_named_with_the_remedy(monkeypatch, module, healthy, told):
+def test_missing_module_is_named_with_the_remedy(monkeypatch, module, told):
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == module else find(name)
     )
-    text, found_healthy = doctor.report()
-    assert found_healthy == healthy
+    text, healthy = doctor.report()
+    assert healthy
     assert told in text
 
 
