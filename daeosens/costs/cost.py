@@ -156,18 +156,6 @@ class Observation(NamedTuple):
         return self.weight * self.scalar.value_t(*point)
 
 
-def points_by_step(
-    index: Callable[[When], int], costs: Sequence[Cost]
-) -> dict[int, list[Observation]]:
-    """Sort the point costs by the number of the state that they look at."""
-    points: dict[int, list[Observation]] = {}
-    for row, cost in enumerate(costs):
-        for time, weight, scalar in cost.points:
-            # Sweeps go by steps: what is to be added to lam when they pass a state.
-            points.setdefault(index(time), []).append(Observation(row, weight, scalar))
-    return points
-
-
 def value_at_points(cost: Cost, point: Callable[[When], Point]) -> float:
     """Return the value of a cost without its densities; added up from the end, as sweeps do."""
     # Floating-point sums depend on the order; the value of a cost is the same digit for digit

@@ -37,7 +37,7 @@ from daeosens import (
     trace,
 )
 from daeosens.costs import AtEvent
-from daeosens.costs.cost import Cost, Observation, change, points_by_step
+from daeosens.costs.cost import change
 from daeosens.costs.scalar import in_c
 from daeosens.petsc import read, write
 from daeosens.problem import INDEPENDENT
@@ -155,15 +155,6 @@ def test_prior_does_not_depend_on_the_state_nor_a_linear_observation_on_the_para
         out = case.problem.create_state()
         getattr(scalar, name)(1.0, T, case.u0, case.p, out)
         assert out.norm() == 0.0
-
-
-def test_points_are_sorted_by_the_step_they_belong_to():
-    first = Cost(points=((0.5, 1.0, "a"), (1.0, 2.0, "b")))
-    second = Cost(points=((0.5, 3.0, "c"),))
-    assert points_by_step(lambda t: int(10 * t), [first, second]) == {
-        5: [Observation(0, 1.0, "a"), Observation(1, 3.0, "c")],
-        10: [Observation(0, 2.0, "b")],
-    }
 
 
 def test_second_derivatives_of_a_cost_are_in_c_with_its_gradients():

@@ -2,6 +2,7 @@
 
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import frozen
 import numpy as np
@@ -44,7 +45,9 @@ from daeosens import (
     tangent,
     trace,
 )
+from daeosens.costs.cost import Cost, Observation
 from daeosens.derivatives import evaluate
+from daeosens.derivatives.engines.request import points_by_step
 
 CASES = list(COSTS.values())
 FOLLOWING = Parameters(
@@ -385,3 +388,12 @@ def test_a_gradient_that_is_not_finite_is_an_error_with_every_engine(engine):
     cost = model.terminal(lambda t, u, p: u[1])
     with pytest.raises(SolveError, match="the gradient in u0 is not finite"):
         adjoint(run, cost, engine)
+
+
+def test_points_are_sorted_by_the_step_they_belong_to():
+    first = Cost(points=((0.5, 1.0, "a"), (1.0, 2.0, "b")))
+    second = Cost(points=((0.5, 3.0, "c"),))
+    assert points_by_step(SimpleNamespace(index=lambda t: int(10 * t)), [first, second]) == {
+        5: [Observation(0, 1.0, "a"), Observation(1, 3.0, "c")],
+        10: [Observation(0, 2.0, "b")],
+    }

@@ -18,9 +18,10 @@ from augmented_system import (
 from petsc4py import PETSc
 
 from daeosens import Stepping, solve
-from daeosens.costs.cost import Cost, Observation, points_by_step
+from daeosens.costs.cost import Cost, Observation
 from daeosens.costs.objective import Objective
 from daeosens.derivatives import Gradient, evaluate
+from daeosens.derivatives.engines.request import points_by_step
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.petsc import read, write
 from daeosens.petsc.ranks import agree
@@ -149,7 +150,7 @@ def continuous_adjoint(
     forward = solve(problem, u0, p, stepping, objective.times)
     value = evaluate(forward, objective)
     cost = objective.lower(problem, float(forward.times[-1]))
-    points = points_by_step(forward.index, [cost])
+    points = points_by_step(forward, [cost])
     sweep = _Backward(forward, cost, mode, stepping if backward is None else backward)
     end = forward.n_steps
     for step in sorted({*points, 0, end}, reverse=True):

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.costs.cost import Cost, Densities, Observation, Scalar, points_by_step
+from daeosens.costs.cost import Cost, Densities, Observation, Scalar
 from daeosens.costs.objective import Objective
 from daeosens.derivatives.observations_inside import observed_inside
 from daeosens.methods.events.event_step import HybridStep
-from daeosens.petsc.vectors import Array, write
+from daeosens.petsc.vectors import Array, read, write
 from daeosens.timestepping.trajectory.states import states_between
 from daeosens.timestepping.trajectory.store import SomeStates
 from daeosens.timestepping.trajectory.trajectory import Trajectory, stages_between
@@ -74,10 +74,20 @@ def of_costs(trajectory: Trajectory, costs: Sequence[Cost]) -> AdjointRequest:
     InputError, SolveError
         A time that no step hits, an event that did not happen: ``Trajectory.index``.
     """
-    # sweeps count states: times are looked up once
-    observed = points_by_step(trajectory.index, costs)
+    observed = points_by_step(trajectory, costs)
     densities = [cost.densities for cost in costs]
     return AdjointRequest(len(costs), trajectory.n_steps, observed, densities)
+
+
+def points_by_step(trajectory: Trajectory, costs: Sequence[Cost]) -> dict[int, list[Observation]]:
+    """Sort the point costs by the number of the state that they look at."""
+    points: dict[int, list[Observation]] = {}
+    for row, cost in enumerate(costs):
+        for time, weight, scalar in cost.points:
+            # Sweeps go by steps: what is to be added to lam when they pass a state.
+            number = trajectory.index(time)
+            points.setdefault(number, []).append(Observation(row, weight, scalar))
+    return points
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +156,12 @@ def new_rows(trajectory: Trajectory, request: AdjointRequest) -> Rows:
         for vec, row in zip(lam, request.start, strict=True):
             write(vec, row)
     return lam, [problem.create_parameters() for _ in count]
+
+
+def matrices_of(rows: Rows) -> tuple[Array, Array]:
+    """Return rows as arrays [M, n_local] and [M, m_local]."""
+    lam, mu = (np.array([read(row) for row in part]) for part in rows)
+    return lam, mu
 
 
 class SecondRows(NamedTuple):

@@ -11,14 +11,20 @@ from functools import cached_property
 
 from petsc4py import PETSc
 
-from daeosens.costs.cost import Cost, points_by_step
+from daeosens.costs.cost import Cost
 from daeosens.derivatives.engines.arrays import hessian as arrays
 from daeosens.derivatives.engines.arrays.hessian import FirstOrder
 from daeosens.derivatives.engines.choice import Sweep, refuse_one_way_solver
 from daeosens.derivatives.engines.compiled import hessian as compiled
 from daeosens.derivatives.engines.compiled.hessian import CompiledFirst
 from daeosens.derivatives.engines.delays.sweep import second_over_delays
-from daeosens.derivatives.engines.request import SecondRows, no_rows, window_of, windows
+from daeosens.derivatives.engines.request import (
+    SecondRows,
+    no_rows,
+    points_by_step,
+    window_of,
+    windows,
+)
 from daeosens.derivatives.engines.vectors.hessian import TangentStates, VectorSecondOrder
 from daeosens.derivatives.preflight import evaluate_at_events
 from daeosens.derivatives.sweeps.forward import direction_arrays, sweep_forward
@@ -69,7 +75,7 @@ class SecondOrderSweep:
         memory: FirstOrderMemory,
     ) -> None:
         self._trajectory = trajectory
-        self._observed = points_by_step(trajectory.index, [cost])
+        self._observed = points_by_step(trajectory, [cost])
         self._densities = cost.densities
         self._directions = directions
         self._engine: Sweep = engine

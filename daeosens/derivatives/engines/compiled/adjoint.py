@@ -19,15 +19,15 @@ from daeosens.derivatives.engines.request import (
     AdjointRequest,
     Rows,
     SweepError,
+    matrices_of,
     new_rows,
     window_of,
 )
-from daeosens.derivatives.engines.vectors.adjoint import VectorSweep
 from daeosens.methods.step import StepMap
 from daeosens.petsc._kernels import add_point
 from daeosens.petsc.vectors import Array, is_finite
 from daeosens.problem.problem import Problem
-from daeosens.timestepping.trajectory.trajectory import Trajectory
+from daeosens.timestepping.trajectory.trajectory import Trajectory, steps_of
 
 if TYPE_CHECKING:
     from daeosens.petsc._kernels.sweeps.point_costs import RunningCosts
@@ -81,14 +81,9 @@ class CompiledSweep:
         self._values = [0.0] * request.rows
 
     @cached_property
-    def _vectors(self) -> VectorSweep:
-        """What carries the same rows over events."""
-        return VectorSweep(self._trajectory, self._request, (self._lam, self._mu))
-
-    @property
     def steps(self) -> StepMap:
         """The step map of what is between the windows."""
-        return self._vectors.steps
+        return steps_of(self._trajectory)
 
     def observe(self, number: int) -> None:
         """Add what is observed at a state, and its value."""
@@ -194,7 +189,7 @@ class CompiledSweep:
 
     def matrices(self) -> tuple[Array, Array]:
         """Return the rows as arrays [M, n] and [M, m]."""
-        return self._vectors.matrices()
+        return matrices_of(self.rows())
 
 
 def open_sweep(trajectory: Trajectory, request: AdjointRequest) -> CompiledSweep | str:

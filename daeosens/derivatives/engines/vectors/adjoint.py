@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from functools import cached_property
 
-import numpy as np
-
-from daeosens.derivatives.engines.request import AdjointRequest, Rows, new_rows
+from daeosens.derivatives.engines.request import AdjointRequest, Rows, matrices_of, new_rows
 from daeosens.methods.step import StepMap
-from daeosens.petsc.vectors import Array, read
+from daeosens.petsc.vectors import Array
 from daeosens.timestepping.trajectory.trajectory import Trajectory, steps_of
 
 
@@ -24,8 +22,6 @@ class VectorSweep:
         The steps.
     request : AdjointRequest
         What is carried.
-    rows : (list of Vec [n], list of Vec [m]), optional
-        The rows, of another sweep; new ones by default.
 
     Attributes
     ----------
@@ -35,21 +31,15 @@ class VectorSweep:
 
     name = "vectors"
 
-    def __init__(
-        self, trajectory: Trajectory, request: AdjointRequest, rows: Rows | None = None
-    ) -> None:
+    def __init__(self, trajectory: Trajectory, request: AdjointRequest) -> None:
         self._trajectory = trajectory
         self._request = request
-        self.lam, self.mu = new_rows(trajectory, request) if rows is None else rows
+        self.lam, self.mu = new_rows(trajectory, request)
 
     @cached_property
-    def _steps(self) -> StepMap:
-        return steps_of(self._trajectory)
-
-    @property
     def steps(self) -> StepMap:
         """The step map, with its work space."""
-        return self._steps
+        return steps_of(self._trajectory)
 
     def observe(self, number: int) -> None:
         """Add what is observed at a state."""
@@ -83,5 +73,4 @@ class VectorSweep:
 
     def matrices(self) -> tuple[Array, Array]:
         """Return the rows as arrays [M, n_local] and [M, m_local]."""
-        lam, mu = (np.array([read(row) for row in rows]) for rows in self.rows())
-        return lam, mu
+        return matrices_of(self.rows())
