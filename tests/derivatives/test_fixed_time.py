@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from petsc4py import PETSc
 
 from daeosens import (
     DAE,
@@ -16,6 +17,7 @@ from daeosens import (
     tangent,
 )
 from daeosens.derivatives import at_fixed_times
+from daeosens.problem import INDEPENDENT, Products
 
 E, G = 0.8, 10.0
 BOUNCE = Event(lambda t, u, p: u[0], lambda t, u, p: u * [1.0, -E], direction=-1, name="bounce")
@@ -140,3 +142,77 @@ def test_times_that_are_large_beside_steps_leave_the_order(form, method):
     run = solve(DECAYS[form], [1.0, 1.0], [late + 1.3], Stepping((late, late + 2.0), method, dt=dt))
     gradient = adjoint(run, Terminal(lambda t, u, p: u[1]))
     assert gradient.p[0] == pytest.approx(2.0 * np.exp(-1.4), rel=10.0 * dt**2)
+
+
+def coupled_decays():
+    """Return two of the decays with a mass, [x0, y0, x1, y1], whose rows ranks share.
+
+    The mass between them is there in the rates too, so that both follow the same solution.
+    """
+    entries = {
+        "mass": {(0, 0): 3.0, (0, 2): 1.0, (2, 0): 1.0, (2, 2): 3.0},
+        "rates": {(0, 1): -6.0, (0, 3): -2.0, (2, 1): -2.0, (2, 3): -6.0}
+        | {(1, 0): 1.0, (1, 1): -1.0, (3, 2): 1.0, (3, 3): -1.0},
+    }
+    template = PETSc.Vec().createMPI(4, comm=PETSc.COMM_WORLD)
+    places = [(i, j) for i in range(*template.getOwnershipRange()) for j in range(4)]
+    mass, rates = (
+        PETSc.Mat().createAIJ((template.getSizes(), template.getSizes()), nnz=(4, 4)) for _ in "ab"
+    )
+    for matrix, numbers in ((mass, entries["mass"]), (rates, entries["rates"])):
+        for place in places:
+            matrix.setValue(*place, numbers.get(place, 0.0))
+        matrix.assemble()
+
+    def nothing(t, u, p, out):
+        out.zeroEntries()
+
+    def same(t, u, p, v, out):
+        v.copy(out)
+
+    def reset(t, u, p, out):
+        u.copy(out)
+        out.shift(1.0)
+
+    dose = Event(
+        "time",
+        reset,
+        reset_u=Products(same, same),
+        reset_p=nothing,
+        reset_t="autonomous",
+        name="dose",
+    )
+    return ODE(
+        lambda t, u, p, out: rates.mult(u, out),
+        state=template,
+        parameters=["time"],
+        jacobian=lambda t, u, p, out: rates.copy(out),
+        jacobian_p=nothing,
+        rhs_t="autonomous",
+        jacobian_matrix=rates,
+        mass=mass,
+        events=[dose],
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+@pytest.mark.parametrize("method", ["cn", "beuler", "midpoint"])
+@pytest.mark.parametrize(("start", "gap"), [(0.0, 0.0), (0.0, 1e-13), (2.0**30, 0.0)])
+def test_short_steps_of_distributed_problems_with_a_mass_are_those_of_the_others(
+    method, start, gap
+):
+    problem = coupled_decays()
+    u0 = problem.create_state()
+    u0.set(1.0)
+    stepping = Stepping((start, start + 2.0), method, dt=0.03125)
+    run = solve(problem, u0, [start + 1.3], stepping, [start + 1.3 - gap] if gap else None)
+    assert (run.step_sizes[run.step_sizes > 0.0].min() < 1e-10) == bool(gap)
+    mean = Terminal(lambda t, u, p: u.sum() / 4.0, lambda t, u, p, out: out.set(0.25), INDEPENDENT)
+    gradient = adjoint(run, mean)
+    # without the short step, which changes nothing
+    alone = solve(DECAYS["mass"], [1.0, 1.0], [start + 1.3], stepping)
+    reference = adjoint(alone, Terminal(lambda t, u, p: u[1]))
+    assert gradient.p[0] == pytest.approx(reference.p[0], rel=1e-10)
+    along = tangent(run, dp=[1.0])
+    assert gradient.p[0] == pytest.approx(along.final.sum() / 4.0, rel=1e-12)
