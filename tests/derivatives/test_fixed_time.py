@@ -210,9 +210,10 @@ def test_short_steps_of_distributed_problems_with_a_mass_are_those_of_the_others
     assert (run.step_sizes[run.step_sizes > 0.0].min() < 1e-10) == bool(gap)
     mean = Terminal(lambda t, u, p: u.sum() / 4.0, lambda t, u, p, out: out.set(0.25), INDEPENDENT)
     gradient = adjoint(run, mean)
-    # without the short step, which changes nothing
-    alone = solve(DECAYS["mass"], [1.0, 1.0], [start + 1.3], stepping)
+    # on one rank, where the step is short, but its ends differ by more than rounding
+    at = [start + 1.3 - 1e-7] if gap else None
+    alone = solve(DECAYS["mass"], [1.0, 1.0], [start + 1.3], stepping, at)
     reference = adjoint(alone, Terminal(lambda t, u, p: u[1]))
-    assert gradient.p[0] == pytest.approx(reference.p[0], rel=1e-10)
+    assert gradient.p[0] == pytest.approx(reference.p[0], rel=1e-6 if gap else 1e-12)
     along = tangent(run, dp=[1.0])
     assert gradient.p[0] == pytest.approx(along.final.sum() / 4.0, rel=1e-12)
