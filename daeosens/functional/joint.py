@@ -10,7 +10,8 @@ from petsc4py import PETSc
 
 from daeosens.errors import InputError, require
 from daeosens.functional.parameters import Control, Parameters
-from daeosens.functional.reduced import Count, Reduced, Vector
+from daeosens.functional.reduced import Reduced, Vector
+from daeosens.functional.runs import Count
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, read
 from daeosens.problem.matrices import dense

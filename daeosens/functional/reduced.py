@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
+from weakref import ReferenceType, ref
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +26,13 @@ from daeosens.derivatives.residual_jacobian import (
     residual_tangents,
     squares_of,
 )
-from daeosens.derivatives.solve import Checkpoint, check_checkpoint, solve
+from daeosens.derivatives.solve import Checkpoint, check_checkpoint
 from daeosens.derivatives.tangent import Tangent, tangent_sweep
 from daeosens.errors import InputError, SolveError, is_iterable, require
 from daeosens.functional.distributed_controls import InitialState
 from daeosens.functional.functional import normal_matrix
 from daeosens.functional.parameters import Control, Parameters
+from daeosens.functional.runs import Count, Runs
 from daeosens.methods.events.event_function import lower_events
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import (
@@ -48,18 +48,9 @@ from daeosens.problem.callback_guard import QUIET
 from daeosens.problem.matrices import dense
 from daeosens.problem.modes import entered_mode
 from daeosens.problem.problem import Problem
-from daeosens.timestepping.c_rhs import runs_in_c
-from daeosens.timestepping.method_choice import (
-    AUTO,
-    adopted,
-    by_form,
-    made_stiff,
-    replaced,
-    stiff_along,
-)
+from daeosens.timestepping.method_choice import by_form
 from daeosens.timestepping.step_times import inside_span
 from daeosens.timestepping.stepping import Stepping
-from daeosens.timestepping.thinning import fitting
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 Vector: TypeAlias = "PETSc.Vec | npt.ArrayLike"
@@ -67,22 +58,6 @@ Vector: TypeAlias = "PETSc.Vec | npt.ArrayLike"
 
 TOGETHER = 16
 """How many directions or rows share a sweep by steps: bounds its memory."""
-
-TRIAL_STEPS, TRIAL_FACTOR = 1000, 10
-"""Trial points may take so many adaptive steps, or so many times those of the best run if more."""
-
-CHEAP = 12
-"""Up to how many unknowns stages of steps in C are sooner computed again than kept."""
-
-
-@dataclass
-class Count:
-    """How often a reduced functional has run."""
-
-    forward: int = 0
-    adjoint: int = 0
-    tangent: int = 0
-    second_order: int = 0
 
 
 class Reduced:
@@ -137,7 +112,6 @@ class Reduced:
     ) -> None:
         self.problem = problem
         self.objective = objective
-        self.stepping = stepping
         self.control = control
         self.engine: Engine = engine
         self.checkpoint: Checkpoint = checkpoint
@@ -172,8 +146,15 @@ class Reduced:
             self.control = control.of_runs(by_form(problem, stepping))
         first, last = stepping.t_span
         inside_span((first, last), np.array(objective.times, dtype=float), "observation time")
-        self.stepping = by_form(problem, stepping)
-        self._chooses = stepping.method == AUTO
+        self._runs = Runs(
+            problem,
+            by_form(problem, stepping),
+            self.control,
+            objective.times,
+            engine,
+            checkpoint,
+            self.count,
+        )
         control.check(problem)
         # Lowered here only to be checked; each sweep lowers it for itself.
         objective.lower(problem, last)
@@ -181,12 +162,15 @@ class Reduced:
         if self._start_follows:
             note_that_start_follows(problem)
         self._check_start(first)
-        self._cached: tuple[PETSc.Vec, Trajectory] | None = None
+        # What second-order sweeps share belongs to one run, and does not keep it.
         self._memory = Memory()
+        self._swept: ReferenceType[Trajectory] | None = None
         self._n_residuals: int | None = None
-        self._trial_stepping = self.stepping
-        self._runs_of: Reduced | None = None
-        self._borrowed: Trajectory | None = None
+
+    @property
+    def stepping(self) -> Stepping:
+        """Method and step sizes; after the first run the method that was chosen."""
+        return self._runs.stepping
 
     def _by(self, stepping: Stepping, objective: Objective) -> Reduced:
         """Return another functional of the same problem and control."""
@@ -208,8 +192,8 @@ class Reduced:
             With the same times.
         """
         other = self._by(self.stepping, objective)
-        # The states do not depend on weights, so runs are borrowed and counted once.
-        other._runs_of, other.count = self, self.count
+        # The states do not depend on weights, so runs are shared and counted once.
+        other._runs, other.count = self._runs, self.count
         return other
 
     @property
@@ -226,40 +210,7 @@ class Reduced:
         Where parameters far from the best ones make the equations stiff, an explicit method would
         take ``max_steps``, a million, before the trial counts as failed.
         """
-        # The steps belong to whoever makes the runs.
-        if self._runs_of is not None:
-            self._runs_of.limit_steps(limited=limited)
-            return
-        # The best run so far shows how stiff the equations are where the search is going: the
-        # method is changed before further trials, not within one.
-        if limited and self._chooses and self._cached and stiff_along(self._cached[1]):
-            self.stepping = made_stiff(self.stepping)
-            self._forget()
-        self._trial_stepping = self.stepping
-        if not limited or not self.stepping.adaptive or self._cached is None:
-            return
-        steps = self._cached[1].effort.steps
-        # by powers of two, so that few different ones are asked for
-        most = max(TRIAL_STEPS, 2 ** math.ceil(math.log2(TRIAL_FACTOR * max(steps, 1))))
-        if most < self.stepping.max_steps:
-            self._trial_stepping = replaced(self.stepping, max_steps=most)
-
-    @property
-    def _checkpoint(self) -> Checkpoint:
-        """What runs keep."""
-        problem = self.problem
-        if self.checkpoint != "auto":
-            return self.checkpoint
-        if self.engine == "tsadjoint":
-            return "states"
-        few = None
-        if self.stepping.control == "states" and problem.delays is None:
-            few = fitting(problem, self.stepping, self.objective.times)
-        if few is not None:
-            return few
-        # Stages are what a sweep needs again; without them each step back repeats a step forward.
-        cheap = problem.size <= CHEAP and runs_in_c(problem, self.stepping.resolved_method)
-        return "states" if cheap else "stages"
+        self._runs.limit_steps(limited=limited)
 
     @QUIET
     def _check_start(self, t: float) -> None:
@@ -327,37 +278,10 @@ class Reduced:
             The run failed, the same on every rank.
         """
         agree(self.comm, "Reduced.trajectory")
-        x = self.point(x)
-        if self._runs_of is not None:
-            run = self._runs_of.trajectory(x)
-            # A memory of second-order sweeps belongs to one run and must not outlive it.
-            if run is not self._borrowed:
-                self._borrowed, self._memory = run, Memory()
-            return run
-        if self._cached is not None:
-            point, cached = self._cached
-            # Optimisers ask for value, gradient and products at the same x: one run serves all.
-            if point.equal(x):
-                return cached
-            self._forget()
-        u0, p = self.control.unpack(self.problem, x)
-        self.count.forward += 1
-        stepping = self._trial_stepping
-        # PETSc's own trajectory has no jumps: smooth pieces are repeated
-        recorded = "memory" if self.engine == "tsadjoint" and self.problem.smooth else None
-        times = self.objective.times
-        run = solve(self.problem, u0, p, stepping, times, self._checkpoint, recorded)
-        self._cached = (x.copy(), run)
-        self._memory = Memory()
-        if self.stepping.method == AUTO:  # one method for all x: the values of two differ
-            self.stepping = self._trial_stepping = adopted(self.stepping, run.stepping)
+        run = self._runs.at(self.point(x))
+        if self._swept is None or self._swept() is not run:
+            self._swept, self._memory = ref(run), Memory()
         return run
-
-    def _forget(self) -> None:
-        """Drop the kept run."""
-        if self._cached is not None:
-            self._cached[1].destroy()
-            self._cached = None
 
     @property
     def order(self) -> int:

@@ -176,7 +176,7 @@ STATED: dict[str, tuple[tuple[str, str], ...]] = {
     "tracing": (("reads u twice as far away", THEORY),),
     "uncertainty": (
         ("for a parameter of about 0.6", DEFINITION),
-        ("at most ten times the steps of the best run", "daeosens/functional/reduced.py"),
+        ("at most ten times the steps of the best run", "daeosens/functional/runs.py"),
         ("some thousandths to a thousand times the start", "daeosens/inverse/search/plateau.py"),
         ("An eigenvalue below 1e-10", "daeosens/inverse/identifiability.py"),
         ("half as many prior solves", THEORY),
