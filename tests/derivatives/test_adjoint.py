@@ -45,7 +45,6 @@ from daeosens import (
     tangent,
     trace,
 )
-from daeosens.costs.cost import Cost, Observation
 from daeosens.derivatives import evaluate
 from daeosens.derivatives.engines.request import points_by_step
 
@@ -391,9 +390,9 @@ def test_a_gradient_that_is_not_finite_is_an_error_with_every_engine(engine):
 
 
 def test_points_are_sorted_by_the_step_they_belong_to():
-    first = Cost(points=((0.5, 1.0, "a"), (1.0, 2.0, "b")))
-    second = Cost(points=((0.5, 3.0, "c"),))
+    first = SimpleNamespace(points=((0.5, 1.0, "a"), (1.0, 2.0, "b")))
+    second = SimpleNamespace(points=((0.5, 3.0, "c"),))
     assert points_by_step(SimpleNamespace(index=lambda t: int(10 * t)), [first, second]) == {
-        5: [Observation(0, 1.0, "a"), Observation(1, 3.0, "c")],
-        10: [Observation(0, 2.0, "b")],
+        5: [(0, 1.0, "a", None), (1, 3.0, "c", None)],
+        10: [(0, 2.0, "b", None)],
     }
