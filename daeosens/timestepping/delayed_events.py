@@ -51,14 +51,11 @@ class Cut(NamedTuple):
         Its derivatives in the clocks.
     event : int
         Number of the event at a known time that happens there; -1 where none does.
-    multiples : tuple of int
-        How often each delay is in the sum after which a jump or a kink comes back there.
     """
 
     time: float
     slope: Array
     event: int = -1
-    multiples: tuple[int, ...] = ()
 
 
 class StepsSoFar(Protocol):
@@ -115,6 +112,8 @@ class DelayedEvents:
         Of the events at states the step that ends there, and the clock.
     crossings : list of Crossing
         What has happened.
+    later : list of float
+        By how much each clock is later where cuts are at one time, for their order.
     reached : Switch or None
         The event at whose surface the last step was cut.
     """
@@ -124,6 +123,9 @@ class DelayedEvents:
     ) -> None:
         self._problem, self._p, self._steps, self._stepping = problem, p, steps, stepping
         self.clocks = len(tau)
+        # the base of numbers whose digits say how often each delay is in a sum
+        base = stepping.resolved_method.order + 1.0
+        self.later: list[float] = (base ** np.arange(len(tau))).tolist()
         self._shortest = float(tau.min())
         self.timed: list[tuple[float, Switch, Event]] = []
         self.moving: dict[int, int] = {}
@@ -136,11 +138,11 @@ class DelayedEvents:
         self._looks: dict[str, int] = {}
         surfaces = list[Surface]()
         if problem.events:
-            surfaces = self._sorted_out()
+            surfaces = self._sorted_out(base ** len(tau))
         self._detector = self._watching(surfaces) if surfaces else None
 
-    def _sorted_out(self) -> list[Surface]:
-        """Note the events at known times; return the others."""
+    def _sorted_out(self, later: float) -> list[Surface]:
+        """Note the events at known times, those that move by ``later``; return the others."""
         first, last = self._stepping.t_span
         rounding, surfaces = span_rounding(self._stepping.t_span), list[Surface]()
         names = self._problem.parameter_names
@@ -154,6 +156,9 @@ class DelayedEvents:
                 self._clock_of[len(self.timed)] = self.clocks
                 self.moving[self.clocks] = names.index(name)
                 self.clocks += 1
+                # those of one parameter move together
+                movers = list(dict.fromkeys(self.moving.values()))
+                self.later.append(later * (1 + movers.index(names.index(name))))
                 self.timed.append((min(max(time, first), last), switch, event))
             elif event.explicit:
                 time = float(event.when)  # type: ignore[arg-type]
@@ -189,10 +194,25 @@ class DelayedEvents:
             for k, (time, _, _) in enumerate(self.timed)
         ]
 
-    def add_clock(self, step: int) -> int:
-        """Note that a step ends at an event of a time of its own; return the number of clocks."""
+    def rank(self, slope: Array) -> float:
+        """Return where a cut is among those at one time, by its slope in the clocks so far.
+
+        That is the order that they have if each clock is a little later: a delay by less than the
+        next one, an event at a parameter by more than any sum of delays.
+        """
+        return sum(times * later for times, later in zip(slope.tolist(), self.later, strict=False))
+
+    def add_clock(self, step: int, between: tuple[Array | None, Array | None]) -> int:
+        """Note that a step ends at an event of a time of its own; return the number of clocks.
+
+        ``between`` are the slopes of cuts at that time, before it and after it.
+        """
         self.located[step] = self.clocks
         self.clocks += 1
+        before, after = (None if slope is None else self.rank(slope) for slope in between)
+        if before is None:
+            before = 0.0 if after is None else after - 1.0
+        self.later.append(0.5 * (before + (before + 1.0 if after is None else after)))
         return self.clocks
 
     def begin(self, cuts: Sequence[Cut]) -> Switch | None:

@@ -63,6 +63,9 @@ INWARDS = 1e-6
 SAFETY, SHRINK, GROW = 0.9, 0.1, 5.0
 """What step sizes are multiplied by beside the root of the error, and the limits of that."""
 
+HISTORY, LATER_HISTORY = -1, -2
+"""What stands for a step that is looked at: the history, and after a breakpoint at that time."""
+
 ECHOES = 3
 """Sums of so many delays, at most, after which steps end at what kinks inside of the run make."""
 
@@ -83,7 +86,7 @@ class DelayedSteps:
     rates : array [N, S, n]
         f at the stages.
     looked : array [N, S, d] of int
-        The step in which the delayed time of a stage lies; -1 in the history.
+        The step in which the delayed time of a stage lies; negative in the history.
     time_slopes, size_slopes : array [N+1, c], [N, c]
         Derivatives of the times of the states, and of the sizes of the steps, in the clocks: the
         delays, and the times of events that move.
@@ -258,43 +261,8 @@ def _kinks_after(cut: Cut, tau: Array, order: int, last: float, rounding: float)
     for multiples in _sums(len(tau), order, tau, last - cut.time - rounding):
         slope = cut.slope.copy()
         slope[: len(tau)] += multiples
-        time = cut.time + float(np.dot(multiples, tau))
-        cuts.append(Cut(time, slope, multiples=multiples))
+        cuts.append(Cut(cut.time + float(np.dot(multiples, tau)), slope))
     return cuts
-
-
-def _comes_back(passed: Sequence[Cut], ahead: Sequence[Cut], delay: int) -> bool:
-    """Return whether what is delayed has jumped or bent, between cuts that are at one time.
-
-    It does so at several of them: the last one of the least smooth ones is what counts.
-    """
-    sides = (passed, ahead)
-    behind, left = ([sum(m) for _, _, _, m in side if m and m[delay]] for side in sides)
-    return bool(behind) and min(behind) < min(left, default=np.inf)
-
-
-def _in_order(cuts: Sequence[Cut], rounding: float) -> list[Cut]:
-    """Return cuts in order; all of those that are the same up to rounding are at one time.
-
-    With pieces of length 0 between them: first those that do not move, then events at known times,
-    breaking points, and events that move.  After the latter a time that does not move comes once
-    more: the state there is seen before the event and after it.
-    """
-    by_time = sorted(cuts, key=lambda cut: cut.time)
-    ordered: list[Cut] = []
-    k = 0
-    while k < len(by_time):  # groups of one time
-        end = k + 1
-        while end < len(by_time) and by_time[end].time - by_time[end - 1].time <= rounding:
-            end += 1
-        group = sorted(by_time[k:end], key=lambda cut: (cut.slope.any(), cut.event >= 0, cut.event))
-        still = [cut for cut in group if not cut.slope.any() and cut.event < 0]
-        fixed = [cut.time for cut in group if not cut.slope.any()]
-        time = fixed[0] if fixed else by_time[k].time
-        again = still[:1] if group[-1].event >= 0 and group[-1].slope.any() else []
-        ordered += [cut._replace(time=time) for cut in [*still[:1], *group[len(still) :], *again]]
-        k = end
-    return ordered
 
 
 def _widened(slope: Array, width: int) -> Array:
@@ -363,7 +331,6 @@ class _Steps:
         self.restarts: list[int] = []
         self.records: list[StepRecord] = []
         self.rejected = 0
-        self._jumped: list[bool] = []  # of the delays, where a step has size 0
         self._last_rate: Array | None = None  # where the next step may take it over
         self.events = DelayedEvents(problem, stepping, p, tau, self)
 
@@ -389,14 +356,9 @@ class _Steps:
         choosing = self._stepping.adaptive and self._stepping.dt is None and not known
         self._size = self._first_size(cuts) if choosing else self._stepping.first_step
         now, cuts = cuts[0], cuts[1:]
-        passed: list[Cut] = []
         while cuts:
             cut = cuts[0]
             length, moves = cut.time - now.time, cut.slope - now.slope
-            # of the cuts at one time these are behind, those ahead
-            passed = [*(before for before in passed if before.time == now.time), now]
-            ahead = [later for later in cuts if later.time == now.time]
-            self._jumped = [_comes_back(passed, ahead, k) for k in range(len(self.tau))]
             self._last_rate = None
             # of several cuts at one time the one that does not move comes first
             if now.time in restarts and not now.slope.any():
@@ -411,7 +373,10 @@ class _Steps:
                 reached = self._piece((now.time, length, now.slope, moves))
             if reached is not None:
                 # the event is a clock of its own
-                width = events.add_clock(len(self.sizes) - 1)
+                at = self.times[-1]
+                before = now.slope if at - now.time <= self._rounding else None
+                after = cut.slope if cut.time - at <= self._rounding else None
+                width = events.add_clock(len(self.sizes) - 1, (before, after))
                 cuts = [later._replace(slope=_widened(later.slope, width)) for later in cuts]
                 now = Cut(self.times[-1], np.eye(width)[-1])
                 self._end_at(now.slope, reached)
@@ -425,7 +390,7 @@ class _Steps:
             if events.happen(reached):
                 return
             after = _kinks_after(now, self.tau, self._order, self._last, self._rounding)
-            cuts = _in_order([*cuts, *after], self._rounding)
+            cuts = self._in_order([*cuts, *after])
             # what is left of rounding is no step
             close = now.time + self._rounding
             cuts = [cut._replace(time=now.time) if cut.time <= close else cut for cut in cuts]
@@ -442,7 +407,32 @@ class _Steps:
             after = _kinks_after(Cut(kink, still), self.tau, self._order, last, rounding)
             # of one in the history
             cuts += [cut for cut in after if cut.time > first + rounding]
-        return _in_order(cuts, rounding)
+        return self._in_order(cuts)
+
+    def _in_order(self, cuts: Sequence[Cut]) -> list[Cut]:
+        """Return cuts in order; all of those that are the same up to rounding are at one time.
+
+        With pieces of length 0 between them, and in the order of small changes of the clocks.
+        After events that move a time that does not comes once more: the state there is seen before
+        the event and after it.
+        """
+        by_time = sorted(cuts, key=lambda cut: cut.time)
+        times = np.array([cut.time for cut in by_time])
+        ordered: list[Cut] = []
+        # groups of one time
+        begins = np.flatnonzero(np.diff(times, prepend=-np.inf) > self._rounding)
+        for k, end in itertools.pairwise([*begins.tolist(), len(times)]):
+            group = sorted(
+                by_time[k:end],
+                key=lambda cut: (self.events.rank(cut.slope), cut.event >= 0, cut.event),
+            )
+            still = [cut for cut in group if not cut.slope.any() and cut.event < 0]
+            fixed = [cut.time for cut in group if not cut.slope.any()]
+            time = fixed[0] if fixed else by_time[k].time
+            if any(cut.event >= 0 and cut.slope.any() for cut in group):
+                group += still[:1]
+            ordered += [cut._replace(time=time) for cut in [*still[:1], *group[len(still) :]]]
+        return ordered
 
     def _other_pieces(self) -> SolveError:
         return SolveError(
@@ -669,21 +659,49 @@ class _Steps:
         """Return what is delayed at parts of step n [S, d, n], and the steps it is from."""
         z = np.empty((len(c), len(self.tau), self._u.shape[1]))
         looked = np.empty(z.shape[:2], dtype=np.int64)
+        if not h:
+            self._look_from_instant(n, t, z, looked)
+            return z, looked
         steps = (self._ends, self._lengths, self._u, self.rates, self.tableau.weights)
         margins = (self._first, self._rounding, _inwards(h, self._rounding))
-        past = look_back(steps, n, t, h, c, self.tau, margins, z, looked)
-        if not h and any(self._jumped):  # between cuts at one time, after the jump of some delays
-            jumped, late, steps_seen = self._jumped, z.copy(), looked.copy()
-            margins = (self._first, -self._rounding, INWARDS)
-            look_back(steps, n, t, h, c, self.tau, margins, late, steps_seen)
-            z[:, jumped], looked[:, jumped] = late[:, jumped], steps_seen[:, jumped]
-        if past:
+        if look_back(steps, n, t, h, c, self.tau, margins, z, looked):
             for i, delay in np.argwhere(looked < 0).tolist():
                 begin = t - float(self.tau[delay])
                 at = begin + h * float(c[i])
-                time = time_in_history(self._problem, at, begin, h, self._rounding)
+                time = time_in_history(self._problem, at, begin, h, self._rounding, HISTORY)
                 z[i, delay] = self._delays.seen(delay, float(self.tau[delay]), time, self._p)
         return z, looked
+
+    def _look_from_instant(self, n: int, t: float, z: Array, looked: Any) -> None:
+        """Fill what is delayed in a step of size 0, which is one between cuts at one time.
+
+        What has come back by then ranks tell, of the step's begin and of the states a delay before.
+        """
+        begin = self._at_one_time(t, n + 1)[1][-1]
+        for delay, tau in enumerate(self.tau.tolist()):
+            at, rank = t - tau, begin - self.events.later[delay]
+            first, ranks = self._at_one_time(at, n + 1)
+            k = first - 1 + int(np.searchsorted(ranks, rank, side="right"))
+            if k < 0:
+                k = HISTORY if rank < 0.0 else LATER_HISTORY
+                time = time_in_history(self._problem, at, at, 0.0, self._rounding, k)
+                z[:, delay] = self._delays.seen(delay, tau, time, self._p)
+            else:
+                size = float(self._lengths[k])
+                weights = size * self.tableau.at(np.array((at - self._ends[k]) / (size or 1.0)))
+                z[:, delay] = self._u[k] + weights @ self.rates[k]
+            looked[:, delay] = k
+
+    def _at_one_time(self, t: float, count: int) -> tuple[int, Array]:
+        """Return the number of the first state at a time or after it, and the ranks of those at it.
+
+        Of ``count`` states, whose ranks do not decrease.
+        """
+        near = 2.0 * self._rounding
+        first, last = np.searchsorted(self._ends[:count], [t - near, t + near]).tolist()
+        ranks = [self.events.rank(slope) for slope in self.time_slopes[first:last]]
+        # a time that does not move comes once more after events that do
+        return first, np.maximum.accumulate(np.array(ranks, dtype=float))
 
     def _grow(self, n: int) -> None:
         """Make room for one more step."""
@@ -711,13 +729,15 @@ def _inwards(h: float, rounding: float) -> float:
 
 
 def time_in_history(
-    problem: Problem, time: float, begin: float, size: float, rounding: float
+    problem: Problem, time: float, begin: float, size: float, rounding: float, looked: int
 ) -> float:
     """Return a delayed time as the history is to see it: off the breakpoints, inside of its step.
 
-    Steps of size 0 stand for what longer delays would put there, and look further back.
+    ``looked`` says on which side of a breakpoint a step of size 0 is.
     """
-    return problem.inside(time, begin if size else begin - rounding, size)
+    if not size:
+        begin += rounding if looked == LATER_HISTORY else -rounding
+    return problem.inside(time, begin, size)
 
 
 def delayed_states(trajectory: Trajectory, n: int, t: float) -> Array:
@@ -727,14 +747,18 @@ def delayed_states(trajectory: Trajectory, n: int, t: float) -> Array:
     start, h = float(times[n]), float(trajectory.step_sizes[n])
     rounding = span_rounding(trajectory.stepping.t_span)
     states: list[Array] = []
-    for tau in steps.tau.tolist():
+    for delay, tau in enumerate(steps.tau.tolist()):
         begin, at = start - tau, t - tau
         inwards = at + _inwards(h, rounding) * (begin + 0.5 * h - at)
-        if inwards <= times[0]:
-            time = time_in_history(problem, at, begin, h, rounding)
+        k = min(int(np.searchsorted(times, inwards, side="right")) - 1, len(steps.rates) - 1)
+        if not h:  # what an instant looks at is known
+            k = int(steps.looked[n, 0, delay])
+        elif inwards <= times[0]:
+            k = HISTORY
+        if k < 0:
+            time = time_in_history(problem, at, begin, h, rounding, k)
             states.append(problem.delays.history(time, np.asarray(trajectory.p)))
             continue
-        k = min(int(np.searchsorted(times, inwards, side="right")) - 1, len(steps.rates) - 1)
         size = float(trajectory.step_sizes[k])
         weights = size * steps.tableau.at(np.array((at - float(times[k])) / (size or 1.0)))
         states.append(trajectory.u[k] + weights @ steps.rates[k])

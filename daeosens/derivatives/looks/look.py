@@ -21,6 +21,7 @@ from daeosens.derivatives.looks.kinks import (
     warn_of_running_kinks,
     warn_on_kinks,
 )
+from daeosens.derivatives.looks.orders import warn_of_orders
 from daeosens.derivatives.looks.products import (
     Products,
     concerns_products,
@@ -98,6 +99,15 @@ _EVENTS = _Look(
     ),
 )
 
+# some rates and jumps, only where times of a delay equation meet
+_ORDERS = _Look(
+    warn_of_orders,
+    lambda trajectory, _costs: (
+        trajectory.problem.delays is not None and bool((trajectory.step_sizes == 0.0).any())
+    ),
+    lambda _seen, _use: True,
+)
+
 # one derivative of the equations in p
 _START = _Look(
     warn_of_start,
@@ -127,9 +137,9 @@ def look(trajectory: Trajectory, costs: Sequence[Cost] = (), *, second: bool = F
     seen = _SEEN.of(trajectory.problem)
     if second:
         warn_of_kinks(trajectory, costs, seen)
-        looks = (_RESOLUTION, _EVENTS, _START, _FIRST_ORDER)
+        looks = (_RESOLUTION, _EVENTS, _ORDERS, _START, _FIRST_ORDER)
     else:
-        looks = (_JUMPS, _RUNNING_COSTS, _RESOLUTION, _EVENTS, _START)
+        looks = (_JUMPS, _RUNNING_COSTS, _RESOLUTION, _EVENTS, _ORDERS, _START)
     for item in looks:
         if item.concerns(trajectory, costs):
             seen.uses[item] = use = seen.uses.get(item, 0) + 1

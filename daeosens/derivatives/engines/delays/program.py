@@ -224,8 +224,12 @@ class DelayedProgram:
         self.inside = steps.looked >= 0
         k = np.where(self.inside, steps.looked, 0)
         self.k = k
-        sizes = np.where(self.inside, h[k], 1.0)
-        s = np.where(self.inside, (delayed - trajectory.times[k]) / sizes, 0.0)
+        # a step of size 0, from one cut to the next one at that time, is seen from its begin: what
+        # its size or the time in it change has the derivatives u' and u'' there
+        looks_into = self.inside & (h[k] > 0.0)
+        sizes = np.where(looks_into, h[k], 1.0)
+        s = np.where(looks_into, (delayed - trajectory.times[k]) / sizes, 0.0)
+        self.at_instants = self.inside & ~looks_into
         self.sizes, self.s = sizes, s
         self.h_clock = steps.size_slopes
         # h_k s moves by what the delayed time does, less what its step does
@@ -245,10 +249,10 @@ class DelayedProgram:
         self.past_times = delayed[self.past]
         if problem.breakpoints:  # f and the history as the steps have seen them
             rounding = span_rounding(trajectory.stepping.t_span)
-            for row, (n, _, delay) in enumerate(past.tolist()):
+            for row, (n, stage, delay) in enumerate(past.tolist()):
                 begin, size = float(starts[n] - steps.tau[delay]), float(h[n])
-                time = float(self.past_times[row])
-                self.past_times[row] = time_in_history(problem, time, begin, size, rounding)
+                time, k = float(self.past_times[row]), int(steps.looked[n, stage, delay])
+                self.past_times[row] = time_in_history(problem, time, begin, size, rounding, k)
             t = np.array(
                 [
                     [problem.inside(time, float(starts[n]), float(h[n])) for time in row]
@@ -312,6 +316,17 @@ class DelayedProgram:
         z_clock += size[..., None] * self.h_clock[self.k][..., None, :]
         z_clock[self.past] = self.phi_t[..., None] * self.delayed_clock[self.past][:, None, :]
         return z_clock
+
+    @cached_property
+    def u_tt(self) -> Array:
+        """Derivatives of the rates in time where steps begin [N, n]."""
+        u_t = self.steps.rates[:, 0]
+        rates = self.steps.rates[self.k[:, 0]]  # [N, d, S, n]
+        z_t = np.einsum("nlj,nljx->nlx", self.b1[:, 0], rates)
+        past = self.past[1] == 0
+        z_t[self.past[0][past], self.past[2][past]] = self.phi_t[past]
+        u_tt = self.f_t[:, 0] + np.einsum("nxy,ny->nx", self.f_u[:, 0], u_t)
+        return u_tt + np.einsum("nxly,nly->nx", self.f_z[:, 0], z_t)
 
     @cached_property
     def f_clock(self) -> Array:
@@ -729,6 +744,10 @@ class DelayedProgram:
         rates = self.steps.rates[k]
         dk = along.dk[k]  # [N, S, d, S, n, D]
         bent = np.einsum("nslx,nslj,nsljx->nsl", z_bar, b2, rates, optimize=True)
+        instants = self.at_instants[steps]
+        if instants.any():
+            bends = (self.steps.tableau.at(np.array(0.0), 2) @ self.steps.tableau.c) * self.u_tt
+            bent[instants] = np.einsum("Lx,Lx->L", z_bar[instants], bends[k[instants]])
         slope = bent[..., None] * ds
         slope += np.einsum("nslx,nslj,nsljxD->nslD", z_bar, self.b1[steps], dk, optimize=True)
         slope *= sizes

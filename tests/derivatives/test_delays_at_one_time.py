@@ -1,0 +1,220 @@
+"""Events and breaking points of delay equations that meet: steps of size 0 between them."""
+
+import math
+
+import numpy as np
+import pytest
+
+from daeosens import (
+    DDE,
+    Event,
+    Parameter,
+    Parameters,
+    Reduced,
+    Stepping,
+    Terminal,
+    adjoint,
+    hessian_product,
+    solve,
+    taylor,
+)
+from daeosens.errors import KinkWarning
+from daeosens.verify import duality
+
+NAMES = ["first", "second", "tau", "small", "large"]
+COST = Terminal(lambda t, u, p: u[0])
+UNITS = np.eye(5)
+
+
+def kicked(when, rhs=lambda t, u, z, p: -z[0]):
+    """Return u' = -u(t - tau) from 1, with two kicks."""
+    kicks = [
+        Event(when[0], lambda t, u, p: u + p[3], name="small"),
+        Event(when[1], lambda t, u, p: u + p[4] * (1.0 + t), name="large"),
+    ]
+    return DDE(rhs, 1, NAMES, delays="tau", history=[1.0], events=kicks)
+
+
+def response(t, tau):
+    """Return what a kick at 0 is at a time of u' = -u(t - tau), and its derivatives in t."""
+    terms = [(k, t - k * tau) for k in range(8) if (t - k * tau).real > 0.0]
+    return sum((-1.0) ** k * x**k / math.factorial(k) for k, x in terms)
+
+
+def superposed(x, when, end):
+    """Return the state at the end, a sum of responses, at parameters that may be complex."""
+    a, b = (x[NAMES.index(time)] if isinstance(time, str) else time for time in when)
+    tau = x[2]
+    # a history of ones up to the start is a start whose slope was 0
+    start = 1.0 - sum(
+        (-1.0) ** k * (end - k * tau) ** (k + 1) / math.factorial(k + 1)
+        for k in range(8)
+        if (end - k * tau).real > 0.0
+    )
+    return start + x[3] * response(end - a, tau) + x[4] * (1.0 + b) * response(end - b, tau)
+
+
+@pytest.mark.parametrize("when", [("first", "second"), (0.7, "second"), ("first", 0.7)])
+@pytest.mark.parametrize("sizes", [{"dt": 0.1}, {"rtol": 1e-7}])
+def test_two_kicks_at_one_instant_have_times_of_their_own(when, sizes):
+    """A sum of powers, which steps have exactly; where both come back as well."""
+    x, end = np.array([0.7, 0.7, 0.6, 0.4, -0.3]), 2.2
+    run = solve(kicked(when), [1.0], x, Stepping((0.0, end), "rk5ts", **sizes))
+    gradient = adjoint(run, COST)
+    assert gradient.value == pytest.approx(superposed(x, when, end), rel=1e-12)
+    slopes = [superposed(x + 1e-30j * unit, when, end).imag / 1e-30 for unit in UNITS]
+    np.testing.assert_allclose(gradient.p, slopes, atol=1e-12)
+    assert duality(run, COST) < 1e-12
+    for unit, product in zip(
+        UNITS, hessian_product(run, COST, np.zeros((5, 1)), UNITS), strict=True
+    ):
+        bend = [
+            [superposed(x + s * 1e-4 * unit + 1e-30j * e, when, end).imag / 1e-30 for e in UNITS]
+            for s in (1.0, -1.0)
+        ]
+        np.testing.assert_allclose(product.p, np.subtract(*bend) / 2e-4, atol=1e-7)
+
+
+def nonlinear(t, u, z, p):
+    return -z[0] * (1.0 + 0.2 * np.cos(t)) + 0.3 * np.sin(t) * u
+
+
+@pytest.mark.parametrize("when", [("first", "second"), (0.7, "second")])
+def test_taylor_orders_where_two_kicks_meet(when):
+    values = dict(zip(NAMES, [0.7, 0.7, 0.6, 0.4, -0.3], strict=True))
+    control = Parameters({name: Parameter(x) for name, x in values.items()}, initial_state=[1.0])
+    cost, stepping = Terminal(lambda t, u, p: u[0] ** 2), Stepping((0.0, 2.2), "rk8vr", dt=0.2)
+    functional = Reduced(kicked(when, nonlinear), cost, stepping, control)
+    assert 1.9 < min(taylor(functional)) < 2.1
+    assert 2.9 < min(taylor(functional, hessian=True)) < 3.1
+
+
+def one_way(gradient, at, h=1e-3):
+    """Return the derivative of a gradient on one side, of third order."""
+    values = [gradient(at + k * h) for k in range(4)]
+    return (-11.0 * values[0] + 18.0 * values[1] - 9.0 * values[2] + 2.0 * values[3]) / (6.0 * h)
+
+
+def test_kicks_whose_order_matters_are_in_the_order_of_the_list():
+    """The derivative is that towards a later second kick, and delays that are longer."""
+
+    def rhs(t, u, z, p):
+        return -z[0] * u - 0.4 * z[0] ** 2
+
+    x, way = np.array([0.7, 0.7, 0.6, 0.4, -0.3]), np.array([0.0, 1.0, 0.01, 0.3, 0.2])
+    problem, stepping = kicked(("first", "second"), rhs), Stepping((0.0, 2.2), "rk8vr", dt=0.1)
+
+    def gradient(length):
+        found = adjoint(solve(problem, [1.0], x + length * way, stepping), COST)
+        return np.array([found.value, *found.p])
+
+    with pytest.warns(
+        KinkWarning, match='meet at t = 1.3,(.|\n)*other values of "first", "second"'
+    ):
+        slopes = one_way(gradient, 0.0)
+    with pytest.warns(KinkWarning, match="their order matters"):
+        assert gradient(0.0)[1:] @ way == pytest.approx(slopes[0], abs=1e-7)
+    with pytest.warns(KinkWarning, match="their order matters"):
+        product = hessian_product(solve(problem, [1.0], x, stepping), COST, dp=way)
+    np.testing.assert_allclose(product.p, slopes[1:], atol=2e-6)
+
+
+@pytest.mark.parametrize("delays", [(0.5, 0.5, 0.5), (0.4, 0.8, 1.2), (0.4, 0.8, 1.1)])
+@pytest.mark.parametrize("start", [0.5, 0.8])
+def test_second_derivatives_where_breaking_points_of_one_order_meet(delays, start):
+    """Towards longer delays, each by less than the next one."""
+
+    def rhs(t, u, z, p):
+        growth = p[0] * z[0] / (1.0 + z[0] ** 2)
+        return growth - 0.8 * u * z[1] + 0.2 * np.sin(t) * z[2] ** 2
+
+    names = ["growth", "short", "middle", "long"]
+    problem = DDE(
+        rhs,
+        1,
+        names,
+        delays=names[1:],
+        history=lambda t, p: np.array([0.5 + 0.1 * np.sin(3.0 * t) * p[0]]),
+    )
+    x, way = np.array([start, 1.3, *delays]), np.array([0.3, 0.2, 0.01, 0.1, 1.0])
+    stepping = Stepping((0.0, 2.2), "rk6vr", dt=0.1)
+
+    def at(x):
+        return solve(problem, x[:1], x[1:], stepping)
+
+    def gradient(length):
+        found = adjoint(at(x + length * way), COST)
+        return np.array([*found.u0, *found.p])
+
+    product = hessian_product(at(x), COST, way[:1], way[1:])
+    slopes = one_way(gradient, 0.0)
+    np.testing.assert_allclose([*product.u0, *product.p], slopes, atol=1e-6)
+
+
+def test_an_event_where_a_jump_of_the_history_comes_back():
+    """U' = u(t - tau), and 1 + b [t < -0.4] before the start: the event sees it pass by."""
+    problem = DDE(
+        lambda t, u, z, p: z[0],
+        1,
+        ["b", "tau", "when"],
+        delays="tau",
+        history=lambda t, p: np.array([1.0 + np.where(t < -0.4, p[0], 0.0)]),
+        breakpoints=[-0.4],
+        events=[Event("when", lambda t, u, p: 2.0 * u, name="twice")],
+    )
+    b, tau, end = 0.5, 0.75, 0.6
+    when = tau - 0.4
+    run = solve(problem, [1.0], [b, tau, when], Stepping((0.0, end), "rk4", dt=0.1))
+    with pytest.warns(KinkWarning, match="meet at t = 0.35"):
+        gradient = adjoint(run, COST)
+    # until the event 1 + when + b (tau - 0.4); twice that, and end - when
+    assert gradient.value == pytest.approx(2.0 + when + 2.0 * b * (tau - 0.4) + end, rel=1e-12)
+    np.testing.assert_allclose(gradient.p, [2.0 * (tau - 0.4), 2.0 * b, 1.0], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rhs", "resets", "told"),
+    [
+        # what adds up, and rates that are linear in both
+        (lambda u, z: u - 2.0 * z, (lambda u: u + 0.3, lambda u: u + 0.2), ""),
+        (lambda u, z: u - 2.0 * z, (lambda u: u + 0.3, lambda u: 1.2 * u), "t = 0.5,"),
+        (lambda u, z: -(u**2) - z, (lambda u: u + 0.3, lambda u: u + 0.2), "t = 0.5,"),
+        (lambda u, z: u - z**2, (lambda u: u + 0.3, lambda u: u + 0.2), "t = 1.1,"),
+        (lambda u, z: u - z**2, (lambda u: 1.0 * u, lambda u: u + 0.2), ""),
+        # the second kick where the first one comes back
+        (lambda u, z: u - 2.0 * z, (lambda u: u + 0.3, None), ""),
+        (lambda u, z: u * z, (lambda u: u + 0.3, None), "t = 1.1,"),
+    ],
+)
+def test_orders_that_matter_are_told(rhs, resets, told):
+    """Where derivatives by the times differ on both sides; no sooner."""
+    first, second = resets
+    later = 0.5 if second else 1.1
+    events = [
+        Event("first", lambda t, u, p: first(u)),
+        Event("second", lambda t, u, p: (second or first)(u)),
+    ]
+    problem = DDE(
+        lambda t, u, z, p: rhs(u, z[0]),
+        1,
+        ["first", "second", "delay"],
+        delays="delay",
+        history=[1.0],
+        events=events,
+    )
+    x, h = np.array([0.5, later, 0.6]), 1e-5
+
+    def value(second):
+        p = np.array([0.5, second, 0.6])
+        return float(solve(problem, [1.0], p, Stepping((0.0, 1.6), "rk8vr", dt=0.1)).u[-1, 0])
+
+    sides = [(value(later + s * h) - value(later)) / (s * h) for s in (1.0, -1.0)]
+    run = solve(problem, [1.0], x, Stepping((0.0, 1.6), "rk8vr", dt=0.1))
+    if told:
+        assert abs(sides[0] - sides[1]) > 1e-3
+        with pytest.warns(KinkWarning, match=f"meet at {told}"):
+            gradient = adjoint(run, COST)
+    else:
+        assert abs(sides[0] - sides[1]) < 1e-4
+        gradient = adjoint(run, COST)
+    assert gradient.p[1] == pytest.approx(sides[0], abs=1e-4)
