@@ -142,6 +142,29 @@ def oscillator(method: str) -> Calls:
     return {"forward": run, "gradient": lambda: ds.adjoint(run(), total).p}
 
 
+def glycolysis(method: str) -> Calls:
+    """Return the tasks of glycolysis in yeast (Ruoff et al. 2003), entry by entry in NumPy."""
+    p = [2.5, 100.0, 6.0, 16.0, 100.0, 1.28, 12.0, 1.8, 13.0, 4.0, 0.52, 0.1, 1.0, 4.0]
+    start = [1.6, 1.5, 0.2, 0.35, 0.3, 2.67, 0.1]
+
+    def rhs(_t: float, s: Any, p: Any) -> Any:
+        v1 = p[1] * s[0] * s[5] / (1.0 + (s[5] / p[10]) ** p[9])
+        v2, v3 = p[2] * s[1] * (p[12] - s[4]), p[3] * s[2] * (p[13] - s[5])
+        v4, v5, v6 = p[4] * s[3] * s[4], p[5] * s[5], p[6] * s[1] * s[4]
+        v7, v8 = p[7] * s[6], p[8] * (s[3] - s[6])
+        first = [p[0] - v1, 2.0 * v1 - v2 - v6, v2 - v3, v3 - v4 - v8]
+        return np.array([*first, v2 - v4 - v6, 2.0 * (v3 - v1) - v5, p[11] * v8 - v7])
+
+    problem = ds.ODE(rhs, size=7, parameters=14)
+    stepping = ds.Stepping((0.0, 2.0), method, rtol=1e-6, atol=1e-6)
+    total = ds.Terminal(lambda _t, s, _p: s[0])
+
+    def run() -> Any:
+        return ds.solve(problem, start, p, stepping)
+
+    return {"forward": run, "gradient": lambda: ds.adjoint(run(), total).p}
+
+
 def compiled(make: Callable[[], Any]) -> Callable[[], None]:
     """Return a call that traces a model and compiles it, as no cache has it."""
 
@@ -196,6 +219,25 @@ SWITCHES = [
         "van der Pol, esdirk4",
         lambda: oscillator("esdirk4"),
         [("daeosens.timestepping.ts.dense_steps", lambda *_: None)],
+    ),
+    Switch(
+        "callbacks in steps in C",
+        "glycolysis, esdirk4",
+        lambda: glycolysis("esdirk4"),
+        [
+            (f"daeosens.{module}", lambda *_, **__: None)
+            for module in (
+                "timestepping.ts.python_functions",
+                "timestepping.dense_ts.callback_steps",
+                "methods.esdirk.stages.callback_steps",
+            )
+        ],
+    ),
+    Switch(
+        "numbers with derivatives",
+        "glycolysis, esdirk4",
+        lambda: glycolysis("esdirk4"),
+        [("daeosens.problem.derivative_arrays.arrays.entry", lambda *_: None)],
     ),
     *(
         Switch(
