@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from bilevel_data import NAMES, TIMES, TRUTH, measured, predators, unknowns
 from scipy.integrate import solve_ivp
+from scipy.interpolate import make_smoothing_spline
 from scipy.stats import truncnorm
 
 import daeosens as ds
@@ -13,7 +14,11 @@ from daeosens import Experiment, InputError, Parameter, Parameters, UnsupportedE
 from daeosens.inverse import Normal, bilevel
 from daeosens.inverse.bilevel.formulation import Formulation, bilevel_functional
 from daeosens.inverse.bilevel.functional import pulled, ran_away
-from daeosens.inverse.bilevel.interpolants import expected_above_zero, interpolant
+from daeosens.inverse.bilevel.interpolants import (
+    expected_above_zero,
+    interpolant,
+    smoothing_spline,
+)
 from daeosens.inverse.bilevel.samples import curve, positive_columns
 from daeosens.inverse.likelihood.experiments import tables
 from daeosens.petsc import gather
@@ -217,6 +222,37 @@ def test_interpolants_give_derivatives_and_average_replicates():
     for kind in ("cubic", "hermite", "pchip", "akima", "smooth", "gaussian"):
         psi = interpolant(t, np.sin(t) + noise, kind)
         assert psi(np.array([1.01]), 1) == pytest.approx(np.cos(1.01), abs=5e-3)
+
+
+def test_smoothing_splines_minimise_generalised_cross_validation_in_any_unit_of_time():
+    """The smoother as a dense matrix, by SciPy's spline of each unit vector."""
+    rng = np.random.default_rng(1)
+    t = np.sort(rng.uniform(0.0, 5.0, 25))
+    noisy, counts = np.sin(t) + 0.1 * rng.standard_normal(25), rng.integers(1, 4, 25)
+
+    def score(curve, smoother):
+        free = 25.0 - np.trace(np.array([smoother(unit)(t) for unit in np.eye(25)]).T)
+        return np.sum(counts * (noisy - curve(t)) ** 2) / free**2
+
+    scores, curves = [], []
+    for smoothing in np.geomspace(1e-5, 1e2, 141):
+
+        def smoother(values, smoothing=smoothing):
+            return make_smoothing_spline(t, values, w=counts.astype(float), lam=smoothing)
+
+        curves.append(smoother(noisy))
+        scores.append(score(curves[-1], smoother))
+    # the lowest minimum is near the measurements, where the criterion is misled; it is no better
+    assert np.argmin(scores) < 30
+    best, fine = 40 + int(np.argmin(scores[40:])), np.linspace(t[0], t[-1], 300)
+    assert 60 < best < 120
+    mine = smoothing_spline(t, noisy, counts)
+    neighbours = [curves[k](fine) for k in (best - 1, best + 1)]
+    apart = np.abs(neighbours[1] - neighbours[0]).max()
+    assert max(np.abs(mine(fine) - near).max() for near in neighbours) < apart
+    for unit in (1e-9, 1e6):  # of the first SciPy's own search fails
+        scaled = smoothing_spline(unit * t, noisy, counts)
+        assert scaled(unit * fine) == pytest.approx(mine(fine), abs=1e-5)
 
 
 def test_the_mean_of_a_gaussian_process_is_that_of_the_conditional_distribution():
