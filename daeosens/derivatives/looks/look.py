@@ -100,12 +100,15 @@ _EVENTS = _Look(
 )
 
 # some rates and jumps, only where times of a delay equation meet
-_ORDERS = _Look(
-    warn_of_orders,
-    lambda trajectory, _costs: (
-        trajectory.problem.delays is not None and bool((trajectory.step_sizes == 0.0).any())
-    ),
-    lambda _seen, _use: True,
+_ORDERS, _ORDERS_OF_SECOND = (
+    _Look(
+        lambda trajectory, _costs, _seen, second=second: warn_of_orders(trajectory, second=second),
+        lambda trajectory, _costs: (
+            trajectory.problem.delays is not None and not trajectory.step_sizes.all()
+        ),
+        lambda _seen, _use: True,
+    )
+    for second in (False, True)
 )
 
 # one derivative of the equations in p
@@ -137,7 +140,7 @@ def look(trajectory: Trajectory, costs: Sequence[Cost] = (), *, second: bool = F
     seen = _SEEN.of(trajectory.problem)
     if second:
         warn_of_kinks(trajectory, costs, seen)
-        looks = (_RESOLUTION, _EVENTS, _ORDERS, _START, _FIRST_ORDER)
+        looks = (_RESOLUTION, _EVENTS, _ORDERS_OF_SECOND, _START, _FIRST_ORDER)
     else:
         looks = (_JUMPS, _RUNNING_COSTS, _RESOLUTION, _EVENTS, _ORDERS, _START)
     for item in looks:

@@ -11,17 +11,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from petsc4py import PETSc
 
-from daeosens.costs.cost import Cost
 from daeosens.derivatives.engines.delays.program import DelayedProgram, program_of
-from daeosens.derivatives.looks.seen import Seen
 from daeosens.errors import KinkWarning, warn
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
-ALIKE = 1e-8
-"""Part of the largest term up to which derivatives by both orders have to agree."""
+ALIKE = 1e-5
+"""Part of the largest term up to which differences of both orders have to agree."""
+
+LENGTH = 1e-3
+"""Part of the steps on both sides by which cuts are moved apart."""
+
+ROUNDING = 1e-13
+"""Part of the state up to which differences are rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,23 +55,39 @@ class _Part:
     jumps: list[int] = field(default_factory=list[int])
 
 
-def warn_of_orders(trajectory: Trajectory, _costs: Sequence[Cost], _seen: Seen) -> None:
-    """Warn where cuts at one time would have other derivatives in the reverse order."""
+def warn_of_orders(trajectory: Trajectory, *, second: bool = False) -> None:
+    """Warn where cuts at one time would have other derivatives in the reverse order.
+
+    ``second`` derivatives too.  What happens is taken with cuts moved apart, one way and the other;
+    differences of both orders are compared.
+    """
     program = program_of(trajectory)
-    for number, parts in _meetings(program):
+    p = program.p
+    # some direction, not special, in which all parameters change by their own sizes
+    along = np.where(p == 0.0, 1.0, np.abs(p)) * np.cos(np.arange(1, len(p) + 1))
+    for number, step, parts in _meetings(program):
         together: dict[bytes, list[_Part]] = {}  # what moves together keeps its order
         for part in parts:
             together.setdefault(part.moves.tobytes(), []).append(part)
         reverse = [part for alike in reversed(together.values()) for part in alike]
-        ends = [_passed(program, number, parts, order) for order in (parts, reverse)]
-        if np.abs(ends[0] - ends[1]).max() <= ALIKE * max(np.abs(end).max() for end in ends):
+        dp = LENGTH * step / max(abs(float(part.moves @ along)) for part in parts) * along
+        there, here, back = (
+            np.array([_passed(program, number, parts, order, dp) for order in (parts, reverse)])
+            for dp in (dp, 0.0 * dp, -dp)
+        )
+        rounding = ROUNDING * np.abs(here).max()
+        if _differ(there - back, rounding) or _differ(here, rounding):
+            what = "derivatives"
+        elif second and _differ(there - 2.0 * here + back, rounding):
+            what = "second derivatives"
+        else:
             continue
         moving = np.any([part.moves for part in parts], axis=0)
         names = trajectory.problem.parameter_names
         told = ", ".join(f'"{names[k]}"' for k in np.flatnonzero(moving))
         warn(
             f"events, or what comes back of them, meet at t = {trajectory.times[number]:.6g}, and "
-            "their order matters: derivatives are those on one side, of longer delays and later "
+            f"their order matters: {what} are those on one side, of longer delays and later "
             "events\n"
             f"  try: other values of {told}; one event whose reset does both",
             KinkWarning,
@@ -76,10 +95,15 @@ def warn_of_orders(trajectory: Trajectory, _costs: Sequence[Cost], _seen: Seen) 
         return
 
 
-def _meetings(program: DelayedProgram) -> Iterator[tuple[int, list[_Part]]]:
-    """Yield where several cuts are at one time inside the run: the number of the first state there.
+def _differ(ends: Array, rounding: float) -> bool:
+    """Return whether two rows differ."""
+    return bool(np.abs(ends[0] - ends[1]).max() > ALIKE * np.abs(ends).max() + rounding)
 
-    All but the last of them are followed by a step of size 0.
+
+def _meetings(program: DelayedProgram) -> Iterator[tuple[int, float, list[_Part]]]:
+    """Yield where several cuts are at one time inside the run, each followed by a step.
+
+    The number of the first state there, and the length of the shorter one of the steps around.
     """
     steps, empty = program.steps, program.h == 0.0
     moves = steps.time_slopes @ program.clock_p
@@ -105,42 +129,38 @@ def _meetings(program: DelayedProgram) -> Iterator[tuple[int, list[_Part]]]:
                 after = seen(n, 0)
                 parts.append(_Part(moves[n], before, after, jumps))
                 before, jumps = after, []
-        yield begin, parts
+        yield begin, float(min(program.h[begin - 1], program.h[end])), parts
 
 
 def _passed(
-    program: DelayedProgram, number: int, parts: Sequence[_Part], order: Sequence[_Part]
+    program: DelayedProgram,
+    number: int,
+    parts: Sequence[_Part],
+    order: Sequence[_Part],
+    dp: Array,
 ) -> Array:
-    """Return the state after all parts in an order, and its derivatives along directions [3, n].
-
-    At a time that stays, so that only what parts do to the state and its rates counts.
-    """
-    problem, p, n = program.problem, program.p, program.n
+    """Return the state [n] after all parts, which dp moves, at the time where they are without."""
+    problem, p = program.problem, program.p + dp
     state, after = problem.create_state(), problem.create_state()
-    write(state, program.u[number])
-    rows = [np.cos(seed + seed * np.arange(n + len(p))) for seed in (1, 2)]
-    slopes = np.array([row[:n] for row in rows])
-    directions = [np.where(p == 0.0, 1.0, np.abs(p)) * row[n:] for row in rows]
+    u, time = program.u[number].copy(), 0.0
+
+    def flow(passed: Sequence[_Part], dt: float) -> Array:
+        rate = _rate(program, u, p, parts, passed)
+        return u + dt * _rate(program, u + 0.5 * dt * rate, p, parts, passed)
+
     for count, part in enumerate(order):
-        dts = [float(part.moves @ dp) for dp in directions]
-        slopes += np.multiply.outer(dts, _rate(program, state, parts, order[:count]))
+        moved = float(part.moves @ dp)
+        u, time = flow(order[:count], moved - time), moved
         for jump_number in part.jumps:
             jump, step = program.jumps[jump_number]
-            here = step._replace(u=state, u_next=after)
-            for slope, dp, dt in zip(slopes, directions, dts, strict=True):
-                du, by_p = problem.create_state(), problem.create_parameters()
-                write(du, slope)
-                write(by_p, dp)
-                jump.tangent(here, du, by_p, dt)
-                slope[:] = read(du)
-            jump.apply(step.t, state, step.p, after)
-            after.copy(state)
-        slopes -= np.multiply.outer(dts, _rate(program, state, parts, order[: count + 1]))
-    return np.array([read(state), *slopes])
+            write(state, u)
+            jump.apply(step.t + moved, state, p, after)
+            u = read(after).copy()
+    return flow(order, -time)
 
 
 def _rate(
-    program: DelayedProgram, state: PETSc.Vec, parts: Sequence[_Part], passed: Sequence[_Part]
+    program: DelayedProgram, u: Array, p: Array, parts: Sequence[_Part], passed: Sequence[_Part]
 ) -> Array:
     """Return the rate [n] after some of the parts, as they have been passed."""
     # a breakpoint of the equations stays
@@ -156,8 +176,7 @@ def _rate(
             continue
         for part in done:
             late[delay] = _come_back(program, part, delay, late[delay])
-    y = np.concatenate([[time], read(state), late.ravel()])
-    return program.delays.rate(y, program.p)
+    return program.delays.rate(np.concatenate([[time], u, late.ravel()]), p)
 
 
 def _changed(part: _Part, delay: int) -> bool:
