@@ -17,13 +17,13 @@ from daeosens.errors import KinkWarning, warn
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
-ALIKE = 1e-5
-"""Part of the largest term up to which differences of both orders have to agree."""
+ALIKE = 1e-4
+"""Part of what steps change up to which both orders have to agree."""
 
 LENGTH = 1e-3
 """Part of the steps on both sides by which cuts are moved apart."""
 
-ROUNDING = 1e-13
+ROUNDING = 1e-14
 """Part of the state up to which differences are rounding."""
 
 
@@ -65,20 +65,28 @@ def warn_of_orders(trajectory: Trajectory, *, second: bool = False) -> None:
     p = program.p
     # some direction, not special, in which all parameters change by their own sizes
     along = np.where(p == 0.0, 1.0, np.abs(p)) * np.cos(np.arange(1, len(p) + 1))
-    for number, step, parts in _meetings(program):
+    for number, end, parts in _meetings(program):
+        step = float(min(program.h[number - 1], program.h[end]))
         together: dict[bytes, list[_Part]] = {}  # what moves together keeps its order
         for part in parts:
             together.setdefault(part.moves.tobytes(), []).append(part)
         reverse = [part for alike in reversed(together.values()) for part in alike]
         dp = LENGTH * step / max(abs(float(part.moves @ along)) for part in parts) * along
-        there, here, back = (
-            np.array([_passed(program, number, parts, order, dp) for order in (parts, reverse)])
-            for dp in (dp, 0.0 * dp, -dp)
+        forward, here, back = (
+            np.subtract(
+                *(_passed(program, number, parts, order, way) for order in (parts, reverse))
+            )
+            for way in (dp, 0.0 * dp, -dp)
         )
-        rounding = ROUNDING * np.abs(here).max()
-        if _differ(there - back, rounding) or _differ(here, rounding):
+        state = np.abs(program.u[number : end + 1]).max()
+        change = step * np.abs(program.steps.rates[number - 1 : end + 1]).max()
+        units = np.array([1.0, step])  # of the state, and of its integral
+        rounding = ROUNDING * state * units
+        slopes = LENGTH * ALIKE * np.array([change, step * state]) + rounding
+        bends = LENGTH**2 * ALIKE * change * units + rounding
+        if np.abs(here[0]).max() > ALIKE * state or _beyond(forward - back, slopes):
             what = "derivatives"
-        elif second and _differ(there - 2.0 * here + back, rounding):
+        elif second and _beyond(forward - 2.0 * here + back, bends):
             what = "second derivatives"
         else:
             continue
@@ -95,15 +103,15 @@ def warn_of_orders(trajectory: Trajectory, *, second: bool = False) -> None:
         return
 
 
-def _differ(ends: Array, rounding: float) -> bool:
-    """Return whether two rows differ."""
-    return bool(np.abs(ends[0] - ends[1]).max() > ALIKE * np.abs(ends).max() + rounding)
+def _beyond(apart: Array, least: Array) -> bool:
+    """Return whether what is between both orders [2, n] is more than least [2]."""
+    return bool((np.abs(apart).max(axis=1) > least).any())
 
 
-def _meetings(program: DelayedProgram) -> Iterator[tuple[int, float, list[_Part]]]:
+def _meetings(program: DelayedProgram) -> Iterator[tuple[int, int, list[_Part]]]:
     """Yield where several cuts are at one time inside the run, each followed by a step.
 
-    The number of the first state there, and the length of the shorter one of the steps around.
+    The numbers of the first and of the last state there.
     """
     steps, empty = program.steps, program.h == 0.0
     moves = steps.time_slopes @ program.clock_p
@@ -129,7 +137,7 @@ def _meetings(program: DelayedProgram) -> Iterator[tuple[int, float, list[_Part]
                 after = seen(n, 0)
                 parts.append(_Part(moves[n], before, after, jumps))
                 before, jumps = after, []
-        yield begin, float(min(program.h[begin - 1], program.h[end])), parts
+        yield begin, end, parts
 
 
 def _passed(
@@ -139,14 +147,19 @@ def _passed(
     order: Sequence[_Part],
     dp: Array,
 ) -> Array:
-    """Return the state [n] after all parts, which dp moves, at the time where they are without."""
+    """Return the state after all parts, which dp moves, at the time where they are without.
+
+    And its integral, which what is delayed sees of it [2, n].
+    """
     problem, p = program.problem, program.p + dp
     state, after = problem.create_state(), problem.create_state()
     u, time = program.u[number].copy(), 0.0
+    integral = np.zeros_like(u)
 
     def flow(passed: Sequence[_Part], dt: float) -> Array:
-        rate = _rate(program, u, p, parts, passed)
-        return u + dt * _rate(program, u + 0.5 * dt * rate, p, parts, passed)
+        middle = u + 0.5 * dt * _rate(program, u, p, parts, passed)
+        integral[:] += dt * middle
+        return u + dt * _rate(program, middle, p, parts, passed)
 
     for count, part in enumerate(order):
         moved = float(part.moves @ dp)
@@ -156,7 +169,7 @@ def _passed(
             write(state, u)
             jump.apply(step.t + moved, state, p, after)
             u = read(after).copy()
-    return flow(order, -time)
+    return np.array([flow(order, -time), integral])
 
 
 def _rate(
