@@ -25,6 +25,7 @@ from daeosens.derivatives.engines.compiled.tangent import (
 )
 from daeosens.derivatives.engines.delays.program import program_of
 from daeosens.derivatives.engines.delays.running import RunningCosts
+from daeosens.derivatives.engines.delays.tangents import push_forward
 from daeosens.derivatives.engines.request import lowered_on
 from daeosens.derivatives.looks.look import look
 from daeosens.derivatives.solver_error import solver_error
@@ -121,7 +122,7 @@ class Tangent:
         if cost.densities and problem.delays is not None:
             program = program_of(trajectory)
             dp = np.zeros(problem.n_parameters) if self.dp is None else read(self.dp)
-            along = program.tangents(read(self.states[0])[None], dp[None])
+            along = push_forward(program, read(self.states[0])[None], dp[None])
             result += RunningCosts(program, [cost.densities]).derivatives(along)[0, 0]
         elif cost.densities:
             steps = steps_of(trajectory)

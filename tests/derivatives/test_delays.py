@@ -26,7 +26,11 @@ from daeosens import (
     taylor,
 )
 from daeosens.derivatives import derivative_error
+from daeosens.derivatives.engines.delays.adjoints import pull_back, pull_parameters
+from daeosens.derivatives.engines.delays.program import program_of
+from daeosens.derivatives.engines.delays.tangents import push_forward
 from daeosens.derivatives.residual_jacobian import residual_adjoint
+from daeosens.derivatives.solve import run_delayed
 from daeosens.errors import KinkWarning
 from daeosens.verify import duality
 
@@ -152,6 +156,23 @@ def test_adjoint_and_tangent_are_transposes(sizes):
         assert abs(along.derivative(COST) - expected) < 1e-12 * abs(expected)
     assert gradient.engine == "arrays"
     assert duality(run, COST) < 1e-12
+
+
+def test_the_transpose_of_a_run_that_is_restarted_is_its_adjoint():
+    """As windows of multiple shooting are."""
+    problem, restarts = make(), {1.1: np.array([0.6, 0.5]), 2.2: np.array([0.7, 0.4])}
+    start, p = problem.create_state(), np.array(P0)
+    start.setArray(U0)
+    times, stepping = np.array([*restarts]), Stepping((0.0, 3.0), "rk5ts", rtol=1e-6)
+    program = program_of(run_delayed(problem, start, p, stepping, times, "states", restarts))
+    rng = np.random.default_rng(2)
+    shapes = (1, 2), (1, 6), (2, 1, 2), (program.n_steps + 1, 1, 2)
+    du0, dp, moved, seeds = (rng.standard_normal(shape) for shape in shapes)
+    along, back = push_forward(program, du0, dp, moved), pull_back(program, seeds)
+    observed = np.einsum("nMx,nxD->", seeds, along.du)
+    starts = np.array([back.lam[step + 1, 0] for step in program.steps.restarts])
+    expected = np.sum(back.lam[0] * du0) + np.sum(pull_parameters(program, back) * dp)
+    assert observed == pytest.approx(expected + np.sum(starts * moved[:, 0]), rel=1e-12)
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from daeosens.derivatives.engines.arrays.step_blocks import push_columns
 from daeosens.derivatives.engines.choice import Sweep
 from daeosens.derivatives.engines.compiled.tangent import push_directions
 from daeosens.derivatives.engines.delays.program import program_of
+from daeosens.derivatives.engines.delays.tangents import push_forward
 from daeosens.derivatives.engines.request import window_of, windows
 from daeosens.derivatives.faults import named_faults
 from daeosens.methods.events.event_step import HybridStep
@@ -160,7 +161,7 @@ def sweep_forward(
     with named_faults(trajectory, back=False):
         if trajectory.problem.delays is not None:
             program = program_of(trajectory)
-            tangents = program.tangents(*direction_arrays(trajectory, directions))
+            tangents = push_forward(program, *direction_arrays(trajectory, directions))
             for k, direction in enumerate(along):
                 direction.follow(tangents.du[1 : last + 1, :, k])
                 if trajectory.crossings:

@@ -24,6 +24,7 @@ from daeosens.costs.cost import Instant, Squares, Start
 from daeosens.costs.objective import Objective
 from daeosens.derivatives.engines.compiled.tangent import admit_rows, push_directions
 from daeosens.derivatives.engines.delays.program import DelayedProgram
+from daeosens.derivatives.engines.delays.tangents import push_forward
 from daeosens.derivatives.residual_jacobian import along_all, squares_of
 from daeosens.derivatives.solve import solve_part
 from daeosens.derivatives.tangent import tangent_sweep
@@ -341,7 +342,9 @@ def _tangents(window: Window, du: Array, dp: Array, scale: Array, starts: range)
             restarts[start, k + start * n : k + (start + 1) * n] = np.diag(scale)
         none = np.zeros((own * n, n)), np.zeros((own * n, dp.shape[1]))
         program = DelayedProgram(trajectory)
-        tangents = program.tangents(np.vstack([du, none[0]]), np.vstack([dp, none[1]]), restarts)
+        tangents = push_forward(
+            program, np.vstack([du, none[0]]), np.vstack([dp, none[1]]), restarts
+        )
         return tangents.du.transpose(0, 2, 1)
     if window.starts:  # from which such a window begins, and not from what x says
         du = np.vstack([np.zeros((k, n)), np.diag(scale)[: own * n]])

@@ -7,7 +7,7 @@ from bilevel_data import NAMES, TIMES, TRUTH, measured, predators
 import daeosens as ds
 from daeosens import Parameter, Parameters
 from daeosens.inverse import Normal
-from daeosens.inverse.bilevel.shooting import DelayedProgram, Shot, cut, jacobian_of, shoot
+from daeosens.inverse.bilevel.shooting import Shot, cut, jacobian_of, shoot
 from daeosens.petsc import gather
 
 NO = np.zeros(2, dtype=bool)
@@ -149,25 +149,6 @@ def test_derivatives_of_windows_of_a_delay_equation_are_those_of_their_run(metho
         rests.append(abs(moved.value - rows.value - eps * slope))
     assert np.log2(gaps[0] / gaps[1]) > 1.95
     assert np.log2(rests[0] / rests[1]) > 1.95
-
-
-def test_the_transpose_of_windows_of_a_delay_equation_is_its_adjoint():
-    shot, edges, x, states = delayed_shot(ds.Stepping((0.0, 4.0), "rk5ts", rtol=1e-6))
-    rows = shoot([shot], [edges], x, [states])
-    program = DelayedProgram(rows.windows[0][0].trajectory)
-    rng = np.random.default_rng(2)
-    du0, dp, moved = (
-        rng.standard_normal(shape)
-        for shape in ((1, 2), (1, 5), (len(program.steps.restarts), 1, 2))
-    )
-    seeds = rng.standard_normal((program.n_steps + 1, 1, 2))
-    along = program.tangents(du0, dp, moved)
-    back = program.adjoints(seeds)
-    by_p = program.parameters(back)
-    observed = np.einsum("nMx,nxD->", seeds, along.du)
-    starts = np.array([back.lam[step + 1, 0] for step in program.steps.restarts])
-    expected = np.sum(back.lam[0] * du0) + np.sum(by_p * dp) + np.sum(starts * moved[:, 0])
-    assert observed == pytest.approx(expected, rel=1e-12)
 
 
 def test_windows_of_a_delay_equation_that_begin_at_its_run_are_that_run():

@@ -8,7 +8,9 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities, add_curvature, change
-from daeosens.derivatives.engines.delays.program import DelayedProgram, Sources, Tangents
+from daeosens.derivatives.engines.delays.program import DelayedProgram
+from daeosens.derivatives.engines.delays.quantities import Sources, Tangents
+from daeosens.derivatives.engines.delays.tangents import stage_tangents
 from daeosens.petsc.vectors import Array, read, write
 
 Stage = tuple[int, int, float, float]
@@ -64,7 +66,7 @@ class RunningCosts:
     def sources(self) -> Sources:
         """Return what the costs add to adjoints."""
         program, count = self._program, len(self._densities)
-        sources = Sources.none(program, count)
+        sources = _no_sources(program, count)
         by_u, by_p = self._out
         for (n, j, weight, share), point in self._stages():
             for row, running in enumerate(self._densities):
@@ -88,7 +90,7 @@ class RunningCosts:
     def derivatives(self, along: Tangents) -> Array:
         """Return the derivatives of the costs along directions [M, D]."""
         program, problem = self._program, self._program.problem
-        dx, dt = program.stage_tangents(along), program.t_clock @ along.dclock.T
+        dx, dt = stage_tangents(program, along), program.t_clock @ along.dclock.T
         dh = program.h_clock @ along.dclock.T
         result = np.zeros((len(self._densities), len(along.dp)))
         du, dp = problem.create_state(), problem.create_parameters()
@@ -106,9 +108,9 @@ class RunningCosts:
     def bent_sources(self, along: Tangents) -> Sources:
         """Return the derivatives of the sources of one cost along directions."""
         program, problem = self._program, self._program.problem
-        dx, dt = program.stage_tangents(along), program.t_clock @ along.dclock.T
+        dx, dt = stage_tangents(program, along), program.t_clock @ along.dclock.T
         dh = program.h_clock @ along.dclock.T
-        sources = Sources.none(program, len(along.dp))
+        sources = _no_sources(program, len(along.dp))
         (running,), (by_u, by_p) = self._densities, self._out
         du, dp = problem.create_state(), problem.create_parameters()
         for (n, j, weight, share), point in self._stages():
@@ -130,3 +132,13 @@ class RunningCosts:
                 sources.clock[n, k] += weight * value * program.h_clock[n]
                 sources.clock[n, k] += (bent + longer * slope) * program.t_clock[n, j]
         return sources
+
+
+def _no_sources(program: DelayedProgram, count: int) -> Sources:
+    """Return zeros for so many adjoints."""
+    n_steps, clocks = program.n_steps, program.steps.clocks
+    return Sources(
+        np.zeros((n_steps, program.n_stages, count, program.n)),
+        np.zeros((n_steps, count, clocks)),
+        np.zeros((count, len(program.p))),
+    )

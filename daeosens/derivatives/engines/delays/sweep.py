@@ -6,8 +6,15 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities, add_curvature
+from daeosens.derivatives.engines.delays.adjoints import (
+    bend_parameters,
+    pull_back,
+    pull_parameters,
+)
 from daeosens.derivatives.engines.delays.program import program_of
 from daeosens.derivatives.engines.delays.running import RunningCosts
+from daeosens.derivatives.engines.delays.second_order import forcing_along
+from daeosens.derivatives.engines.delays.tangents import push_forward
 from daeosens.derivatives.engines.request import AdjointRequest, Observed, Rows
 from daeosens.petsc.vectors import Array, finite_vec, read, write
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -31,7 +38,7 @@ def second_over_delays(
     program, problem = program_of(trajectory), trajectory.problem
     # The run is one program: an adjoint at a step reaches earlier steps through delayed states,
     # so it is swept as a whole and not window by window.
-    along = program.tangents(du0, dp)
+    along = push_forward(program, du0, dp)
     count = len(dp)
     seeds, dots = (
         np.zeros((program.n_steps + 1, 1, program.n)),
@@ -67,12 +74,12 @@ def second_over_delays(
     if densities:
         running = RunningCosts(program, [densities])
         sources, bent = running.sources(), running.bent_sources(along)
-    first = program.adjoints(seeds, times, sources=sources)
+    first = pull_back(program, seeds, times, sources=sources)
     # Second order: the same recurrence, with the curvature of f and of the interpolation as
     # sources.
-    forcing = program.forcing(first, along)
-    second = program.adjoints(dots, times_dot, forcing, bent)
-    rows = [program.parameters(first)[0], *program.second_parameters(first, second, forcing)]
+    forcing = forcing_along(program, first, along)
+    second = pull_back(program, dots, times_dot, forcing, bent)
+    rows = [pull_parameters(program, first)[0], *bend_parameters(program, first, second, forcing)]
     for (state, parameters), lam, row in zip(
         result, [first.lam[0, 0], *second.lam[0]], rows, strict=True
     ):
@@ -108,10 +115,10 @@ class DelayedSweep:
         sources = None
         if request.continuous:
             sources = RunningCosts(program, request.densities).sources()
-        adjoints = program.adjoints(seeds, times, sources=sources)
+        adjoints = pull_back(program, seeds, times, sources=sources)
         for vec, row in zip(self._lam, adjoints.lam[0], strict=True):
             write(vec, row)
-        for vec, row in zip(self._mu, program.parameters(adjoints), strict=True):
+        for vec, row in zip(self._mu, pull_parameters(program, adjoints), strict=True):
             write(vec, read(vec) + row)
         for name, rows in (("u0", self._lam), ("p", self._mu)):
             for row in rows:
