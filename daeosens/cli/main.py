@@ -4,7 +4,7 @@ A configuration names its driver, ``driver = "lynx_hare"``: ``lynx_hare.py`` in 
 ``drivers`` beside the folder of the configuration, or, where there is none, beside the
 configuration itself; or a path, ``driver = "../lynx_hare.py"``, which
 starts at that folder.  ``run`` and ``check`` execute that file: a configuration from elsewhere is
-to be trusted like a program.
+to be trusted like a program.  ``run`` starts any Python program besides.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ RUN = """Run the study that CONFIG describes: the driver it names, on N ranks if
   daeosens run configs/lynx_hare.toml
   daeosens run -n 2 configs/gray_scott_initial.toml --output results/try -tao_monitor
   daeosens run --tasks 4 configs/dose_estimation.toml
+  daeosens run -n 4 program.py [WORD ...]
+
+A Python program in its place is started with all words behind it, on ranks with what MPI wants to
+be told as root or on few cores.
 
 With --tasks N so many programs share the starts of a multistart or the members of an ensemble; one
 that dies loses the start that it is at, which another one does again.
@@ -78,7 +82,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         Exit code: 0 success, 1 failure, 2 bad input.
     """
-    ours, petsc = split_petsc(sys.argv[1:] if argv is None else argv, {"-h": 0, "-n": 1})
+    line = list(sys.argv[1:] if argv is None else argv)
+    # all that comes after a program is its own
+    end = next((k for k, word in enumerate(line, 1) if word.endswith((".py", ".toml"))), 0)
+    program = line[:1] == ["run"] and line[end - 1].endswith(".py")
+    line, own = (line[:end], line[end:]) if program else (line, [])
+    ours, petsc = split_petsc(line, {"-h": 0, "-n": 1})
     try:
         arguments = _parser().parse_args(ours)
     except SystemExit as stop:
@@ -94,6 +103,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         words += ["--restart"]
     words += [word for name, value in petsc.items() for word in (f"-{name}", value) if word]
     try:
+        if program:
+            return _run_program(arguments, [*words, *own])
         if arguments.command == "batch":
             return _write_job(arguments, words)
         tasks = arguments.tasks if arguments.command == "run" else 1
@@ -104,6 +115,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         sys.stderr.write(f"InputError: {error}\n")
         return 2
+
+
+def _run_program(arguments: argparse.Namespace, words: Sequence[str]) -> int:
+    """Run a program that has no configuration; return its exit code."""
+    program = require_file(Path(arguments.config), "program")
+    named = {"--output": arguments.output, "--restart": arguments.restart}
+    for option, value in {**named, "--tasks": arguments.tasks > 1}.items():
+        if value:
+            raise InputError(
+                f"{option} with the program {program}",
+                expected=f"a configuration, which {option} is for",
+                remedy=f"{program} {option} ..., if the program knows that",
+            )
+    return start_jobs([str(program), *words], arguments.n)
 
 
 def run(config: Path, words: Sequence[str], n_ranks: int | None, tasks: int = 1) -> int:
@@ -129,7 +154,25 @@ def run(config: Path, words: Sequence[str], n_ranks: int | None, tasks: int = 1)
     if "--check" in words:
         sys.stdout.write(f"{config}: runs the driver {driver.resolve()}\n")
         sys.stdout.flush()
-    command = [*mpiexec(n_ranks), sys.executable, str(driver), str(config), *words]
+    return start_jobs([str(driver), str(config), *words], n_ranks, tasks)
+
+
+def start_jobs(program: Sequence[str], n_ranks: int | None, tasks: int = 1) -> int:
+    """Run a Python program; return its exit code.
+
+    Parameters
+    ----------
+    program : sequence of str
+        Its file and its arguments.
+    n_ranks, tasks : int
+        See ``run``.
+
+    Raises
+    ------
+    InputError
+        There is no mpiexec.
+    """
+    command = [*mpiexec(n_ranks), sys.executable, *program]
     last = signal.SIGKILL if n_ranks is None else signal.SIGTERM  # which mpiexec passes on
     environment = mpi_environment(n_ranks)
     if tasks > 1:
@@ -164,7 +207,7 @@ def run(config: Path, words: Sequence[str], n_ranks: int | None, tasks: int = 1)
         for _ in range(tasks - 1):
             if stopping or not (code < 0 or code == KILLED):
                 break
-            sys.stderr.write(f"{driver.name}: killed; begins again with what is saved\n")
+            sys.stderr.write(f"{Path(program[0]).name}: killed; begins again with what is saved\n")
             jobs[0] = start(0)
             code = jobs[0].wait()
         for job in jobs[1:]:
@@ -330,7 +373,11 @@ def _parser() -> argparse.ArgumentParser:
         (
             "run",
             RUN,
-            "%(prog)s [-n N] [--tasks N] CONFIG [--output DIR] [--restart] [-petsc_option ...]",
+            (
+                "%(prog)s [-n N] [--tasks N] CONFIG [--output DIR] [--restart]\n"
+                "       [-petsc_option ...]\n"
+                "       %(prog)s [-n N] PROGRAM.py [WORD ...]"
+            ),
         ),
         ("check", CHECK, "%(prog)s [-n N] CONFIG [-petsc_option [value] ...]"),
         (

@@ -52,6 +52,28 @@ def test_run_on_ranks_starts_as_many(config, capfd, monkeypatch):
     assert "threads 1" in printed
 
 
+def test_a_program_runs_on_ranks_with_its_own_words(config, capfd, monkeypatch):
+    for name in ("OMP_NUM_THREADS", "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
+        monkeypatch.delenv(name, raising=False)
+    program = config.parent.parent / "drivers" / "echo.py"
+    assert (
+        cli.main(["run", "-n", "3", str(program), "-n", "7", "a.toml", "--output=x", "-ksp"]) == 3
+    )
+    printed = capfd.readouterr().out
+    assert printed.count("arguments -n 7 a.toml --output=x -ksp\n") >= 1
+    assert "threads 1" in printed
+    assert cli.main(["run", str(program)]) == 3  # without MPI
+
+
+@pytest.mark.parametrize("option", [["--output", "out"], ["--restart"], ["--tasks", "2"]])
+def test_options_of_studies_are_refused_for_programs(config, capsys, option):
+    program = config.parent.parent / "drivers" / "echo.py"
+    assert cli.main(["run", *option, str(program)]) == 2
+    assert f"{option[0]} with the program" in capsys.readouterr().err
+    assert cli.main(["run", str(program.with_name("ecko.py"))]) == 2
+    assert 'did you mean "echo.py"' in capsys.readouterr().err
+
+
 def test_run_on_ranks_starts_from_a_process_with_mpi(config):
     # as a notebook does that has imported daeosens
     program = (
