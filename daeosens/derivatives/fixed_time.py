@@ -8,7 +8,7 @@ from daeosens.derivatives.tangent import Tangent
 from daeosens.errors import UnsupportedError, require
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, read
-from daeosens.timestepping.delayed_run import rate_at
+from daeosens.timestepping.delayed_steps import rate_at
 
 
 def at_fixed_times(tangent: Tangent) -> Array:

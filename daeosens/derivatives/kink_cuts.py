@@ -25,7 +25,7 @@ from daeosens.errors import SolveError
 from daeosens.petsc.vectors import Array
 from daeosens.problem.branches import Branches
 from daeosens.problem.problem import Problem
-from daeosens.timestepping.delayed_run import echoes
+from daeosens.timestepping.delayed_cuts import echoes
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 ROUNDS = 8

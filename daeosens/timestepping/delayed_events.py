@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 from petsc4py import PETSc
@@ -20,6 +20,8 @@ from daeosens.methods.step import Step
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.event import Event
 from daeosens.problem.problem import Problem
+from daeosens.timestepping.delayed_cuts import Cut
+from daeosens.timestepping.delayed_stages import StepsSoFar
 from daeosens.timestepping.events.detection import EventDetector
 from daeosens.timestepping.events.event_surface import Surface
 from daeosens.timestepping.events.jumps import warn_of_jump
@@ -41,49 +43,6 @@ BESIDE = 1e-3
 """Part of a short step whose inside tells on which side of its ends delayed times are."""
 
 
-class Cut(NamedTuple):
-    """A time at which a run is cut.
-
-    Attributes
-    ----------
-    time : float
-    slope : array [c]
-        Its derivatives in the clocks.
-    event : int
-        Number of the event at a known time that happens there; -1 where none does.
-    """
-
-    time: float
-    slope: Array
-    event: int = -1
-
-
-class StepsSoFar(Protocol):
-    """The steps of a run of a delay equation, as its events see them."""
-
-    tau: Array
-    times: list[float]
-    sizes: list[float]
-    time_slopes: list[Array]
-
-    @property
-    def state(self) -> Array:
-        """The state [n] that the run has come to."""
-        ...
-
-    def stages(self, h: float, repeat: Array | None = None) -> tuple[Array, Any, Array]:
-        """Return the rates of a step from there, the steps that they look at, and its end."""
-        ...
-
-    def rate(self, t: float, u: Array, beside: float) -> Array:
-        """Return f [n] at a state and a time of the next step."""
-        ...
-
-    def jump(self, state: Array, record: StepRecord | None = None) -> None:
-        """Go on from another state."""
-        ...
-
-
 class _Trial:
     """Steps of any size from the state that a run has come to, as events are located by."""
 
@@ -98,12 +57,10 @@ class _Trial:
 
 
 class DelayedEvents:
-    """The events of one run, and its clocks: the delays, and times of events that move.
+    """The events of one run: those at known times, and those that its steps find.
 
     Attributes
     ----------
-    clocks : int
-        Number of the clocks so far.
     timed : list of (float, Switch, Event)
         The events whose times are known before the run.
     moving : dict of int to int
@@ -112,21 +69,13 @@ class DelayedEvents:
         Of the events at states the step that ends there, and the clock.
     crossings : list of Crossing
         What has happened.
-    later : list of float
-        By how much each clock is later where cuts are at one time, for their order.
     reached : Switch or None
         The event at whose surface the last step was cut.
     """
 
-    def __init__(
-        self, problem: Problem, stepping: Stepping, p: Array, tau: Array, steps: StepsSoFar
-    ) -> None:
+    def __init__(self, problem: Problem, stepping: Stepping, p: Array, steps: StepsSoFar) -> None:
         self._problem, self._p, self._steps, self._stepping = problem, p, steps, stepping
-        self.clocks = len(tau)
-        # the base of numbers whose digits say how often each delay is in a sum
-        base = stepping.resolved_method.order + 1.0
-        self.later: list[float] = (base ** np.arange(len(tau))).tolist()
-        self._shortest = float(tau.min())
+        self._shortest = float(steps.tau.min())
         self.timed: list[tuple[float, Switch, Event]] = []
         self.moving: dict[int, int] = {}
         self.located: dict[int, int] = {}
@@ -138,11 +87,11 @@ class DelayedEvents:
         self._looks: dict[str, int] = {}
         surfaces = list[Surface]()
         if problem.events:
-            surfaces = self._sorted_out(base ** len(tau))
+            surfaces = self._sorted_out()
         self._detector = self._watching(surfaces) if surfaces else None
 
-    def _sorted_out(self, later: float) -> list[Surface]:
-        """Note the events at known times, those that move by ``later``; return the others."""
+    def _sorted_out(self) -> list[Surface]:
+        """Note the events at known times; return the others."""
         first, last = self._stepping.t_span
         rounding, surfaces = span_rounding(self._stepping.t_span), list[Surface]()
         names = self._problem.parameter_names
@@ -153,12 +102,10 @@ class DelayedEvents:
                 # outside of the span it does not happen, and nothing depends on its time
                 if not first - rounding <= time <= last + rounding:
                     continue
-                self._clock_of[len(self.timed)] = self.clocks
-                self.moving[self.clocks] = names.index(name)
-                self.clocks += 1
-                # those of one parameter move together
-                movers = list(dict.fromkeys(self.moving.values()))
-                self.later.append(later * (1 + movers.index(names.index(name))))
+                number = names.index(name)
+                movers = list(dict.fromkeys([*self.moving.values(), number]))
+                clock = self._steps.clocks.add_parameter(movers.index(number))
+                self._clock_of[len(self.timed)], self.moving[clock] = clock, number
                 self.timed.append((min(max(time, first), last), switch, event))
             elif event.explicit:
                 time = float(event.when)  # type: ignore[arg-type]
@@ -187,33 +134,12 @@ class DelayedEvents:
 
     def cuts(self) -> list[Cut]:
         """Return the times that are known before the run, as cuts of it."""
-        units = np.eye(self.clocks)
-        none = np.zeros(self.clocks)
+        units = np.eye(len(self._steps.clocks))
+        none = np.zeros(len(units))
         return [
             Cut(time, units[self._clock_of[k]] if k in self._clock_of else none, k)
             for k, (time, _, _) in enumerate(self.timed)
         ]
-
-    def rank(self, slope: Array) -> float:
-        """Return where a cut is among those at one time, by its slope in the clocks so far.
-
-        That is the order that they have if each clock is a little later: a delay by less than the
-        next one, an event at a parameter by more than any sum of delays.
-        """
-        return sum(times * later for times, later in zip(slope.tolist(), self.later, strict=False))
-
-    def add_clock(self, step: int, between: tuple[Array | None, Array | None]) -> int:
-        """Note that a step ends at an event of a time of its own; return the number of clocks.
-
-        ``between`` are the slopes of cuts at that time, before it and after it.
-        """
-        self.located[step] = self.clocks
-        self.clocks += 1
-        before, after = (None if slope is None else self.rank(slope) for slope in between)
-        if before is None:
-            before = 0.0 if after is None else after - 1.0
-        self.later.append(0.5 * (before + (before + 1.0 if after is None else after)))
-        return self.clocks
 
     def begin(self, cuts: Sequence[Cut]) -> Switch | None:
         """Find the sides of surfaces where a piece begins; return one that is crossed there."""

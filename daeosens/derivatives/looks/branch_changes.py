@@ -11,7 +11,7 @@ import numpy as np
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.branches import Branches, Decisions
 from daeosens.problem.delays import Delays
-from daeosens.timestepping.delayed_run import delayed_states
+from daeosens.timestepping.delayed_steps import delayed_states
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 ON_THE_KINK = 1e-12

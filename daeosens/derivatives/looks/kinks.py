@@ -33,7 +33,7 @@ from daeosens.errors import DaeosensError, KinkWarning, warn
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.delays import Delays
 from daeosens.problem.problem import Problem
-from daeosens.timestepping.delayed_run import DelayedSteps, delayed_states
+from daeosens.timestepping.delayed_steps import DelayedSteps, delayed_states
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 SHORT, LONGEST = 100.0, 2e-3

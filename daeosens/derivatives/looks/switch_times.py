@@ -12,7 +12,7 @@ from daeosens.problem.branches import Branches
 from daeosens.problem.clock import Noted
 from daeosens.problem.problem import Problem, ProblemCache
 from daeosens.problem.time_formulas import Switch, changes
-from daeosens.timestepping.delayed_run import delayed_states
+from daeosens.timestepping.delayed_steps import delayed_states
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 SAMPLES = 16

@@ -31,7 +31,7 @@ import numpy as np
 from daeosens.derivatives.engines.delays.quantities import Located
 from daeosens.methods.events.event_step import refuse_grazing
 from daeosens.petsc.vectors import Array, read
-from daeosens.timestepping.delayed_run import DelayedSteps, time_in_history
+from daeosens.timestepping.delayed_steps import DelayedSteps, time_in_history
 from daeosens.timestepping.step_times import span_rounding
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
