@@ -13,7 +13,7 @@ from petsc4py import PETSc
 from daeosens.errors import DaeosensError, InputError, SolveError
 from daeosens.optimize import minimize
 from daeosens.optimize.methods import METHODS, UNBOUNDED
-from daeosens.optimize.restart import MARK, TAIL
+from daeosens.optimize.restart_file import MARK, TAIL
 
 CONVEX = np.linspace(0.8, 1.8, 12)
 START = np.full(12, 0.5)
