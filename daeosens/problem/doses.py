@@ -214,8 +214,8 @@ def _check_infusions(problem: Problem, schedule: Sequence[_Moment]) -> None:
         raise UnsupportedError(
             "infusions into a delay equation: each rate would be a mode",
             expected="boluses",
-            remedy="an unknown more of rate 0 that f adds, and boluses of amount / duration and of "
-            "minus that to it",
+            remedy="an unknown more of rate 0 that f adds: Event(time, reset=...) adds "
+            "amount / duration to it, and another one takes that off",
         )
     if problem.modes:
         raise UnsupportedError(
