@@ -262,8 +262,8 @@ class _Run:
         cuts += self.events.cuts()
         for kink in (first, *self._problem.breakpoints, *restarts):
             after = kinks_after(Cut(kink, still), self.steps.tau, self._order, last, rounding)
-            # of one in the history
-            cuts += [cut for cut in after if cut.time > first + rounding]
+            # of one in the history: longer delays bring it back after the start
+            cuts += [cut for cut in after if cut.time >= first - rounding]
         return self.steps.clocks.in_order(cuts, self._rounding)
 
     def _other_pieces(self) -> SolveError:

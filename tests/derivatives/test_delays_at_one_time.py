@@ -9,6 +9,7 @@ import pytest
 from daeosens import (
     DDE,
     Event,
+    LeastSquares,
     Parameter,
     Parameters,
     Reduced,
@@ -250,3 +251,21 @@ def test_harvests_that_come_back_at_harvests_have_second_derivatives_of_one_side
         product = hessian_product(run, COST, dp=way)
         np.testing.assert_allclose(product.p, slopes[1], atol=1e-6)
     np.testing.assert_allclose(product.p, slopes[0], atol=1e-6)
+
+
+def test_a_jump_of_the_history_that_longer_delays_bring_into_the_run():
+    problem = DDE(
+        lambda t, u, z, p: z[0],
+        1,
+        ["b", "tau"],
+        delays="tau",
+        history=lambda t, p: np.array([1.0 + np.where(t < -0.4, p[0], 0.0)]),
+        breakpoints=[-0.4],
+    )
+    run = solve(problem, [1.0], [0.5, 0.4], Stepping((0.0, 0.3), "rk4", dt=0.1), [0.0])
+    gradient = adjoint(run, COST)
+    assert gradient.value == pytest.approx(1.3, rel=1e-12)
+    np.testing.assert_allclose(gradient.p, [0.0, 0.5], atol=1e-12)
+    assert run(0.0).array[0] == 1.0
+    start = adjoint(run, LeastSquares([0.0], [[0.0]]))
+    np.testing.assert_allclose([*start.u0, *start.p], [1.0, 0.0, 0.0])
