@@ -60,14 +60,9 @@ class Check:
         return tuple(row.name for row in self.rows if row.verdict == "cannot tell")
 
     @property
-    def ok(self) -> bool:
+    def passed(self) -> bool:
         """Whether no callback was found to be wrong."""
         return not self.wrong
-
-    @property
-    def passed(self) -> bool:
-        """The same as ``ok``, under the name that a driver's report has."""
-        return self.ok
 
     def __getitem__(self, name: str) -> CheckedCallback:
         """Return the row of a callback."""
@@ -81,7 +76,7 @@ class Check:
         InputError
             Some callback is not the derivative of what it should differentiate.
         """
-        if self.ok:
+        if self.passed:
             return
         lines = [f"{row.name} ({row.detail})" for row in self.rows if row.verdict == "wrong"]
         raise InputError(

@@ -273,8 +273,8 @@ def test_wrong_derivative_in_time_is_named():
     right = EventData("bounce", [[1.0]], 1.0, observe, observe_t=lambda t, u, p: 2 * t * u[[1]])
     wrong = EventData("bounce", [[1.0]], 1.0, observe, observe_t=lambda t, u, p: t * u[[1]])
     point = (BALL, START, TRUTH, 0.3)
-    assert check(*point, objective=right).ok
-    assert check(*point, objective=EventData("bounce", [[1.0]], 1.0, observe)).ok
+    assert check(*point, objective=right).passed
+    assert check(*point, objective=EventData("bounce", [[1.0]], 1.0, observe)).passed
     assert check(*point, objective=wrong).wrong == ("observe_t",)
 
 

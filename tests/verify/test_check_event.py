@@ -150,7 +150,7 @@ WRONG = {
 def test_right_ones_are_confirmed():
     problem, cost = whole()
     verdicts = check(problem, forms.U0, forms.P0, T, objective=cost)
-    assert verdicts.ok, verdicts
+    assert verdicts.passed, verdicts
     assert {row.verdict for row in verdicts.rows} == {"right"}
     assert max(row.error for row in verdicts.rows) < 1e-8
     names = {row.name for row in verdicts.rows}
@@ -206,7 +206,7 @@ def test_residual_in_time(wrong):
 
 def test_a_time_derivative_of_a_mass_form_is_that_of_the_right_hand_side():
     right = ODE(forms.rhs, 3, forms.NAMES, mass=forms.MASS, hessian_t=rhs_hessian_t)
-    assert check(right, forms.U0, forms.P0, T).ok
+    assert check(right, forms.U0, forms.P0, T).passed
     wrong = ODE(forms.rhs, 3, forms.NAMES, mass=forms.MASS, hessian_t=off(rhs_hessian_t))
     assert check(wrong, forms.U0, forms.P0, T).wrong == ("hessian_t du",)
 
@@ -299,7 +299,7 @@ def test_a_function_without_a_value_at_the_point_is_not_judged():
     assert verdicts.unclear == ('event "far" when', 'event "far" reset')
     assert verdicts['event "far" reset'].detail == "no state beyond 0.5"
     assert "returned nan" in verdicts['event "far" when'].detail
-    assert verdicts.ok
+    assert verdicts.passed
 
 
 def test_second_derivatives_of_what_fails_are_not_judged():
@@ -464,4 +464,4 @@ def test_missing_petsc_style_derivatives_of_events_are_listed():
         'event "kick" when_hessian',
         'event "kick" when_hessian_t',
     }
-    assert verdicts.ok
+    assert verdicts.passed

@@ -33,7 +33,7 @@ def test_right_ones_are_confirmed(form):
     verdicts = check(
         problem, forms.U0, forms.P0, 0.3, objective=forms.ANALYTIC_COST, control=CONTROL
     )
-    assert verdicts.ok, verdicts
+    assert verdicts.passed, verdicts
     assert verdicts["hessian_product du"].error < 1e-8
     assert verdicts["hessian_product dp"].error < 1e-8
     assert verdicts["terminal hessian_product dp"].error < 1e-8
@@ -97,7 +97,7 @@ def test_gray_scott(names, jacobian):
     grid = Grid(((0.0, 1.0), (0.0, 2.0)), (6, 5), dof=2, comm=PETSc.COMM_WORLD)
     problem = gray_scott(grid, parameters=names, jacobian=jacobian)
     verdicts = check(problem, random_field(grid, 1), np.linspace(0.1, 0.4, len(names)))
-    assert verdicts.ok, verdicts
+    assert verdicts.passed, verdicts
     assert verdicts["hessian_product du"].error < 1e-8
 
 
@@ -107,5 +107,5 @@ def test_heat(diffusivity):
     grid = Grid(((0.0, 1.0), (0.0, 2.0)), (6, 5), "zero", comm=PETSc.COMM_WORLD)
     p = random_field(grid, 2) if diffusivity == "field" else [0.7]
     verdicts = check(heat(grid, diffusivity=diffusivity), random_field(grid, 1), p)
-    assert verdicts.ok, verdicts
+    assert verdicts.passed, verdicts
     assert verdicts["hessian_product dp"].error < 1e-8

@@ -149,7 +149,7 @@ def test_right_callbacks_pass(name, value):
     verdicts = check(
         getattr(FORMS[name], value), U0, P0, T, objective=ANALYTIC_COST, control=FOLLOWING
     )
-    assert verdicts.ok
+    assert verdicts.passed
     assert verdicts.passed
     assert verdicts.wrong == verdicts.unclear == ()
     assert {row.verdict for row in verdicts.rows} == {"right"}
@@ -264,7 +264,7 @@ def test_exactly_the_mutated_callback_is_named(table, name, mutation):
     control = Parameters(FOLLOWING.values, initial_state, by_p)
     verdicts = check(problem, U0, P0, T, objective=objective, control=control)
     assert verdicts.wrong == (name,)
-    assert not verdicts.ok
+    assert not verdicts.passed
     assert "WRONG" in str(verdicts)
     assert verdicts[name].error > 5e-5
     with pytest.raises(InputError, match=f"wrong callbacks: {name} \\(.* instead of"):
@@ -316,8 +316,8 @@ def test_mutation_of_a_large_jacobian_is_found_along_random_directions(mutation)
         "apply": lambda t, u, p, v: f_u(t, u, p) @ v,
         "apply_transpose": lambda t, u, p, w: f_u(t, u, p).T @ w,
     }
-    assert check(ODE(f, n, 1, jacobian=f_u), u, [0.3]).ok
-    assert check(ODE(f, n, 1, jacobian=Products(**right)), u, [0.3]).ok
+    assert check(ODE(f, n, 1, jacobian=f_u), u, [0.3]).passed
+    assert check(ODE(f, n, 1, jacobian=Products(**right)), u, [0.3]).passed
     verdicts = check(ODE(f, n, 1, jacobian=mutation(f_u)), u, [0.3])
     assert verdicts.wrong == ("jacobian",)
     assert "random direction" in verdicts["jacobian"].detail
@@ -399,7 +399,7 @@ def test_rough_rhs_gives_no_verdict():
     )
     verdicts = check(problem, [1.2345])
     assert verdicts.unclear == ("jacobian",)
-    assert verdicts.ok
+    assert verdicts.passed
     assert "cannot tell" in str(verdicts)
 
 
@@ -446,13 +446,13 @@ def test_problem_without_parameters():
         "terminal gradient_u",
         "observe_u",
     ]
-    assert verdicts.ok
+    assert verdicts.passed
 
 
 def test_rate_can_be_given():
     form = FORMS["F"]
     at_rest = check(form.analytic, U0, P0, T, udot=np.zeros(3))
-    assert at_rest.ok
+    assert at_rest.passed
     with pytest.raises(InputError, match="udot has shape"):
         check(form.analytic, U0, P0, T, udot=np.zeros(2))
 
@@ -600,7 +600,7 @@ class Chain:
 @pytest.mark.parametrize("n", [24, 9])
 def test_right_distributed_callbacks_pass(products, field, n):
     verdicts = Chain(n=n, products=products, field=field).check()
-    assert verdicts.ok
+    assert verdicts.passed
     assert {row.verdict for row in verdicts.rows} == {"right"}
     assert max(row.error for row in verdicts.rows) < 1e-9
 
@@ -648,7 +648,7 @@ def test_missing_petsc_style_callbacks_are_listed():
         "terminal gradient_p",
         "initial_state_p",
     }
-    assert verdicts.ok
+    assert verdicts.passed
     assert "not supplied" in str(verdicts)
 
 
