@@ -156,6 +156,27 @@ def _own_signals() -> Generator[None]:
             signal.signal(number, handler)
 
 
+def _end_with(results: Results) -> None:
+    """Note from now on in the results that a signal has ended the run.
+
+    The signal may come in a callback of one rank, which then ends the job with the exit code of
+    this exception, wherever the others are.
+    """
+
+    def terminate(_signal: int, _frame: object) -> None:
+        write_summary(results, "interrupted")
+        raise _terminated(results, signal.SIGTERM)
+
+    if threading.current_thread() is threading.main_thread():
+        for number in _ENDING:
+            signal.signal(number, terminate)
+
+
+def _terminated(results: Results, number: int) -> Terminated:
+    """Return what ends a run that has got a signal, with its exit code."""
+    return Terminated(TRY_AGAIN if results.progressed else 128 + number)  # as a shell says it
+
+
 def _let_finish() -> None:
     """Take no notice of a limit that comes while results are written: one rank alone would end."""
     if threading.current_thread() is threading.main_thread():
@@ -197,6 +218,7 @@ def _driven(
         restart=arguments.restart,
         task=arguments.task,
     )
+    _end_with(results)
     if time_limit is not None:
         signal.setitimer(signal.ITIMER_REAL, time_limit)
     work = partial(watched, lambda: study(config, results), patience)
@@ -272,7 +294,7 @@ def _run(
             # still to be printed goes nowhere
             with Path(os.devnull).open("wb") as nowhere:
                 os.dup2(nowhere.fileno(), 1)
-            return _interrupted(results, Terminated(128 + signal.SIGHUP))
+            return _interrupted(results, _terminated(results, signal.SIGHUP))
         if isinstance(failure, OSError) and is_of_the_disk(failure):
             error = DaeosensError(str(failure), remedy="free disk space, or another folder")
         else:
@@ -304,9 +326,7 @@ def _run(
 
 def _interrupted(results: Results, stop: BaseException) -> int:
     """Note Ctrl-C or SIGTERM, and return the exit code; with several ranks, end the job."""
-    write_summary(results, "interrupted", "")
-    if isinstance(stop, Terminated) and results.progressed:
-        stop.code = TRY_AGAIN
+    write_summary(results, "interrupted")
     if results.comm.size > 1:
         abort(stop.with_traceback(None))
     results.say(f"interrupted; results so far in {results.folder}")

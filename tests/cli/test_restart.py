@@ -94,6 +94,64 @@ def test_study_out_of_time_goes_on_with_the_same_iterates(run, ranks):
     assert continued["facts"]["steps_taken"] < alone["facts"]["steps_taken"]
 
 
+IN_A_CALLBACK = """
+import os, signal, sys
+from dataclasses import dataclass
+from petsc4py import PETSc
+import daeosens as ds
+from daeosens.cli.study import drive
+
+@dataclass(frozen=True)
+class Config:
+    pause: float = 0.0
+
+def study(config, results):
+    told = []
+    def rhs(t, u, p, out):
+        if len(told) > 1 and u.comm.rank == u.comm.size - 1:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        u.copy(out)
+        out.scale(-p[0])
+    def jacobian(t, u, p, out):
+        out.zeroEntries()
+        out.shift(-p[0])
+    def jacobian_p(t, u, p, out):
+        column = out.getDenseColumnVec(0)
+        u.copy(column)
+        column.scale(-1.0)
+        out.restoreDenseColumnVec(0)
+    u0 = PETSc.Vec().createMPI(4, comm=PETSc.COMM_WORLD)
+    u0.set(1.0)
+    entries = PETSc.Mat().createConstantDiagonal((u0.sizes, u0.sizes), 1.0)
+    decay = ds.ODE(
+        rhs, state=u0, parameters=["rate"], jacobian=jacobian, jacobian_p=jacobian_p,
+        jacobian_matrix=entries.convert("aij"),
+    )
+    squares = ds.Terminal(
+        lambda t, u, p: (u - 0.5).norm() ** 2,
+        lambda t, u, p, out: out.waxpy(2.0, u, u * 0.0 - 1.0),
+        "independent",
+    )
+    steps = ds.Stepping((0.0, 1.0), "rk4", dt=0.1)
+    reduced = ds.Reduced(decay, squares, steps, ds.Parameters({"rate": ds.Parameter(3.0)}, u0))
+    restart = results.restart("minimisation.h5")
+    ds.minimize(reduced, restart=restart, progress=lambda iterate, x: told.append(iterate))
+    return False
+
+if __name__ == "__main__":
+    sys.exit(drive("Fit.", Config, study))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_signal_in_a_callback_of_one_rank(run, ranks, tmp_path):
+    """The others are in that callback too, or wait in it for ever."""
+    (tmp_path / "fit.py").write_text(IN_A_CALLBACK, encoding="utf-8")
+    code, summary = run("fit.toml", ranks=ranks)
+    assert (code, summary["status"]) == (75, "interrupted")
+
+
 def test_limit_may_stand_in_the_configuration(run, tmp_path):
     with (tmp_path / "slow.toml").open("a", encoding="utf-8") as config:
         config.write("time_limit = 1.5\n")
