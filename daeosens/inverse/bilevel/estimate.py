@@ -20,6 +20,7 @@ from daeosens.inverse.bilevel.outer_constraints import constraint_values, outer_
 from daeosens.inverse.likelihood.experiments import Experiment
 from daeosens.inverse.search.multistart import Multistart, multistart
 from daeosens.inverse.search.start_points import MOST_STARTS
+from daeosens.inverse.search.start_records import Attempt
 from daeosens.optimize import Constraint
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, gather
@@ -259,19 +260,64 @@ def minimized(
     # without nonlinear parameters the inner problem is all: one linear least squares problem
     if not functional.others:
         return None, np.zeros(0)
-    settings: dict[str, Any] = _settings(functional, gradient_tolerance, max_iterations)
-    if constraints:
-        # matrices are small, and second derivatives are there
-        settings = {
-            "method": "ipopt",
-            "constraints": constraints,
-            "gradient_tolerance": gradient_tolerance,
-            "max_iterations": max_iterations,
-        }
+    settings = _settings(functional, gradient_tolerance, max_iterations)
     settings["comm"] = MPI.COMM_SELF if comm is None else comm
     attempts = multistart(lambda _comm: functional, points, **settings)
     attempts = _brought_back(functional, attempts, decades, settings)
+    if constraints:
+        attempts = _constrained(functional, attempts, constraints, settings)
     return attempts, _best_determined(functional, attempts)
+
+
+def _constrained(
+    functional: BilevelFunctional,
+    attempts: Multistart,
+    constraints: Sequence[Constraint],
+    settings: dict[str, Any],
+) -> Multistart:
+    """Return the attempts, with those that violate constraints minimised again under these.
+
+    From where they ended: interior-point steps have no trust region, and from far away go to where
+    logarithms are of any size, and nothing comes back.
+    """
+    outside = [
+        attempt
+        for attempt in attempts.attempts
+        if not (np.isfinite(attempt.value) and _satisfied(constraints, attempt.x))
+    ]
+    if not outside:
+        return attempts
+    again = multistart(
+        lambda _comm: functional,
+        [attempt.x for attempt in outside],
+        # matrices are small, and second derivatives are there
+        method="ipopt",
+        constraints=constraints,
+        max_iterations=settings["max_iterations"],
+        comm=settings["comm"],
+    )
+    return _merged(attempts, outside, again)
+
+
+def _satisfied(constraints: Sequence[Constraint], x: Array) -> bool:
+    """Whether constraints hold at x, without any tolerance."""
+    values = [(item, np.asarray(item.what(x), dtype=float)) for item in constraints]
+    return all(
+        bool(np.all((value >= item.lower) & (value <= item.upper))) for item, value in values
+    )
+
+
+def _merged(attempts: Multistart, tried: Sequence[Attempt], again: Multistart) -> Multistart:
+    """Return attempts with those that were tried again in their places."""
+    new = {
+        attempt.index: replace(result, index=attempt.index, start=attempt.start)
+        for attempt, result in zip(tried, again.attempts, strict=True)
+    }
+    return replace(
+        attempts,
+        attempts=tuple(new.get(attempt.index, attempt) for attempt in attempts.attempts),
+        interrupted=attempts.interrupted or again.interrupted,
+    )
 
 
 def _brought_back(
@@ -292,15 +338,7 @@ def _brought_back(
     lowest = min(away, key=lambda attempt: attempt.value)
     held = pulled(functional, lowest.x, decades)
     again = multistart(lambda _comm: held, [attempt.start for attempt in away], **settings)
-    back = {
-        attempt.index: replace(result, index=attempt.index)
-        for attempt, result in zip(away, again.attempts, strict=True)
-    }
-    return replace(
-        attempts,
-        attempts=tuple(back.get(attempt.index, attempt) for attempt in attempts.attempts),
-        interrupted=attempts.interrupted or again.interrupted,
-    )
+    return _merged(attempts, away, again)
 
 
 def _settings(

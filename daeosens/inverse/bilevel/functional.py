@@ -405,10 +405,31 @@ FAR = 3.0
 """So many standard deviations from its start a parameter has run away."""
 
 
+LOST = 0.5
+"""What the data leave of the standard deviation of a normal law that they do not narrow."""
+
+
 def ran_away(functional: BilevelFunctional, x: Array, decades: float) -> bool:
-    """Whether a parameter has left the range of starts so far that only infinity stops it."""
-    far = np.abs(x - gather(functional.start())) > FAR * widths(functional, decades)
-    return bool(far.any())
+    """Whether a parameter has left the range of starts for where the data do not tell it.
+
+    What they determine far from its start is where they have led.
+    """
+    width = widths(functional, decades)
+    far = np.abs(x - gather(functional.start())) > FAR * width
+    if not far.any():
+        return False
+    at = functional.at(x)
+    # the inverse of the variance, with a normal law as wide as the starts lie apart: one without
+    # data, in its units
+    level = max(_level(functional, at), np.finfo(float).tiny)
+    told = np.eye(len(x)) + width[:, None] * at.gauss_newton * width / level
+    return bool((far & (np.diag(np.linalg.pinv(told, hermitian=True)) > LOST**2)).any())
+
+
+def _level(functional: BilevelFunctional, at: Point) -> float:
+    """Return the variance of a row, as residuals have it."""
+    degrees = len(at.residual) - len(functional.linear) - at.by_others.shape[1]
+    return float(at.residual @ at.residual) / max(degrees, 1)
 
 
 def pulled(functional: BilevelFunctional, x: Array, decades: float) -> BilevelFunctional:
@@ -419,9 +440,7 @@ def pulled(functional: BilevelFunctional, x: Array, decades: float) -> BilevelFu
     a parameter on which nothing depends any more, a Michaelis constant above all concentrations for
     instance, stays where a later stage can find it.
     """
-    residual = functional.at(x).residual
-    degrees = max(len(residual) - len(functional.linear) - len(x), 1)
-    weights = np.sqrt(float(residual @ residual) / degrees) / widths(functional, decades)
+    weights = np.sqrt(_level(functional, functional.at(x))) / widths(functional, decades)
     bounds = functional.bounds()
     if bounds is not None:
         weights[np.isfinite(gather(bounds[1]) - gather(bounds[0]))] = 0.0

@@ -365,6 +365,19 @@ def test_a_parameter_that_would_run_away_stays_near_its_start():
     assert result.estimate["v"] / result.estimate["K"] == pytest.approx(1.0, rel=0.1)
 
 
+def test_a_parameter_that_the_data_tell_is_found_however_far_from_its_start():
+    model = ds.trace(lambda t, u, p: -p.v * u / (p.K + u), 1, ["v", "K"])
+    t = np.linspace(0.0, 6.0, 61)
+    stepping = ds.Stepping((0.0, 6.0), "rk6vr", rtol=1e-9)
+    run = ds.solve(model, [10.0], [3.0, 4.0], stepping, t)
+    data = {"t": t, "u": run.at(t)[:, 0] + 0.1 * np.random.default_rng(0).standard_normal(61)}
+    near, far = (
+        bilevel(model, data, {"v": Parameter(1.0), "K": Parameter(K, scale="log")}).estimate["K"]
+        for K in (4.0, 1e-3)
+    )
+    assert far == pytest.approx(near, rel=1e-4)
+
+
 # ---- refusals ------------------------------------------------------------------------------------
 
 

@@ -116,6 +116,35 @@ def test_the_optimum_under_constraints_is_that_of_scipy(model, data):
     assert f"constraint {words}: " in repr(result)
 
 
+def test_starts_far_from_where_constraints_hold_lead_to_the_same_minimum():
+    """Of FitzHugh and Nagumo's equations: steps without a trust region do not come back."""
+
+    def nerve(t, u, p):
+        v, w = u
+        return np.array([p.c * (v - v**3 / 3.0 + w), -(v - p.a + p.b * w) / p.c])
+
+    model, t = ds.trace(nerve, ["v", "w"], ["a", "b", "c"]), np.linspace(0.0, 20.0, 101)
+    run = ds.solve(
+        model, [-1.0, 1.0], [0.2, 0.2, 3.0], ds.Stepping((0.0, 20.0), "rk6vr", rtol=1e-8), t
+    )
+    noise = 0.05 * np.random.default_rng(0).standard_normal((101, 2))
+    data = {"t": t, "v": (run.at(t) + noise)[:, 0], "w": (run.at(t) + noise)[:, 1]}
+    limit = {"lower": 2.0, "parameters": ["a", "c"], "name": "product"}
+    results = [
+        bilevel(
+            model,
+            data,
+            {name: Parameter(x, scale="log") for name, x in zip("abc", first, strict=True)},
+            linear=[],
+            constraints=Constraint(lambda p: p[0] * p[1], **limit),
+        )
+        for first in ([0.2, 0.2, 3.0], [2.0, 0.1, 0.3])
+    ]
+    assert results[1].value == pytest.approx(results[0].value, rel=1e-6)
+    assert results[1].estimate["a"] == pytest.approx(results[0].estimate["a"], rel=1e-3)
+    assert results[1].constraints["product"][1] == pytest.approx(2.0, rel=1e-7)
+
+
 def test_jacobians_of_constraints_are_taken(model, data):
     entries = unknowns(1.0)
     known = {"parameters": ["eat", "half"], "lower": 1.2, "name": "product"}
