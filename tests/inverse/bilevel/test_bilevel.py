@@ -378,6 +378,28 @@ def test_a_parameter_that_the_data_tell_is_found_however_far_from_its_start():
     assert far == pytest.approx(near, rel=1e-4)
 
 
+def test_a_ridge_is_beside_columns_that_cancel():
+    """Mackey and Glass: production and loss are each far larger than their sum."""
+
+    def mackey_glass(t, u, z, p):
+        return p.beta * z[0] / (1.0 + z[0] ** p.n) - p.gamma * u
+
+    truth = {"beta": 2.0, "gamma": 1.0, "n": 9.65, "tau": 2.0}
+    model = ds.trace(mackey_glass, 1, [*truth], delays="tau", history=lambda t, p: [0.5])
+    t = np.linspace(0.0, 30.0, 151)
+    run = ds.solve(model, [0.5], truth, ds.Stepping((0.0, 30.0), "rk5ts", rtol=1e-7), t)
+    start = {
+        name: Parameter(value, scale="log" if name in ("n", "tau") else "linear")
+        for name, value in truth.items()
+    }
+    for ridge, least, most in ((1e-6, 0.97, 0.995), (0.05, 0.0, 0.1)):
+        result = bilevel(model, {"t": t, "u": run.at(t)[:, 0]}, start, ridge=ridge)
+        functional = result.functional
+        assert result.value < functional.value(functional.start())  # that of the truth
+        for name in ("beta", "gamma"):
+            assert least < result.estimate[name] / truth[name] < most
+
+
 # ---- refusals ------------------------------------------------------------------------------------
 
 

@@ -71,6 +71,36 @@ def test_a_constraint_with_a_zero_multiplier_is_called_degenerate():
     assert solution.degenerate == solution.active == (1,)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_derivatives_where_a_bound_holds_by_itself_are_those_of_one_side(seed):
+    """Beside an active set method on the whole problem, on either side of the kink."""
+    rng = np.random.default_rng(seed)
+    a, db = rng.standard_normal((20, 3)), rng.standard_normal(20)
+    aside = rng.standard_normal(20)
+    aside -= a @ np.linalg.lstsq(a, aside)[0]
+    # the minimum without bounds lies on the first one
+    b = a @ np.array([0.0, 0.5, 1.0]) + aside
+    bounds = linear_constraints(names(3), np.zeros(3), [INF] * 3)
+    solution = solve_inner(a, b, bounds)
+    assert solution.degenerate == solution.active == (0,)
+
+    def exact(data):
+        return lsq_linear(a, data, (0.0, INF), "bvls", tol=1e-14).x
+
+    h = 1e-3
+    ahead, behind = (exact(b + h * db) - exact(b)) / h, (exact(b) - exact(b - h * db)) / h
+    assert np.abs(ahead - behind).max() > 0.01
+    slope = solution.newton(a.T @ db)
+    assert min(np.abs(slope - side).max() for side in (ahead, behind)) < 1e-9
+    # the value has one derivative from both sides
+    values = [0.5 * np.sum((a @ exact(b + s * db) - b - s * db) ** 2) for s in (h, 0.0, -h)]
+    along = float((b - a @ solution.p) @ db)
+    for value, step in zip((values[0], values[2]), (h, -h), strict=True):
+        assert value - values[1] == pytest.approx(step * along, abs=50.0 * h**2)
+    other = solve_inner(a, b + h * db, bounds)
+    assert other.p == pytest.approx(exact(b + h * db), abs=1e-12)
+
+
 def test_rows_that_only_repeat_others_are_active_but_not_degenerate():
     none = [-INF] * 3, [INF] * 3
     rows = [({"p0": 1.0}, 0.0), ({"p0": 5.0}, 0.0), ({"p0": 1.0, "p1": -1.0}, 0.0)]
