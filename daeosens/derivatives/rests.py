@@ -14,7 +14,7 @@ import numpy as np
 
 from daeosens.derivatives.pulses import Take, see_pulses
 from daeosens.petsc.vectors import Array
-from daeosens.timestepping.stiffness import modes
+from daeosens.timestepping.stiffness import modes, resolving_step
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 MOST = 1000
@@ -53,7 +53,7 @@ def divide_rest(run: Trajectory, pinned: Array, take: Take) -> tuple[Trajectory,
         return run, pinned
     # so that what the method leaves of a mode in its own time is the tolerance
     rtol, _ = run.stepping.tolerances
-    longest = (rtol * math.factorial(method.order + 1)) ** (1.0 / method.order) / fastest
+    longest = resolving_step(method, rtol) / fastest
     count = min(math.ceil((end - first) / longest), MOST)
     if (end - first) * fastest > count or run.step_sizes[:last].max() <= longest:
         return run, pinned

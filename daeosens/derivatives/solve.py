@@ -10,6 +10,7 @@ from petsc4py import PETSc
 
 from daeosens.derivatives.bends_in_time import with_bends_in_time
 from daeosens.derivatives.kink_cuts import cut_at_kinks
+from daeosens.derivatives.oscillations import resolve_oscillations
 from daeosens.derivatives.poles import warn_of_poles
 from daeosens.derivatives.pulses import see_pulses, warn_of_pulses
 from daeosens.derivatives.rests import divide_rest
@@ -179,7 +180,14 @@ def solve(
 
     def taken(steps: Stepping, start: PETSc.Vec) -> Trajectory:
         hit = hit_by(steps)
-        return cut(steps, _taken(problem, start, parameters, steps, record, hit, few), hit)
+        run = _taken(problem, start, parameters, steps, record, hit, few)
+        if petsc_trajectory is None:
+
+            def by(finer: Stepping) -> Trajectory:
+                return _taken(problem, run.stored[0].copy(), parameters, finer, record, hit, few)
+
+            run = resolve_oscillations(run, by)
+        return cut(run.stepping, run, hit)
 
     if stepping.control == "states" and stepping.method == AUTO:
         # the equations decide which method "auto" is, so the run is taken by whoever asks them

@@ -1,7 +1,8 @@
-"""How fast the equations decay beside how large steps are: what makes explicit methods slow."""
+"""How fast the equations decay and oscillate, beside how large steps are."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.errors import DaeosensError
-from daeosens.petsc.vectors import Array, gather, scatter
+from daeosens.methods.method import Method
+from daeosens.petsc.vectors import Array, gather, read, scatter
 from daeosens.problem.problem import Problem
 
 DENSE = 500
@@ -21,6 +23,30 @@ REACH = 2.0
 PETSc's types 3bs to 8vr leave their region of stability on the negative axis between 2.5 and 5.
 """
 
+LASTS = math.log(2.0) / (2.0 * math.pi)
+"""Decay of an oscillation that has half of itself left after a period, as a part of its rate."""
+
+
+def resolving_step(method: Method, tolerance: float) -> float:
+    """Return the size of an explicit step, in the time 1 / |lambda| of a mode, that resolves it.
+
+    What the method leaves of the mode in that time is then the tolerance.
+    """
+    return float((tolerance * math.factorial(method.order + 1)) ** (1.0 / method.order))
+
+
+def fastest_oscillation(
+    problem: Problem, t: float, u: PETSc.Vec, p: Any, least: float = 0.0
+) -> float:
+    """Return the largest Im(lambda) of eigenvalues of f_u whose oscillations last; 0 if none does.
+
+    0 too where norms tell that there is none above ``least``, and where it cannot be told, as by
+    ``modes``.
+    """
+    rates = modes(problem, t, u, p, least=least)
+    lasting = rates[-rates.real <= LASTS * np.abs(rates.imag)]
+    return float(np.abs(lasting.imag).max(initial=0.0))
+
 
 def fastest_decay(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> float:
     """Return the largest rate -Re(lambda) of decay, lambda an eigenvalue of f_u; 0 if none decays.
@@ -30,10 +56,13 @@ def fastest_decay(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> float:
     return float((-modes(problem, t, u, p).real).max(initial=0.0))
 
 
-def modes(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> npt.NDArray[np.complex128]:
+def modes(
+    problem: Problem, t: float, u: PETSc.Vec, p: Any, *, least: float = 0.0
+) -> npt.NDArray[np.complex128]:
     """Return the eigenvalues of f_u.
 
-    None of them where they cannot be told: other forms, large or distributed problems, no Jacobian.
+    None of them where they cannot be told: other forms, large or distributed problems, no Jacobian;
+    and where norms tell that no imaginary part is as large as ``least``.
     """
     unknown = np.empty(0, dtype=complex)
     if problem.form != "rhs" or problem.size > DENSE or problem.comm.size > 1:
@@ -42,11 +71,16 @@ def modes(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> npt.NDArray[np.co
         matrix = _jacobian(problem, t, u, p)
     except DaeosensError:
         return unknown
+    # imaginary parts are at most the norm of the skew-symmetric part (Bendixson, Hirsch)
+    if least and 0.5 * np.abs(matrix - matrix.T).sum(axis=1).max() < least:
+        return unknown
     return np.linalg.eigvals(matrix).astype(complex) if np.isfinite(matrix).all() else unknown
 
 
 def _jacobian(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> Array:
     """Return f_u [n, n]."""
+    if problem.batch is not None:
+        return problem.batch.jacobian(np.array([t]), read(u)[np.newaxis], np.asarray(p))[0]
     matrix = problem.rhs_u.create(t, u, p)
     problem.rhs_u.fill(t, u, p, matrix)
     unit, column = problem.create_state(), problem.create_state()

@@ -1,0 +1,63 @@
+"""Explicit steps that resolve oscillations which the state does not show and perturbations do.
+
+A long wave on a string, a soliton: the state is smooth, and its error estimate lets steps be long;
+but a perturbation of the start, or of a parameter, is made of all modes, and those that are fast
+beside the steps get any phase.  So the run is taken again with steps that resolve the fastest
+oscillation that lasts, where they are longest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from daeosens.timestepping.method_choice import replaced
+from daeosens.timestepping.stepping import Stepping
+from daeosens.timestepping.stiffness import fastest_oscillation, resolving_step
+from daeosens.timestepping.trajectory.trajectory import Trajectory
+
+MANY = 10.0
+"""What a step may leave of a mode in its own time, in units of rtol: derivatives may lose a hundred
+times as much, over many periods."""
+
+Again: TypeAlias = "Callable[[Stepping], Trajectory]"
+"""``again(stepping)``: the run by other steps."""
+
+
+def resolve_oscillations(run: Trajectory, again: Again) -> Trajectory:
+    """Return a run whose steps resolve oscillations; the one given if they do.
+
+    Of adaptive runs by explicit methods on one rank, without events.
+
+    Parameters
+    ----------
+    run : Trajectory
+        Destroyed where another one is returned.
+    again : callable
+        See ``Again``.
+    """
+    problem, stepping = run.problem, run.stepping
+    method = stepping.resolved_method
+    known = problem.smooth and problem.comm.size == 1 and not run.thinned and run.n_steps
+    if not (known and method.explicit and stepping.adaptive and problem.size > 1):
+        return run
+    rtol, _ = stepping.tolerances
+    resolved = resolving_step(method, MANY * rtol)
+    # where steps are longest: others may be short for what is fast in their time only
+    n = int(run.step_sizes.argmax())
+    longest = float(run.step_sizes[n])
+    t = problem.inside(float(run.times[n]), float(run.times[n]), longest)
+    rate = fastest_oscillation(problem, t, run.stored[n], run.p, resolved / longest)
+    if longest * rate <= resolved:
+        return run
+    # of equal length, as many as the span needs: none of them is cut short at its end
+    span = abs(float(run.times[-1] - run.times[0]))
+    count = math.ceil(span * rate / resolved)
+    if count > stepping.max_steps - run.n_steps:
+        return run
+    finer = again(replaced(stepping, max_step=float(np.nextafter(span / count, math.inf))))
+    run.destroy()
+    return finer
