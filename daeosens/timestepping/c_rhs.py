@@ -67,8 +67,7 @@ def runs_in_c(problem: Problem, method: Method) -> bool:
     """Whether TS calls the C functions of a problem itself, so that no Python runs in a step."""
     needed = {"rhs"} if method.explicit else {"rhs", "jacobian"}
     if problem.stencil is not None:
-        stages = method.tableau is not None and not method.explicit
-        return not (problem.breakpoints or stages)
+        return not (problem.breakpoints or method.stagewise)
     python = problem.field_parameter or not problem.constant_mass
     return needed <= problem.native.keys() and not python
 

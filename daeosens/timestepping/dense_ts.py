@@ -28,7 +28,7 @@ def dense_steps(problem: Problem, method: Method, p: Any) -> DenseSteps | None:
     They are the steps of the type ``ESDIRK`` of TS, to rounding.  For u' = f on one processor with
     f and f_u in C and up to ``LARGEST`` unknowns; PETSc's options do not reach them.
     """
-    if method.explicit or method.tableau is None:
+    if not method.stagewise:
         return None
     if not ({"rhs", "jacobian"} <= problem.native.keys() and _small(problem)):
         return None
@@ -38,7 +38,7 @@ def dense_steps(problem: Problem, method: Method, p: Any) -> DenseSteps | None:
 
 def steps_by_callbacks(problem: Problem, method: Method, p: Any) -> DenseSteps | None:
     """Return diagonally implicit steps in C that call NumPy, or None."""
-    scheme = None if method.explicit else method.tableau
+    scheme = method.tableau
     if not isinstance(scheme, Esdirk) or scheme.a_explicit is not None:
         return None
     return callback_steps(problem, scheme, p)
