@@ -29,10 +29,11 @@ ROUNDING = 1e-14
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """The time and what is delayed [d, n], as equations see them, and the steps that it is from."""
+    """The time, what is delayed, and its slopes [d, n], and the steps [d] that it is from."""
 
     time: float
     late: Array
+    slopes: Array
     looked: Array
 
 
@@ -66,11 +67,14 @@ def warn_of_orders(trajectory: Trajectory, *, second: bool = False) -> None:
     # some direction, not special, in which all parameters change by their own sizes
     along = np.where(p == 0.0, 1.0, np.abs(p)) * np.cos(np.arange(1, len(p) + 1))
     for number, end, parts in _meetings(program):
-        step = float(min(program.h[number - 1], program.h[end]))
+        around = slice(max(number - 1, 0), end + 1)
+        step = float(program.h[around].max())
         together: dict[bytes, list[_Part]] = {}  # what moves together keeps its order
         for part in parts:
             together.setdefault(part.moves.tobytes(), []).append(part)
         reverse = [part for alike in reversed(together.values()) for part in alike]
+        if number == 0:  # what comes back before the start does not at all
+            reverse = [part for part in parts if not part.moves.any()]
         dp = LENGTH * step / max(abs(float(part.moves @ along)) for part in parts) * along
         forward, here, back = (
             np.subtract(
@@ -79,7 +83,7 @@ def warn_of_orders(trajectory: Trajectory, *, second: bool = False) -> None:
             for way in (dp, 0.0 * dp, -dp)
         )
         state = np.abs(program.u[number : end + 1]).max()
-        change = step * np.abs(program.steps.rates[number - 1 : end + 1]).max()
+        change = step * np.abs(program.steps.rates[around]).max()
         units = np.array([1.0, step])  # of the state, and of its integral
         rounding = ROUNDING * state * units
         slopes = LENGTH * ALIKE * np.array([change, step * state]) + rounding
@@ -120,16 +124,18 @@ def _meetings(program: DelayedProgram) -> Iterator[tuple[int, int, list[_Part]]]
 
     def seen(n: int, stage: int) -> _Seen:
         late = points[n, stage, program.n + 1 :].reshape(program.d, program.n)
-        return _Seen(float(points[n, stage, 0]), late, steps.looked[n, stage])
+        slopes, looked = program.z_t[n, stage], steps.looked[n, stage]
+        return _Seen(float(points[n, stage, 0]), late, slopes, looked)
 
     for begin in np.flatnonzero(empty & ~np.append(False, empty[:-1])).tolist():
         end = begin + int(np.argmin(np.append(empty[begin:], False)))
-        inside = begin > 0 and end < program.n_steps
+        inside = end < program.n_steps and not (begin == 0 and program.jumps.keys() & {*range(end)})
         apart = np.ptp(moves[begin : end + 1], axis=0).any()
         # of events at states the time depends on what is before
         if not (apart and inside) or steps.time_slopes[begin : end + 1, located].any():
             continue
-        parts, before, jumps = list[_Part](), seen(begin - 1, steps.tableau.end), list[int]()
+        before = seen(begin - 1, steps.tableau.end) if begin else seen(0, 0)
+        parts, jumps = list[_Part](), list[int]()
         for n in range(begin, end + 1):
             if n in program.jumps:
                 jumps.append(n)
@@ -156,30 +162,39 @@ def _passed(
     u, time = program.u[number].copy(), 0.0
     integral = np.zeros_like(u)
 
-    def flow(passed: Sequence[_Part], dt: float) -> Array:
-        middle = u + 0.5 * dt * _rate(program, u, p, parts, passed)
+    def flow(passed: Sequence[_Part], to: float) -> Array:
+        dt = to - time
+        middle = u + 0.5 * dt * _rate(program, time, u, dp, parts, passed)
         integral[:] += dt * middle
-        return u + dt * _rate(program, middle, p, parts, passed)
+        return u + dt * _rate(program, time + 0.5 * dt, middle, dp, parts, passed)
 
     for count, part in enumerate(order):
         moved = float(part.moves @ dp)
-        u, time = flow(order[:count], moved - time), moved
+        u, time = flow(order[:count], moved), moved
         for jump_number in part.jumps:
             jump, step = program.jumps[jump_number]
             write(state, u)
             jump.apply(step.t + moved, state, p, after)
             u = read(after).copy()
-    return np.array([flow(order, -time), integral])
+    return np.array([flow(order, 0.0), integral])
 
 
 def _rate(
-    program: DelayedProgram, u: Array, p: Array, parts: Sequence[_Part], passed: Sequence[_Part]
+    program: DelayedProgram,
+    since: float,
+    u: Array,
+    dp: Array,
+    parts: Sequence[_Part],
+    passed: Sequence[_Part],
 ) -> Array:
     """Return the rate [n] after some of the parts, as they have been passed."""
     # a breakpoint of the equations stays
     at_breakpoint = any(not part.moves.any() for part in passed)
     time = parts[-1].after.time if at_breakpoint else parts[0].before.time
     late = parts[0].before.late.copy()
+    bent = since * parts[0].before.slopes
+    for part in passed:
+        bent += (since - float(part.moves @ dp)) * (part.after.slopes - part.before.slopes)
     for delay in range(program.d):
         changing = [part for part in parts if _changed(part, delay)]
         done = [part for part in passed if _changed(part, delay)]
@@ -189,7 +204,7 @@ def _rate(
             continue
         for part in done:
             late[delay] = _come_back(program, part, delay, late[delay])
-    return program.delays.rate(np.concatenate([[time], u, late.ravel()]), p)
+    return program.delays.rate(np.concatenate([[time], u, (late + bent).ravel()]), program.p + dp)
 
 
 def _changed(part: _Part, delay: int) -> bool:

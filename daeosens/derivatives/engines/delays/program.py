@@ -160,11 +160,17 @@ class DelayedProgram:
         return self.delays.past.jacobian(np.zeros(len(points)), points, self.p)[:, :, 0]
 
     @cached_property
+    def z_t(self) -> Array:
+        """Derivatives of z in the delayed times [N, S, d, n]."""
+        z_t = (self.b1[..., None, :] @ self.steps.rates[self.k])[..., 0, :]
+        z_t[self.past] = self.phi_t
+        return z_t
+
+    @cached_property
     def z_clock(self) -> Array:
         """What z depends on the clocks by itself [N, S, d, n, c]."""
-        rates = self.steps.rates[self.k]  # [N, S, d, S, n]
-        slope = (self.b1[..., None, :] @ rates)[..., 0, :] * self.sizes[..., None]
-        size = (self.b0[..., None, :] @ rates)[..., 0, :]
+        size = (self.b0[..., None, :] @ self.steps.rates[self.k])[..., 0, :]
+        slope = self.z_t * self.sizes[..., None]
         z_clock = slope[..., None] * self.s_clock[..., None, :]
         z_clock += size[..., None] * self.h_clock[self.k][..., None, :]
         z_clock[self.past] = self.phi_t[..., None] * self.delayed_clock[self.past][:, None, :]
@@ -173,13 +179,8 @@ class DelayedProgram:
     @cached_property
     def u_tt(self) -> Array:
         """Derivatives of the rates in time where steps begin [N, n]."""
-        u_t = self.steps.rates[:, 0]
-        rates = self.steps.rates[self.k[:, 0]]  # [N, d, S, n]
-        z_t = np.einsum("nlj,nljx->nlx", self.b1[:, 0], rates)
-        past = self.past[1] == 0
-        z_t[self.past[0][past], self.past[2][past]] = self.phi_t[past]
-        u_tt = self.f_t[:, 0] + np.einsum("nxy,ny->nx", self.f_u[:, 0], u_t)
-        return u_tt + np.einsum("nxly,nly->nx", self.f_z[:, 0], z_t)
+        u_tt = self.f_t[:, 0] + np.einsum("nxy,ny->nx", self.f_u[:, 0], self.steps.rates[:, 0])
+        return u_tt + np.einsum("nxly,nly->nx", self.f_z[:, 0], self.z_t[:, 0])
 
     @cached_property
     def f_clock(self) -> Array:
