@@ -46,7 +46,7 @@ class Clocks:
     def __init__(self, delays: int, order: int) -> None:
         # the base of numbers whose digits say how often each delay is in a sum
         base = order + 1.0
-        self._later: list[float] = [base**number for number in range(delays)]
+        self._later = base ** np.arange(delays)
         self._longest = base**delays
 
     def __len__(self) -> int:
@@ -57,7 +57,7 @@ class Clocks:
 
         Those of one parameter move together; ``number`` counts the parameters.
         """
-        self._later.append(self._longest * (1.0 + number))
+        self._later = np.append(self._later, self._longest * (1.0 + number))
         return len(self) - 1
 
     def add_between(self, before: Array | None, after: Array | None) -> int:
@@ -68,16 +68,17 @@ class Clocks:
         first, last = (None if slope is None else self.rank(slope) for slope in (before, after))
         if first is None:
             first = 0.0 if last is None else last - 1.0
-        self._later.append(0.5 * (first + (first + 1.0 if last is None else last)))
+        last = first + 1.0 if last is None else last
+        self._later = np.append(self._later, 0.5 * (first + last))
         return len(self) - 1
 
     def rank(self, slope: Array) -> float:
         """Return where a cut is among those at one time, by its slope in the clocks so far."""
-        return sum(times * later for times, later in zip(slope.tolist(), self._later, strict=False))
+        return float(slope @ self._later[: len(slope)])
 
     def rank_before(self, rank: float, delay: int) -> float:
         """Return the rank of what a cut of some rank sees by a delay."""
-        return rank - self._later[delay]
+        return rank - float(self._later[delay])
 
     def in_order(self, cuts: Sequence[Cut], rounding: float) -> list[Cut]:
         """Return cuts in order; all of those that are the same up to rounding are at one time.
@@ -92,6 +93,9 @@ class Clocks:
         # groups of one time
         begins = np.flatnonzero(np.diff(times, prepend=-np.inf) > rounding)
         for k, end in itertools.pairwise([*begins.tolist(), len(times)]):
+            if end - k == 1:
+                ordered += by_time[k:end]
+                continue
             group = sorted(
                 by_time[k:end],
                 key=lambda cut: (self.rank(cut.slope), cut.event >= 0, cut.event),
