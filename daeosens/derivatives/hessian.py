@@ -23,6 +23,7 @@ from daeosens.derivatives.engines.compiled.tangent import (
 from daeosens.derivatives.engines.request import lowered_on
 from daeosens.derivatives.looks.look import look, look_at_products
 from daeosens.derivatives.solver_error import solver_error
+from daeosens.derivatives.sweeps.kink_terms import KinkTerm
 from daeosens.derivatives.sweeps.second_order import FirstOrderMemory, SecondOrderSweep
 from daeosens.methods.remainders import remainders
 from daeosens.petsc.ranks import agree
@@ -82,9 +83,13 @@ class HessianProduct(Rows):
 
 @dataclass
 class Memory:
-    """What products with one Hessian have in common: the value, and the adjoints of all stages."""
+    """What products with one Hessian have in common: the value, and the adjoints of all stages.
+
+    As well as what kinks of the equations contribute.
+    """
 
     value: float | None = None
+    kinks: Sequence[KinkTerm] = ()
     first: FirstOrderMemory = field(default_factory=FirstOrderMemory)
 
 
@@ -123,7 +128,8 @@ def hessian_product(
     """Return the Hessian of a cost in (u0, p) times one direction (du0, dp), or times several.
 
     The second derivative of the steps that were taken, with their sizes held fixed; exact to
-    rounding for every method, form and cost.  (PETSc 3.26's own second-order adjoint is wrong for
+    rounding for every method, form and cost.  Where adaptive steps of u' = f end at kinks, what the
+    moving times of these contribute is added.  (PETSc 3.26's own second-order adjoint is wrong for
     most methods and is not used.)  Collective on ``trajectory.problem.comm``.
 
     Parameters
@@ -204,7 +210,7 @@ def hessian_sweep(
     first = memory.value is None  # product with this Hessian
     if memory.value is None:
         # kinks of derivatives spoil products too; the value is the same for all directions
-        look(trajectory, [cost], second=True)
+        memory.kinks = look(trajectory, [cost], second=True)
         memory.value = evaluate_cost(trajectory, cost)
     problem = trajectory.problem
     chosen = choose_sweep(trajectory, engine, len(directions), running=bool(cost.densities))
@@ -215,7 +221,7 @@ def hessian_sweep(
         # forward over reverse: tangents du_n of all states first, then one sweep back that carries
         # lam, mu and their derivatives lam_dot, mu_dot along each direction; at the start these are
         # H (du0, dp)
-        sweep = SecondOrderSweep(trajectory, cost, complete, chosen, memory.first)
+        sweep = SecondOrderSweep(trajectory, cost, complete, chosen, memory.first, memory.kinks)
         (lam, mu), *dots = sweep.vectors()
     error = solver_error(trajectory, left.total)
     told = problem.differences

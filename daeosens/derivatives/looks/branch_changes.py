@@ -173,11 +173,13 @@ def branch_changes(
     function: Piecewise,
     elsewhere: Set[int] = frozenset(),
     at_ends: str = "too",
+    *,
+    every: bool = False,
 ) -> Iterator[BranchChange]:
     """Yield where branches change inside of steps, but for steps of events and those ``elsewhere``.
 
     ``at_ends`` says whether changes where a step ends just on a kink are meant ``"too"``,
-    ``"never"``, or ``"alone"``.  Collective.
+    ``"never"``, or ``"alone"``; ``every`` that of many changes none is left out.  Collective.
     """
     comm, times, sizes = (
         trajectory.problem.comm.tompi4py(),
@@ -197,7 +199,8 @@ def branch_changes(
     for change, rank in everyone:
         n, k, x = change.step, change.number, change.before
         changes[change.kind] = changes.get(change.kind, 0) + 1
-        if changes[change.kind] > OFTEN and changes[change.kind] & (changes[change.kind] - 1):
+        often = changes[change.kind] > OFTEN and not every
+        if often and changes[change.kind] & (changes[change.kind] - 1):
             continue
         if change.landed:
             yield BranchChange(n, 0.0, rank, k)

@@ -29,16 +29,13 @@ from daeosens.derivatives.looks.slope_jumps import (
     slope_jumps,
 )
 from daeosens.derivatives.looks.switch_times import switch_times
+from daeosens.derivatives.sweeps.kink_terms import KinkTerm, admits_terms, kink_term, short_step
 from daeosens.errors import DaeosensError, KinkWarning, warn
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.delays import Delays
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.delayed_steps import DelayedSteps, delayed_states
 from daeosens.timestepping.trajectory.trajectory import Trajectory
-
-SHORT, LONGEST = 100.0, 2e-3
-"""Part of the longest step, in units of rtol, and at most, that steps across a kink are shorter
-than where others end at it."""
 
 PASSED = 1e-3
 """Part of a gradient in delays that kinks inside of steps may cost without a word."""
@@ -50,8 +47,7 @@ LOST = 0.02
 def warn_of_jumps(trajectory: Trajectory, _costs: Sequence[Cost], seen: Seen) -> None:
     """Warn where f jumps inside a step: gradients lack a term there."""
     seen.kink_left = None
-    rtol, _ = trajectory.stepping.tolerances
-    short = min(SHORT * rtol, LONGEST) * float(trajectory.step_sizes.max(initial=0.0))
+    short = short_step(trajectory)
     function, fixed = equations_of(trajectory), None
     if function is None:
         return
@@ -119,12 +115,13 @@ def _remedy_of_jump(trajectory: Trajectory, timed: bool) -> str:
     return f"an event there that changes the mode, daeosens.hybrid; {known}"
 
 
-def warn_of_kinks(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> None:
+def warn_of_kinks(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> list[KinkTerm]:
     """Warn where f, a running cost or their derivatives jump inside a step.
 
     A product with the Hessian differentiates the steps that were taken, each on its branch of f.
     Where f_u jumps between two states, the exact second derivative has a term from the moving time
-    of the crossing that no step contains; an event there brings it in.  Collective.
+    of the crossing that no step contains.  It is returned where it can be had; otherwise an event
+    there brings it in.  Collective.
 
     Parameters
     ----------
@@ -136,7 +133,8 @@ def warn_of_kinks(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> 
         What is known of runs of the problem.
     """
     _warn_of_passed_jumps(trajectory, seen)
-    for change in slope_jumps(trajectory, equations_of(trajectory), seen):
+    known, missing = _kink_terms(trajectory, seen)
+    for change in missing:
         # a kink of f is a jump of f_u: first derivatives are right, second ones lack its term
         what = "a jump" if change.jump else "a kink"
         then = "lack what the moving time of that change contributes"
@@ -149,7 +147,7 @@ def warn_of_kinks(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> 
             f"  try: an event there, events=[daeosens.Event({when})], or a smooth function in its "
             "place"
         )
-        return
+        return known
     for scalar in _densities(trajectory, costs):
         for change in slope_jumps(trajectory, density_of(trajectory, scalar), seen):
             _warn(
@@ -159,9 +157,35 @@ def warn_of_kinks(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> 
                 "  try: an event of the problem there, events=[daeosens.Event(lambda t, u, p: "
                 "<what changes its sign>)], or a smooth cost"
             )
-            return
+            return known
     # costs at single states may stand exactly on a kink as well
     warn_on_kinks(trajectory, costs, second=True)
+    return known
+
+
+def _kink_terms(trajectory: Trajectory, seen: Seen) -> tuple[list[KinkTerm], list[SlopeJump]]:
+    """Return what kinks of f contribute to second derivatives, and those of which it is not known.
+
+    Of the latter the first one.
+    """
+    every = admits_terms(trajectory)
+    changes = slope_jumps(trajectory, equations_of(trajectory), seen, every=every)
+    if not every:
+        return [], list(itertools.islice(changes, 1))
+    by_step: dict[int, list[SlopeJump]] = {}
+    for change in changes:
+        by_step.setdefault(change.step, []).append(change)
+    known: list[KinkTerm] = []
+    missing: list[SlopeJump] = []
+    for n, together in by_step.items():
+        plain = len(together) == 1 and together[0].kink > 0.0 and not together[0].jump
+        # surfaces that are crossed at one time look like one, with another term
+        term = kink_term(trajectory, n) if plain else None
+        if term is None:
+            missing.append(together[0])
+        else:
+            known.append(term)
+    return known, missing[:1]
 
 
 def warn_of_running_kinks(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> None:

@@ -33,6 +33,7 @@ from daeosens.derivatives.looks.resolution import warn_of_unresolved
 from daeosens.derivatives.looks.running_costs import warn_of_running_costs
 from daeosens.derivatives.looks.seen import Seen
 from daeosens.derivatives.looks.start import warn_of_start
+from daeosens.derivatives.sweeps.kink_terms import KinkTerm
 from daeosens.problem.problem import Problem, ProblemCache
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
@@ -123,10 +124,12 @@ _START = _Look(
 _FIRST_ORDER = _Look(warn_of_first_order_steps, moves_first_order_steps)
 
 
-def look(trajectory: Trajectory, costs: Sequence[Cost] = (), *, second: bool = False) -> None:
+def look(
+    trajectory: Trajectory, costs: Sequence[Cost] = (), *, second: bool = False
+) -> Sequence[KinkTerm]:
     """Look at a run whose derivatives are taken, if it is time to, and warn of what is seen.
 
-    Collective.
+    Return what kinks contribute to second derivatives.  Collective.
 
     Parameters
     ----------
@@ -137,9 +140,9 @@ def look(trajectory: Trajectory, costs: Sequence[Cost] = (), *, second: bool = F
     second : bool
         Whether second derivatives are taken; then kinks are looked for at each call.
     """
-    seen = _SEEN.of(trajectory.problem)
+    seen, kinks = _SEEN.of(trajectory.problem), list[KinkTerm]()
     if second:
-        warn_of_kinks(trajectory, costs, seen)
+        kinks = warn_of_kinks(trajectory, costs, seen)
         looks = (_RESOLUTION, _EVENTS, _ORDERS_OF_SECOND, _START, _FIRST_ORDER)
     else:
         looks = (_JUMPS, _RUNNING_COSTS, _RESOLUTION, _EVENTS, _ORDERS, _START)
@@ -150,6 +153,7 @@ def look(trajectory: Trajectory, costs: Sequence[Cost] = (), *, second: bool = F
                 item.take(trajectory, costs, seen)
     if costs and not second:
         _look_at_costs(trajectory, costs, seen)
+    return kinks
 
 
 def look_at_products(

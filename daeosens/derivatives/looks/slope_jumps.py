@@ -50,7 +50,8 @@ JUMP = 1e-3
 class SlopeJump:
     """Where a slope jumps or is sharp, by how much in a step, and whether the function jumps.
 
-    ``timed`` tells that the time of the change is one of the parameters' alone, not of the state.
+    ``timed`` tells that the time of the change is one of the parameters' alone, not of the state;
+    ``step`` is the number of the step.
     """
 
     time: float
@@ -58,6 +59,7 @@ class SlopeJump:
     jump: bool
     sharp: bool
     timed: bool
+    step: int
 
 
 def slope_jumps(
@@ -66,15 +68,18 @@ def slope_jumps(
     seen: Seen,
     elsewhere: Set[int] = frozenset(),
     at_ends: Literal["too", "never", "alone"] = "too",
+    *,
+    every: bool = False,
 ) -> Iterator[SlopeJump]:
     """Yield where a function or its slope jumps inside of steps, but for those ``elsewhere``.
 
-    ``at_ends`` says whether where a step ends just there is meant.
+    ``at_ends`` says whether where a step ends just there is meant, ``every`` that of many changes
+    none is left out.
     """
     if function is None:
         return
     comm = trajectory.problem.comm.tompi4py()
-    for n, place, rank, k in branch_changes(trajectory, function, elsewhere, at_ends):
+    for n, place, rank, k in branch_changes(trajectory, function, elsewhere, at_ends, every=every):
         seen.branches_change = True
         if at_ends == "never" and not INSIDE < place < 1.0 - INSIDE:
             continue
@@ -87,7 +92,7 @@ def slope_jumps(
         if any(sides):
             time = float(trajectory.times[n] + place * trajectory.step_sizes[n])
             timed = of_rank(comm, rank, _in_time_alone(trajectory, function, n, k))
-            yield SlopeJump(time, *sides, timed)
+            yield SlopeJump(time, *sides, timed, n)
 
 
 def _in_time_alone(trajectory: Trajectory, function: Piecewise, n: int, k: int) -> bool:

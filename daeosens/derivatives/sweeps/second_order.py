@@ -28,6 +28,7 @@ from daeosens.derivatives.engines.request import (
 from daeosens.derivatives.engines.vectors.hessian import TangentStates, VectorSecondOrder
 from daeosens.derivatives.preflight import evaluate_at_events
 from daeosens.derivatives.sweeps.forward import direction_arrays, sweep_forward
+from daeosens.derivatives.sweeps.kink_terms import KinkTerm, parts_between
 from daeosens.methods.events.event_step import HybridStep
 from daeosens.methods.step import Adjoint, Weights
 from daeosens.petsc.vectors import Array, read, write
@@ -64,6 +65,8 @@ class SecondOrderSweep:
         That of ``choose_sweep``.
     memory : FirstOrderMemory
         From earlier sweeps of the same run and cost, and for later ones.
+    kinks : sequence of KinkTerm
+        What kinks contribute.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class SecondOrderSweep:
         directions: Sequence[tuple[PETSc.Vec, PETSc.Vec]],
         engine: Sweep,
         memory: FirstOrderMemory,
+        kinks: Sequence[KinkTerm] = (),
     ) -> None:
         self._trajectory = trajectory
         self._observed = points_by_step(trajectory, [cost])
@@ -80,6 +84,7 @@ class SecondOrderSweep:
         self._directions = directions
         self._engine: Sweep = engine
         self._memory = memory
+        self._kinks = kinks
         self._rows: SecondRows | None = None  # zero
 
     # ---- by steps
@@ -139,9 +144,14 @@ class SecondOrderSweep:
         run, last = self._trajectory, self._trajectory.n_steps
         steps = self._vectors.steps if run.crossings else None
         assert steps is None or isinstance(steps, HybridStep)
-        for first, end, smooth in reversed(windows(run, steps, [self._densities], last)):
-            if not (smooth and self._over_window(first, end)):
+        parts = parts_between(windows(run, steps, [self._densities], last), self._kinks)
+        for first, end, smooth in reversed(parts):
+            if self._engine == "vectors" or not (smooth and self._over_window(first, end)):
                 self._by_steps(first, end)
+            for kink in self._kinks:
+                if kink.state == first:
+                    assert self._rows is not None
+                    self._rows = kink.added(self._rows, *self._along(first))
 
     def _over_window(self, first: int, last: int) -> bool:
         """Carry the rows over a window, with what is observed there; return whether it was done."""
@@ -189,7 +199,7 @@ class SecondOrderSweep:
             return second_over_delays(
                 self._trajectory, self._observed, self._densities, *arrays_of_directions
             )
-        if self._engine == "vectors":
+        if self._engine == "vectors" and not self._kinks:
             sweep, last = self._vectors, self._trajectory.n_steps
             sweep.observe(last)
             sweep.back(0, last)

@@ -1,0 +1,99 @@
+"""What the moving times of kinks contribute to second derivatives, beside events on the kinks."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import daeosens as ds
+from daeosens.errors import KinkWarning
+
+STEPPING = ds.Stepping((0.0, 6.0), "rk8vr", rtol=1e-10)
+START, RATES = [1.0, 0.3], [1.1, 0.7, 0.4]
+POINT, ALONG = ([0.2, -0.5], [0.3, 0.6, -0.4]), ([1.0, 0.4], [-0.5, 0.2, 1.0])
+COST = ds.Terminal(lambda t, u, p: u[0] ** 2 + p[0] * u[1])
+
+
+def surface(t, u, p):
+    """Return what changes its sign six times, and follows time, state and parameters."""
+    return u[0] - p[2] * np.cos(0.3 * t)
+
+
+def stopper(t, u, p):
+    """Return the rate of an oscillator with a stop that is driven, and coupled by friction."""
+    push = np.maximum(surface(t, u, p), 0.0)
+    return np.array([u[1] - 0.3 * p[0] * push, -p[0] * u[0] - p[1] * push * (1.0 + u[1])])
+
+
+def products(problem, *directions, engine="auto"):
+    run = ds.solve(problem, START, RATES, STEPPING)
+    return [ds.hessian_product(run, COST, *each, engine=engine) for each in directions]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
+@pytest.mark.parametrize("engine", ["vectors", "arrays", "auto"])
+def test_products_are_those_with_events_on_the_kinks(make, engine):
+    names = ["stiffness", "stop", "clearance"]
+    (product,) = products(make(stopper, 2, names), POINT, engine=engine)
+    with_events = make(stopper, 2, names, events=[ds.Event(surface)])
+    (expected,) = products(with_events, POINT)
+    assert np.allclose(product.u0, expected.u0, rtol=3e-8, atol=3e-8)
+    assert np.allclose(product.p, expected.p, rtol=3e-8, atol=3e-8)
+
+
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
+def test_the_hessian_is_symmetric(make):
+    one, other = products(make(stopper, 2, 3), POINT, ALONG)
+    left = one.u0 @ ALONG[0] + one.p @ ALONG[1]
+    right = other.u0 @ POINT[0] + other.p @ POINT[1]
+    assert left == pytest.approx(right, rel=1e-12)
+
+
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
+def test_products_are_derivatives_of_gradients(make):
+    """Of runs that have their kinks at other times, to the error of a difference."""
+    problem = make(stopper, 2, 3)
+    (product,) = products(problem, POINT)
+
+    def gradient(x):
+        u0, p = (np.add(a, x * np.array(b)) for a, b in zip((START, RATES), POINT, strict=True))
+        found = ds.adjoint(ds.solve(problem, u0, p, STEPPING), COST)
+        return np.concatenate([found.u0, found.p])
+
+    slopes = [(gradient(x) - gradient(-x)) / (2.0 * x) for x in (2e-3, 1e-3)]
+    difference = (4.0 * slopes[1] - slopes[0]) / 3.0
+    assert np.allclose(np.concatenate([product.u0, product.p]), difference, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("error")
+def test_many_kinks_of_one_comparison_are_all_brought_in():
+    def bouncing(t, u, p):
+        return np.array([u[1], -u[0] - p[0] * np.maximum(u[0], 0.0)])
+
+    stepping = ds.Stepping((0.0, 40.0), "rk8vr", rtol=1e-10)
+    run = ds.solve(ds.ODE(bouncing, 2, 1), [1.0, 0.0], [0.5], stepping)
+    sides = np.sign(run.u[:, 0])
+    assert sum(a != b for a, b in pairwise(sides)) > 12
+    product = ds.hessian_product(run, ds.Terminal(lambda t, u, p: u[0]), dp=[1.0])
+
+    def last(x):
+        """Half periods of pi and pi / w; amplitudes 1 on the stiff side and w on the other one."""
+        w = np.sqrt(1.0 + x)
+        t = np.fmod(40.0 + 0.5 * np.pi / w, np.pi + np.pi / w)
+        return np.sin(w * t) if w * t < np.pi else -w * np.sin(t - np.pi / w)
+
+    h = 1e-3
+    values = [last(0.5 + k * h) for k in (-2, -1, 0, 1, 2)]
+    exact = (-values[0] + 16 * values[1] - 30 * values[2] + 16 * values[3] - values[4]) / 12 / h**2
+    assert product.p[0] == pytest.approx(exact, rel=1e-5)
+
+
+def test_surfaces_that_are_crossed_at_one_time_are_told():
+    def two(t, u, p):
+        push = np.maximum(u[0] - 1.0, 0.0) + np.maximum(u[1] - 1.0, 0.0)
+        return np.array([p[0], p[0], -push])
+
+    run = ds.solve(ds.ODE(two, 3, 1), [0.2, 0.2, 0.0], [0.8], ds.Stepping((0.0, 2.0), rtol=1e-8))
+    with pytest.warns(KinkWarning, match="a kink near t = 1"):
+        ds.hessian_product(run, ds.Terminal(lambda t, u, p: u[2]), [1.0, -1.0, 0.0])
