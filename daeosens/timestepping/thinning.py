@@ -19,69 +19,12 @@ from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.schedule import (
     DROPPED,
     Checkpoints,
-    Schedule,
     Stay,
     repeated_steps,
 )
 from daeosens.timestepping.trajectory.scratch import Filed, Scratch
 from daeosens.timestepping.trajectory.store import SomeStates, in_memory
 from daeosens.timestepping.trajectory.trajectory import Trajectory
-
-
-def thinned(trajectory: Trajectory, every: int) -> Trajectory:
-    """Return a run that keeps each k-th state, and takes the steps between again for its sweeps.
-
-    The states beside events are kept as well.  Sweeps go from window to window and take each again
-    once; their results have the same bits, as long as linear systems are solved directly.
-    Collective, as everything that asks it for states.
-
-    Parameters
-    ----------
-    trajectory : Trajectory
-        A run whose states are in memory; those that are kept are shared with it.
-    every : int
-        Number k.
-
-    Raises
-    ------
-    InputError
-        A number below 1.
-
-    Examples
-    --------
-    >>> from daeosens import ODE, Stepping, Terminal, adjoint, solve
-    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
-    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
-    >>> few = thinned(run, every=5)
-    >>> float(adjoint(few, Terminal(lambda t, u, p: u[0])).p[0].round(6)), few.stored.replays
-    (-0.735759, 4)
-    """
-    if every < 1:
-        raise InputError(f"every = {every}", expected="a number of steps >= 1")
-    # every k-th, and those that nothing is taken again across
-    numbers = {*range(0, len(trajectory.stored), every), *_fixed(trajectory)}
-    return _replaying(trajectory, sorted(numbers))
-
-
-def checkpointed(trajectory: Trajectory, checkpoints: Checkpoints, stay: Stay) -> Trajectory:
-    """Return a run that has kept some of its states as one that takes the others again.
-
-    Parameters
-    ----------
-    trajectory : Trajectory
-        A run, among whose states ``DROPPED`` stands for those that are not kept.
-    checkpoints : Checkpoints
-        How many are.
-    stay : Stay
-        Which have stayed, and where.
-    """
-    end = len(trajectory.stored) - 1
-    marks = tuple(
-        number for number, state in enumerate(trajectory.stored) if state is not DROPPED and number
-    )
-    schedule = checkpoints.schedule(marks[:-1], end)
-    return _replaying(trajectory, _fixed(trajectory), schedule, stay.scratch)
-
 
 SHARE = 0.5
 """The part of the memory left that states may take; sweeps and solvers have the other one."""
@@ -239,16 +182,26 @@ def _fixed(trajectory: Trajectory) -> list[int]:
     return sorted(numbers)
 
 
-def _replaying(
-    trajectory: Trajectory,
-    always: Sequence[int],
-    schedule: Schedule | None = None,
-    scratch: Scratch | None = None,
-) -> Trajectory:
-    """Return a run that keeps some states always, and others as a schedule says."""
-    states = trajectory.stored
-    kept = {number: in_memory(states[number]) for number in always}
-    left = {} if schedule is None else {n: u for n, u in enumerate(states) if u is not DROPPED}
+def checkpointed(trajectory: Trajectory, checkpoints: Checkpoints, stay: Stay) -> Trajectory:
+    """Return a run that has kept some of its states as one that takes the others again.
+
+    Sweeps go from window to window; their results have the same bits, as long as linear systems are
+    solved directly.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        A run, among whose states ``DROPPED`` stands for those that are not kept.
+    checkpoints : Checkpoints
+        How many are.
+    stay : Stay
+        Which have stayed, and where.
+    """
+    states, scratch = trajectory.stored, stay.scratch
+    left = {number: state for number, state in enumerate(states) if state is not DROPPED}
+    end = len(states) - 1
+    schedule = checkpoints.schedule(tuple(number for number in left if 0 < number < end), end)
+    kept = {number: in_memory(states[number]) for number in _fixed(trajectory)}
 
     def replay(
         first: int, u: PETSc.Vec, numbers: Sequence[int], filed: Collection[int]

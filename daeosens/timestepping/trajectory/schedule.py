@@ -191,15 +191,6 @@ class Schedule(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Whole:
-    """Nothing is split: all states between two kept ones are in memory at one time."""
-
-    def way(self, first: int, last: int, number: int) -> Way:
-        """Return the window of all steps."""
-        return Way(first, last, [], [])
-
-
 @dataclass(frozen=True, eq=False)
 class Binomial:
     """Binomial checkpoints, from states that the run has left at its end where it has.

@@ -13,7 +13,7 @@ from typing import Generic, TypeAlias, TypeVar, cast, overload
 
 from petsc4py import PETSc
 
-from daeosens.timestepping.trajectory.schedule import Schedule, Way, Whole
+from daeosens.timestepping.trajectory.schedule import Schedule, Way
 from daeosens.timestepping.trajectory.scratch import Filed, Scratch
 
 S = TypeVar("S")
@@ -46,7 +46,7 @@ class SomeStates(Sequence[S], Generic[S]):
     replay : callable
         See ``Replay``.
     schedule : Schedule
-        What is kept between them; by default all are in memory at one time.
+        What is kept between them.
     left : mapping of int to Vec [n]
         States that the run has left; those that the schedule keeps at first stay.
     scratch : Scratch, optional
@@ -61,9 +61,12 @@ class SomeStates(Sequence[S], Generic[S]):
 
     Examples
     --------
+    >>> from daeosens.timestepping import Checkpoints
     >>> vecs = [PETSc.Vec().createWithArray([float(k)], comm=PETSc.COMM_SELF) for k in range(5)]
     >>> kept = {0: vecs[0], 3: vecs[3], 4: vecs[4]}
-    >>> states = SomeStates(kept, 5, lambda first, u, numbers, filed: [vecs[k] for k in numbers])
+    >>> schedule = Checkpoints(8).schedule()
+    >>> replay = lambda first, u, numbers, filed: [vecs[k] for k in numbers]
+    >>> states = SomeStates(kept, 5, replay, schedule, {})
     >>> [float(state.array[0]) for state in states], states.windows(1, 5), states.steps
     ([0.0, 1.0, 2.0, 3.0, 4.0], [(1, 3), (3, 4)], 2)
     """
@@ -73,15 +76,15 @@ class SomeStates(Sequence[S], Generic[S]):
         kept: Mapping[int, S],
         count: int,
         replay: Replay[S],
-        schedule: Schedule | None = None,
-        left: Mapping[int, S | Filed] | None = None,
+        schedule: Schedule,
+        left: Mapping[int, S | Filed],
         scratch: Scratch | None = None,
     ) -> None:
         self._kept = kept
         self._numbers = sorted(kept)
         self._count = count
         self._replay = replay
-        self._schedule = Whole() if schedule is None else schedule
+        self._schedule = schedule
         # those between two that are kept always: on the way to the window, by number
         self._held: dict[int, S | Filed] = {}
         self._scratch = scratch
