@@ -125,13 +125,13 @@ def fitted(case: Case, experiments: Sequence[Experiment], result: Discovered, no
     )
 
 
-def measured(name: str, noise: float, seed: int, command: str) -> Row:
+def measured(name: str, noise: float, seed: int, command: str, *, select: bool = True) -> Row:
     """Return what one case came to."""
     case = CASES[name]
     experiments = case.experiments(noise, seed)
     before, begin = peak(), time.process_time()
     search = case.discovery(experiments, noise)
-    result = search.fit(case.seen(experiments))
+    result = search.fit(case.seen(experiments, noise))
     seconds, megabytes = time.process_time() - begin, peak() - before
     terms = {name for step in result.path[-1:] for name in step.terms}
     true = {flow.name for flow in case.flows}
@@ -144,7 +144,7 @@ def measured(name: str, noise: float, seed: int, command: str) -> Row:
     fit_seconds = time.process_time() - begin
     begin = time.process_time()
     chosen: tuple[Any, ...] = (None,) * 4
-    if noise:
+    if noise and select:
         levels = Normal(noise * case.spread(experiments))
         selected = search.select(result, experiments, steps_of(case), noise=levels)
         kept = {*selected.terms}
@@ -221,6 +221,7 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
     parser.add_argument("--noise", type=float, nargs="+", default=[0.0])
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--no-select", action="store_true", help="without fits that select terms")
     parser.add_argument("--page", action="store_true", help="the table from the numbers there are")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.cases if name not in CASES]
@@ -231,10 +232,11 @@ def main() -> None:
     listed: list[str] = [] if arguments.page else arguments.cases or list(CASES)
     for name in listed:
         chosen = f"--noise {' '.join(map(str, arguments.noise))} --seeds {arguments.seeds}"
+        chosen += " --no-select" * arguments.no_select
         command = f"python scripts/bench/discovery.py {shlex.quote(name)} {chosen}"
         for noise in arguments.noise:
             for seed in range(arguments.seeds):
-                row = measured(name, noise, seed, command)
+                row = measured(name, noise, seed, command, select=not arguments.no_select)
                 print(row, flush=True)
                 key = (name, noise, seed)
                 rows = [old for old in rows if (old["case"], old["noise"], old["seed"]) != key]

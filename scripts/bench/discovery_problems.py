@@ -24,9 +24,6 @@ REFERENCE = 373.0
 GAS = 8.314e-3
 """The gas constant, in kJ/mol/K."""
 
-NOISE = 5.0
-"""So many times the noise of species may stay unexplained of the course of a reaction's rate."""
-
 ENERGY = Parameter(50.0, lower=0.0, upper=250.0)
 """Where activation energies begin, in kJ/mol."""
 
@@ -85,6 +82,8 @@ class Case:
     skipped : int
         So many first measurements are left out where terms are looked for: transients that no curve
         through so few points follows.
+    noisy : float
+        So many times the noise of species may stay unexplained of the course of a reaction's rate.
     """
 
     title: str
@@ -98,6 +97,7 @@ class Case:
     candidates: tuple[str, ...]
     tolerance: float
     skipped: int = 0
+    noisy: float = 5.0
 
     @cached_property
     def stoichiometry(self) -> Array:
@@ -148,10 +148,11 @@ class Case:
             for states, temperature in zip(rows, temperatures, strict=True)
         ]
 
-    def seen(self, experiments: Sequence[Experiment]) -> list[Experiment]:
-        """Return what the terms are looked for in."""
+    def seen(self, experiments: Sequence[Experiment], noise: float = 0.0) -> list[Experiment]:
+        """Return what terms are looked for in: beside noise transients say more than they cost."""
+        first = 0 if noise else self.skipped
         return [
-            replace(e, data={name: column[self.skipped :] for name, column in e.data.items()})
+            replace(e, data={name: column[first:] for name, column in e.data.items()})
             for e in experiments
         ]
 
@@ -187,7 +188,7 @@ class Case:
             stoichiometry=self.stoichiometry,
             parameters={"E": ENERGY},
             sigma=self.spread(experiments),
-            tolerance=max(self.tolerance, NOISE * noise),
+            tolerance=max(self.tolerance, self.noisy * noise),
             interpolant="smooth" if noise else "cubic",
             **options,
         )
@@ -249,6 +250,7 @@ CASES: dict[str, Case] = {
         ("DEFX", "BDEG", "ACEG", "BDEJ", "ADEK", "DKLX"),
         0.01,
         2,
+        12.0,
     ),
 }
 
