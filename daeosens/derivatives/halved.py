@@ -27,7 +27,8 @@ def halved(trajectory: Trajectory) -> Stepping:
     ((0.25, 0.5, 0.75), 0.25)
     """
     if trajectory.problem.delays is not None:
-        return trajectory.stepping.of_shares([_halves(s) for s in trajectory.report.shares])
+        run = trajectory.report
+        return trajectory.stepping.of_shares([_halves(s) for s in run.shares], run.pinned)
     times, sizes = trajectory.times, trajectory.step_sizes
     # steps of size 0 are events, which have no middle
     return _fixed_steps(trajectory, (times[:-1] + 0.5 * sizes)[sizes > 0.0])
@@ -60,7 +61,7 @@ def repeated(trajectory: Trajectory) -> Stepping:
     ((0.5,), 0.5)
     """
     if trajectory.problem.delays is not None:  # whose steps move with the delays
-        return trajectory.stepping.of_shares(trajectory.report.shares)
+        return trajectory.stepping.of_shares(trajectory.report.shares, trajectory.report.pinned)
     return _fixed_steps(trajectory, [])
 
 

@@ -102,13 +102,13 @@ def run_delayed(
         run.take(pinned, restarts or {})
     except SolveError as error:
         if problem.events:
-            error.run = _logged(run, problem, p, stepping, state)
+            error.run = _logged(run, problem, p, stepping, state, pinned)
         raise
-    return _logged(run, problem, p, stepping, state)
+    return _logged(run, problem, p, stepping, state, pinned)
 
 
 def _logged(
-    run: _Run, problem: Problem, p: Array, stepping: Stepping, state: PETSc.Vec
+    run: _Run, problem: Problem, p: Array, stepping: Stepping, state: PETSc.Vec, pinned: Array
 ) -> Trajectory:
     """Return the steps so far as a run."""
     steps, events = run.steps, run.events
@@ -125,6 +125,7 @@ def _logged(
         size_slopes,
         tuple(run.breaking),
         tuple(map(np.array, run.shares)),
+        pinned,
         tuple(run.restarts),
         dict(events.moving),
         dict(events.located),

@@ -43,6 +43,8 @@ class DelayedSteps:
         Numbers of the states at breaking points.
     shares : tuple of array
         Where the steps of each piece end, as parts of it.
+    pinned : array [K]
+        Times that steps were to hit, kinks among them: they end pieces too.
     restarts : tuple of int
         Numbers of those steps, of size 0, that end at a state that was given.
     moving : mapping of int to int
@@ -59,6 +61,7 @@ class DelayedSteps:
     size_slopes: Array
     breaking: tuple[int, ...]
     shares: tuple[Array, ...]
+    pinned: Array
     restarts: tuple[int, ...] = ()
     moving: Mapping[int, int] = field(default_factory=dict[int, int])
     located: Mapping[int, int] = field(default_factory=dict[int, int])

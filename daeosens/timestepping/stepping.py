@@ -112,12 +112,13 @@ class Stepping:
     choice: str = field(default="", init=False, compare=False, repr=False)
     shares: Sequence[Array] = field(default=(), init=False, compare=False, repr=False)
 
-    def of_shares(self, shares: Sequence[Array]) -> Stepping:
+    def of_shares(self, shares: Sequence[Array], pinned: Array) -> Stepping:
         """Return the stepping of runs of a delay equation that divide each piece as one has.
 
-        ``shares`` are the ends of steps of each piece between two cuts, 1 at its end.
+        ``shares`` are the ends of steps of each piece between two cuts, 1 at its end; ``pinned``
+        [K] are those of the cuts that stay where they are: times of data, and kinks.
         """
-        result = replace(self)
+        result = replace(self, t_eval=tuple(pinned.tolist()))
         object.__setattr__(result, "shares", tuple(shares))
         return result
 

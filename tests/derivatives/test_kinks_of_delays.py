@@ -203,3 +203,32 @@ def test_misfits_of_a_start_and_a_history_that_follow_parameters(make):
     np.testing.assert_allclose(
         ours.gradient(ours.start()).array, differences(value, p), rtol=3e-6, atol=3e-5
     )
+
+
+def test_errors_and_taylor_tests_take_the_steps_of_runs_that_end_at_kinks():
+    """Such steps once had other pieces between breaking points, which was a failed run."""
+    problem = DDE(shower, 1, NAMES, delays=["dead"], history=[0.2])
+    stepping = Stepping((0.0, 9.0), rtol=1e-6)
+    error = ds.derivatives.derivative_error(solve(problem, [0.2], P, stepping), LAST)
+    assert error.relative["p"] < 1e-4
+    unknown = {name: ds.Parameter(value) for name, value in zip(NAMES, P, strict=True)}
+    control = ds.Parameters(unknown, initial_state=[0.2])
+    assert ds.taylor(ds.Reduced(problem, LAST, stepping, control)).passed
+
+
+def test_kinks_whose_slopes_have_no_bound_are_told():
+    """Steps end there, and are too long beside it: a tool that leaves what it cuts a turn ago."""
+
+    def cut(t, u, z, p):
+        chip = np.maximum(p[1] - u[0] + z[0, 0], 0.0)
+        return np.array([u[1], -36.0 * u[0] - 0.36 * u[1] + p[0] * chip ** p[2]])
+
+    stepping = Stepping((0.0, 4.0), rtol=1e-6)
+    for power in (0.5, 1.0):
+        # the first gradient of a problem is looked at
+        problem = DDE(cut, 2, ["force", "feed", "power"], delays=[1.3], history=[0.0, 0.0])
+        run = solve(problem, [0.0, 0.0], [20.0, 0.1, power], stepping)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            adjoint(run, LAST)
+        assert [w.category for w in told] == ([KinkWarning] if power < 1.0 else [])

@@ -58,7 +58,9 @@ def warn_of_jumps(trajectory: Trajectory, _costs: Sequence[Cost], seen: Seen) ->
                 continue
         n = int(np.searchsorted(trajectory.times, change.time)) - 1
         size = trajectory.step_sizes[min(max(n, 0), trajectory.n_steps - 1)]
-        if size > short:  # adaptive steps end at other kinks
+        # adaptive steps end at other kinks; those of delay equations at max(x, 0)^0.75 too, whose
+        # slopes have no bound: the steps beside it do not resolve derivatives
+        if size > short or trajectory.problem.delays is not None:
             seen.kink_left = change.time
         # where f jumps at a moving time t*, the exact derivative has a term (f+ - f-) dt*, which no
         # step that crosses t* contains; of a kink only the second derivative has one

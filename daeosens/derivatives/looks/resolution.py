@@ -20,6 +20,7 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import At, Cost, Scalar, Start
 from daeosens.derivatives.halved import halved
+from daeosens.derivatives.looks.branch_changes import equations_of
 from daeosens.derivatives.looks.seen import Seen
 from daeosens.derivatives.sweeps.forward import direction_arrays
 from daeosens.derivatives.tangent_errors import (
@@ -31,6 +32,7 @@ from daeosens.errors import DiscretizationWarning, KinkWarning, SolveError, warn
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.problem import Problem
 from daeosens.problem.slope_check import deciding_lines
+from daeosens.timestepping.delayed_run import run_delayed
 from daeosens.timestepping.smooth_run import smooth_run
 from daeosens.timestepping.stepping import pinned_times
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -59,8 +61,7 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen
     if seen.equations_jump:  # which is told, and shows here as well
         return
     if (
-        problem.delays is not None
-        or problem.comm.size > 1
+        problem.comm.size > 1
         or trajectory.crossings
         or problem.modes
         or trajectory.thinned
@@ -69,7 +70,7 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen
         return
     if seen.kink_left is not None and _warn_of_kink(trajectory, costs, seen.kink_left):
         return
-    if method.tableau is None:  # no estimates of errors in tangents
+    if method.tableau is None or problem.delays is not None:  # no estimates of errors in tangents
         return
     errors = relative_errors(trajectory, costs)
     # that of a method of one order less
@@ -160,7 +161,8 @@ def _warn_of_kink(trajectory: Trajectory, costs: Sequence[Cost], time: float) ->
     try:
         start = trajectory.stored[0].copy()
         pinned = pinned_times(finer, sorted(set(times)), problem.breakpoints)
-        other = smooth_run(problem, start, trajectory.p, finer, pinned, "stages")
+        taken = smooth_run if problem.delays is None else run_delayed
+        other = taken(problem, start, trajectory.p, finer, pinned, "stages")
     except SolveError:
         return False
     pairs = [(moved, _vector(problem, by_p)) for moved, by_p in zip(du, dp, strict=True)]
@@ -181,15 +183,17 @@ def _warn_of_kink(trajectory: Trajectory, costs: Sequence[Cost], time: float) ->
     if error <= KINK * rtol:
         return False
     n = min(max(int(np.searchsorted(trajectory.times, time)) - 1, 0), trajectory.n_steps - 1)
-    t, u, p = trajectory.point_at(n)
-    branches = problem.branches
-    lines = [] if branches is None else deciding_lines(lambda: branches(t, read(u), np.asarray(p)))
+    function, (t, u, _) = equations_of(trajectory), trajectory.point_at(n)
+    lines = [] if function is None else deciding_lines(lambda: function.decide(n, t, read(u)))
+    known = "breakpoints= for a time that is known, a smaller rtol, or a function that is smooth"
+    if problem.delays is None:
+        event = "events=[daeosens.Event(lambda t, u, p: <what changes its sign>)]"
+        known = f"an event there, {event}, {known}"
     warn(
         f"a step goes across a kink of the equations near t = {time:.6g}"
         + (f", {', '.join(lines)}" if lines else "")
         + f": derivatives are wrong by about {error:.1g} of their size, by kinks like this one\n"
-        "  try: an event there, events=[daeosens.Event(lambda t, u, p: <what changes its sign>)], "
-        "breakpoints= for a time that is known, a smaller rtol, or a function that is smooth there",
+        f"  try: {known} there",
         KinkWarning,
     )
     return True
