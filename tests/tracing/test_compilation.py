@@ -12,9 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mpi4py import MPI
+from petsc4py import PETSc
 
 import daeosens as ds
 from daeosens import Stepping
+from daeosens.problem.grids import Grid
 from daeosens.tracing import compilation, execution
 
 MODEL = """
@@ -256,3 +258,34 @@ def test_ranks_without_a_compiler_all_go_on(cache, comm, monkeypatch):
     monkeypatch.setenv("CC", "no-such-compiler")
     np.testing.assert_allclose(swing(pendulum(comm, damping=0.7)), expected, rtol=1e-14)
     comm.barrier()
+
+
+def decay(t, u, p):
+    return p.rate * u.laplacian() - u.center**3
+
+
+@pytest.mark.mpi
+def test_functions_of_points_are_compiled_when_they_are_called(cache, comm):
+    grid = Grid([(0.0, 1.0)], [12], comm=PETSc.COMM_WORLD)
+    model = ds.trace_stencil(decay, grid, ["rate"])
+    assert calls(cache) == 1  # f
+    state = model.state.duplicate()
+    state.set(1.5)
+    run = ds.solve(model, state, [0.1], Stepping((0.0, 0.1), "rk4", dt=0.01))
+    stages = comm.size == 1  # of a step at once
+    assert calls(cache) == 1 + stages
+    energy = ds.Terminal(lambda t, u, p: u.dot(u) / 2, lambda t, u, p, out: u.copy(out))
+    gradient = ds.adjoint(run, energy)
+    assert calls(cache) == 2 + stages  # transposed products with f_u and f_p
+    # the field stays uniform: u' = -u^3
+    final = 1.5 / np.sqrt(1.0 + 2.0 * 0.1 * 1.5**2)
+    np.testing.assert_allclose(run.final.array, final, rtol=1e-6)
+    np.testing.assert_allclose(gradient.u0_vec.array, final * (final / 1.5) ** 3, rtol=1e-6)
+
+
+def test_functions_that_cannot_be_compiled_any_more_are_errors(cache, monkeypatch):
+    model = ds.trace_stencil(decay, Grid([(0.0, 1.0)], [12], comm=PETSc.COMM_SELF), ["rate"])
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(compilation.CompilerError, match="no C compiler no-such-compiler"):
+        ds.solve(model, model.state, [0.1], Stepping((0.0, 0.1), "rk4", dt=0.01))
+    monkeypatch.undo()

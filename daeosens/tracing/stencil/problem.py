@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields as of_class
 from dataclasses import replace
 from functools import cached_property
-from importlib import resources
 from math import prod
 from typing import Any
 
@@ -20,31 +18,17 @@ from daeosens.petsc.vectors import Array, read, replicated, scatter, summed, wri
 from daeosens.problem.branches import Decisions
 from daeosens.problem.equations import ODE
 from daeosens.problem.grids import Grid, fill_stencil_matrix, stencil_matrix
-from daeosens.problem.grids.stencil_matrix import Entry, wide_dm
+from daeosens.problem.grids.stencil_matrix import Entry
 from daeosens.problem.matrices import Derivative, Products, negative
 from daeosens.problem.problem import AUTONOMOUS, Problem
-from daeosens.tracing.casadi import casadi
-from daeosens.tracing.execution import compiled_library
 from daeosens.tracing.fields import FieldLayout, FieldMemory, coordinate_tables, field_layout
 from daeosens.tracing.model import FieldModel, Parametrized
 from daeosens.tracing.named_parameters import admit_shapes
-from daeosens.tracing.stencil.chain import chain_function, chain_size, chained
-from daeosens.tracing.stencil.derivatives import PointFunction, StencilDerivatives
+from daeosens.tracing.stencil.binding import OF_FIELDS, bind_points, compiled_points
+from daeosens.tracing.stencil.derivatives import StencilDerivatives
 from daeosens.tracing.stencil.edges import Edges
-from daeosens.tracing.stencil.interpreted import interpreted
 from daeosens.tracing.stencil.point import point_graph
-from daeosens.tracing.stencil.rows import (
-    FIELD_MEMORY,
-    INLINE,
-    LINE,
-    Rows,
-    addends,
-    axes,
-    without_tiny,
-)
-
-LOOPS = ("turn", "weigh", "reduce", "compare", "advance")
-"""Of BiCGStab, in ``_kernels/grids/bicgstab.h``."""
+from daeosens.tracing.stencil.rows import FIELD_MEMORY
 
 
 def build_stencil(
@@ -89,16 +73,14 @@ def build_stencil(
             for which in FIELD_MEMORY
         )
         functions = [replace(function, around=reach) for function in functions]
-    library = compiled_library(
-        stencil_source(functions, grid.dof, grid.shape), grid.dm.comm.tompi4py()
-    )
+    addresses = compiled_points(functions, grid)
     of_state = [function for function in functions if not function.name.endswith(OF_FIELDS)]
-    stencil = _make_stencil(of_state, grid, library)
+    stencil = bind_points(of_state, grid, addresses)
     known = coordinate_tables(grid, of_state[0].around)
     calls = _Calls(stencil, shapes.size, known)
     if layout is not None:
         of_fields = [function for function in functions if function not in of_state]
-        also = _make_stencil(of_fields, grid, library)
+        also = bind_points(of_fields, grid, addresses)
         calls = _FieldCalls(stencil, also, layout, of_state[0].around, known)
     # without a matrix by default: products with f_u read less memory than its entries take
     attributes: dict[str, Any] = {"jacobian": Products(calls.push, calls.pull), "rhs_t": AUTONOMOUS}
@@ -198,81 +180,6 @@ def _mass(grid: Grid, algebraic: Sequence[int]) -> PETSc.Mat:
     )
     fill_stencil_matrix(read(diagonal), matrix)
     return matrix
-
-
-OF_FIELDS = "_fields"
-"""How the names of functions end that give derivatives in fields beside those in the state."""
-
-
-def _make_stencil(functions: Sequence[PointFunction], grid: Grid, library: Any) -> Stencil:
-    """Bind functions, compiled or not (no library), to the rank's box.  Collective."""
-    corner, points = grid.dm.getCorners()
-    dimensions = len(points)
-    # ghost points that the widest function reads
-    width = max(
-        max(function.widths(k), default=0)
-        for function in functions
-        for k in range(function.vectors)
-    )
-    wide = None if grid.dm.comm.size == 1 else wide_dm(grid, width)
-    # coordinates of the rank's own first point
-    first = [x + h * k for x, h, k in zip(grid.origin, grid.spacing, corner, strict=True)]
-    stencil = Stencil(
-        wide,
-        width,
-        [max(1, n) for n in axes(tuple(points))],
-        axes(tuple(first)),
-        axes(tuple(grid.spacing)),
-        # along all dimensions or none; the functions know of edges beside
-        "periodic" in grid.boundaries,
-        _aligned(max(LINE, work_size(functions, grid.dof, tuple(points)))),
-    )
-    for point_function in functions:
-        call: Any = (
-            # without a compiler CasADi carries the graph out, point by point
-            interpreted(point_function, grid.dof, dimensions)
-            if library is None
-            else getattr(library, f"daeosens_{point_function.name}")
-        )
-        address = ctypes.cast(call, ctypes.c_void_p).value
-        around = [any(point_function.widths(k)) for k in range(point_function.vectors)]
-        reach = max(
-            (axes(point_function.widths(k))[2] for k in range(point_function.vectors)), default=0
-        )
-        name = point_function.name.removesuffix(OF_FIELDS)
-        stencil.add(name, address or 0, around, reach, call)
-    if library is not None:
-        if wide is None:
-            _add_chains(stencil, library, functions, grid.dof, tuple(points))
-        loops = (getattr(library, f"daeosens_{name}") for name in LOOPS)
-        stencil.add_loops(*(ctypes.cast(loop, ctypes.c_void_p).value or 0 for loop in loops))
-    return stencil
-
-
-def _add_chains(
-    stencil: Stencil,
-    library: Any,
-    functions: Sequence[PointFunction],
-    dof: int,
-    points: tuple[int, ...],
-) -> None:
-    """Let the stages of a step follow each other by rows, where a rank has all points."""
-    sizes = {function.name: chain_size(function, dof, points) for function in functions}
-    work = _aligned(max(sizes.values()))
-    for point_function in functions:
-        # stages of one row while it is in the cache, then those of the next
-        vector = chained(point_function)
-        if vector is not None and sizes[point_function.name]:
-            call = getattr(library, f"daeosens_chain_{point_function.name}")
-            address = ctypes.cast(call, ctypes.c_void_p).value
-            stencil.add_chain(point_function.name, address or 0, vector, work)
-
-
-def _aligned(size: int) -> Array:
-    """Return zeros [size] that begin on a cache line."""
-    numbers = np.zeros(size + LINE)
-    start = -numbers.ctypes.data // numbers.itemsize % LINE
-    return numbers[start : start + size]
 
 
 class _Assembled:
@@ -439,87 +346,3 @@ class _FieldCalls(_Calls):
         fields = read(self._values).reshape(self._layout.points, -1)
         self._layout.fill(reduced[: self._m], fields, out)
         return reduced
-
-
-HEADERS = ("stencil.h", "stencil_chain.h", "bicgstab.h")
-"""Of ``petsc/_kernels/grids``, which the source begins with."""
-
-LARGE = 1 << 16
-"""Numbers of a state above which caches may not hold what a run keeps."""
-
-
-def stencil_source(functions: Sequence[PointFunction], dof: int, shape: tuple[int, ...]) -> str:
-    """Return the C source: each function ``name`` becomes ``void daeosens_name(const Box *)``.
-
-    The type Box is that of ``_kernels/grids/stencil.h``.  What can be the stages of a step
-    becomes ``daeosens_chain_name`` too, see ``stencil_chain.h`` there; beside them are the loops
-    of ``bicgstab.h``.
-
-    Of the shape of the whole grid it depends on how many dimensions there are, and
-    whether it is large.
-    """
-    dimensions = len(shape)
-    folder = resources.files("daeosens.petsc._kernels.grids")
-    headers = [folder.joinpath(name).read_text() for name in HEADERS]
-    headers = [header.replace('#include "stencil.h"', "") for header in headers]
-    # CasADi prints the scalar function, the loops around it are ours
-    generator = casadi.CodeGenerator("points.c", {"with_header": False, "verbose": False})
-    for function in functions:
-        generator.add(function.function)
-    # compilers vectorise loops only if all that they call is put in its place
-    scalars = generator.dump().replace("static int casadi_f", f"{INLINE} int casadi_f")
-    hidden = [
-        f"#define CASADI_SYMBOL_EXPORT {INLINE}",
-        "#pragma GCC visibility push(hidden)",
-        scalars,
-        "#pragma GCC visibility pop",
-    ]
-    known = {"DOF": dof, "DIMENSIONS": dimensions, "LARGE": dof * prod(shape) > LARGE}
-    sizes = [f"#define {name} {value:d}" for name, value in known.items()]
-    loops = [_loops(Rows(function, dof, dimensions)) for function in functions]
-    return "\n".join([*sizes, *headers, *hidden, *loops])
-
-
-def work_size(functions: Sequence[PointFunction], dof: int, points: tuple[int, ...]) -> int:
-    """Return how many numbers a function needs as work space for a box of points.
-
-    It is to begin on a cache line, and ends on one.
-    """
-    rows = [Rows(function, dof, len(points)) for function in functions]
-    return max(row.size(row.kept, points) for row in rows)
-
-
-def _loops(rows: Rows) -> str:
-    function = rows.point_function
-    name, values, most = function.name, function.n_out, max(addends(function))
-    lines = [
-        *rows.function(),
-        f"{INLINE} void box_{name}(const Box *b, const int addends) {{",
-        "  const long n = b->n[0], middles = MIDDLES(b), slows = b->n[2];",
-        "  double *work = b->work;",
-        *rows.declarations(rows.kept),
-        "  for (long i = b->from; i < b->to; i++) {",
-        "    const long s = around(b->begin + i, slows);",
-        *rows.reading(rows.kept),
-        "    for (long m = 0; m < middles; m++) {",
-        "      const long at = (s * middles + m) * n;",
-        f"      const double *add[{most + 1}];",
-        f"      for (int k = 0; k < addends; k++) add[k] = b->add[k] + {values} * at;",
-        *rows.call(f"add, {values}, 1", f"b->out + {values} * at, {values}, 1"),
-        "    }",
-        "  }",
-        "}",
-        f"APART void all_{name}(const Box *b) {{",
-        f"  if (b->addends == 0) box_{name}(b, 0);",
-    ]
-    if function.added:
-        # numbers of addends that occur are compiled in, so that inner loops have no branch
-        lines += [
-            f"  if (b->addends == 1) box_{name}(b, 1);",
-            "  if (b->addends > 1) {",
-            "    const Box all = with_all_addends(b);",
-            f"    box_{name}(&all, ADDENDS);",
-            "  }",
-        ]
-    lines += ["}", *without_tiny(f"void daeosens_{name}(const Box *b)", f"all_{name}(b)")]
-    return "\n".join([*lines, *(chain_function(rows) if chained(function) is not None else ())])

@@ -34,5 +34,6 @@ cdef class Jacobian:
 
 cdef class RegisteredStencil:
     cdef Equations c
-    cdef object stencil, p, matrix
+    cdef Stencil stencil
+    cdef object p, matrix
     cdef double[::1] values

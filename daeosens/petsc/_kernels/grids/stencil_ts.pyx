@@ -146,7 +146,7 @@ cdef class Jacobian:
         self.p = np.zeros(max(1, n_parameters))
         self.values = self.p
         self.shell.points = &stencil.points
-        self.shell.push, self.shell.pull = &stencil.kernels[PUSH], &stencil.kernels[PULL]
+        self.shell.push, self.shell.pull = stencil.kernel(PUSH), stencil.kernel(PULL)
         self.shell.p, self.shell.factor = &self.values[0], 1.0
 
     def __dealloc__(self):
@@ -219,7 +219,7 @@ cdef class RegisteredStencil:
         self.stencil = stencil
         self.p = np.zeros(max(1, len(p)))
         self.values = self.p
-        self.c.points, self.c.rhs = &stencil.points, &stencil.kernels[RHS]
+        self.c.points, self.c.rhs = &stencil.points, stencil.kernel(RHS)
         self.c.p = &self.values[0]
         self.hold(p)
 

@@ -115,4 +115,6 @@ cdef class Stencil:
     cdef Kernel kernels[KERNELS]
     cdef Loops loops
     cdef object kept
-    cdef dict numbers
+    cdef dict numbers, late, late_chains
+    cdef Kernel *kernel(self, int number) except NULL
+    cdef Kernel *chain(self, int number) except NULL

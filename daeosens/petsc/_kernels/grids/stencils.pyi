@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from petsc4py import PETSc
 
+from daeosens.petsc.c_function import LateAddress
+
 class Stencil:
     def __init__(
         self,
@@ -19,10 +21,15 @@ class Stencil:
         work: NDArray[np.float64],
     ) -> None: ...
     def add(
-        self, name: str, address: int, around: Sequence[bool], reach: int, keeps: Any
+        self,
+        name: str,
+        address: int | LateAddress,
+        around: Sequence[bool],
+        reach: int,
+        keeps: Any,
     ) -> None: ...
     def add_chain(
-        self, name: str, address: int, vector: int, work: NDArray[np.float64]
+        self, name: str, address: int | LateAddress, vector: int, work: NDArray[np.float64]
     ) -> None: ...
     @property
     def chains(self) -> bool: ...

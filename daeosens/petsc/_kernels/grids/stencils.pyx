@@ -186,6 +186,7 @@ cdef class Stencil:
     def __cinit__(self, DM dm, long ghosts, n, first, spacing, bint periodic, double[::1] work):
         cdef int k
         self.kept, self.numbers = [dm, work], {}
+        self.late, self.late_chains = {}, {}
         self.points.dm = dm.dm if dm is not None else NULL
         self.points.ghosts = ghosts
         for k in range(3):
@@ -195,46 +196,64 @@ cdef class Stencil:
         self.points.box.periodic = periodic
         self.points.box.work = &work[0]
 
-    def add(self, str name, uintptr_t address, around, long reach, keeps):
+    def add(self, str name, address, around, long reach, keeps):
         """Add a function.
 
         Parameters
         ----------
         name : str          one of ``NAMES``
-        address : int       of a function of ``stencil.h``
+        address : int or LateAddress
+                            of a function of ``stencil.h``; a late one is asked for when the
+                            function is called first
         around : sequence of bool
                             for each vector whether values around the points are read
         reach : int         how far they are, along the slowest dimension
         keeps : object      what has to stay alive
         """
         cdef Kernel *kernel = &self.kernels[NAMES.index(name)]
-        kernel.call, kernel.vectors = <PointFunction>address, len(around)
-        kernel.reach = reach
+        kernel.vectors, kernel.reach = len(around), reach
         for k, reads in enumerate(around):
             kernel.around[k] = reads
         self.numbers[name] = NAMES.index(name)
+        self.late[self.numbers[name]] = address
         self.kept.append(keeps)
 
-    def add_chain(self, str name, uintptr_t address, int vector, double[::1] work):
+    cdef Kernel *kernel(self, int number) except NULL:
+        """Return a function, which is compiled now at the latest."""
+        if number in self.late:
+            self.kernels[number].call = <PointFunction><uintptr_t>int(self.late[number])
+            del self.late[number]
+        return &self.kernels[number]
+
+    cdef Kernel *chain(self, int number) except NULL:
+        """Return a function whose chain, or if there is none itself, is compiled now at the latest.
+        """
+        cdef Kernel *kernel = &self.kernels[number]
+        if number in self.late_chains:
+            kernel.chain = <ChainFunction><uintptr_t>int(self.late_chains[number])
+            del self.late_chains[number]
+        return kernel if kernel.chain != NULL else self.kernel(number)
+
+    def add_chain(self, str name, address, int vector, double[::1] work):
         """Let the stages of a step be calls of a function of ``stencil_chain.h``.
 
         Parameters
         ----------
         name : str          of the function for one stage, added before
-        address : int
+        address : int or LateAddress
         vector : int        which one each stage fills for the next one
         work : ndarray [numbers]
                             what it needs; all chains may share it
         """
         cdef Kernel *kernel = &self.kernels[self.numbers[name]]
-        kernel.chain, kernel.chained = <ChainFunction>address, vector
+        self.late_chains[self.numbers[name]], kernel.chained = address, vector
         self.points.chain_work = &work[0]
         self.kept.append(work)
 
     @property
     def chains(self):
         """Whether transposed stages need no vectors between them."""
-        return self.kernels[PULL].chain != NULL
+        return PULL in self.late_chains or self.kernels[PULL].chain != NULL
 
     def add_loops(
         self, uintptr_t turn, uintptr_t weigh, uintptr_t reduce, uintptr_t compare,
@@ -276,7 +295,7 @@ cdef class Stencil:
         for k, field in enumerate(inputs):
             all.vecs[k] = (<Vec?>field).vec
         cdef Call call = call_of(&self.points, t, at, along, all, result)
-        CHKERR(evaluate(&self.points, &self.kernels[self.numbers[name]], call))
+        CHKERR(evaluate(&self.points, self.kernel(self.numbers[name]), call))
         return np.asarray(summed)[: sums or 0]
 
     def pull_steps(
@@ -307,7 +326,7 @@ cdef class Stencil:
         cdef int s = b.shape[0], i, k
         cdef double nothing = 0.0, t, h, factor, of_step, rest = 1.0
         cdef const double *at = &p[0] if p.shape[0] else &nothing
-        cdef Kernel *kernel = &self.kernels[PULL_ALL if sums.shape[0] else PULL]
+        cdef Kernel *kernel = self.chain(PULL_ALL if sums.shape[0] else PULL)
         cdef double[:, ::1] summed = np.empty((s, max(1, sums.shape[0])))
         cdef PetscVec w
         cdef PetscVec weights[MOST_STAGES]

@@ -7,7 +7,7 @@ import numpy as np
 
 from daeosens.petsc._kernels.grids.stencil_ts cimport Jacobian, Shell, linearise
 from daeosens.petsc._kernels.grids.stencils cimport (
-    PULL, PULL_ALL, PULL_P, Inputs, Kernel, Outcome, call_of, evaluate, inputs_of, into
+    PULL, PULL_ALL, PULL_P, Inputs, Kernel, Outcome, Stencil, call_of, evaluate, inputs_of, into
 )
 from petsc4py.PETSc cimport (
     CHKERR, KSP, Mat, PETSC_SUCCESS, PetscErrorCode, PetscKSP, PetscMat, PetscVec, Vec
@@ -65,7 +65,7 @@ def pull_theta_steps(
     cdef Mat matrix = solver.getOperators()[0]
     cdef Jacobian jacobian = matrix.getAttr(ATTRIBUTE)
     cdef Shell *shell = &jacobian.shell
-    cdef Kernel *kernels = jacobian.stencil.kernels
+    cdef Stencil stencil = jacobian.stencil
     cdef double rest = (1.0 - theta) / theta if endpoint else 0.0
     cdef double[:, ::1] summed = np.zeros((2, max(1, sums.shape[0])))
     cdef bint of_p = sums.shape[0] > 0
@@ -90,7 +90,7 @@ def pull_theta_steps(
         if of_p:
             result = into(NULL, 1.0, NULL, 0.0)
             result.sums = &summed[0, 0]
-            CHKERR(transposed(shell, &kernels[PULL_P], nu.vec, result))
+            CHKERR(transposed(shell, stencil.kernel(PULL_P), nu.vec, result))
         # Backward Euler: lam = s nu, no derivative at the start.
         if rest == 0.0:
             CHKERR(VecAXPBY(lam.vec, shift, 0.0, nu.vec))
@@ -98,7 +98,7 @@ def pull_theta_steps(
         CHKERR(linearise(shell, matrix.mat, t, start.vec))
         result = into(lam.vec, rest, nu.vec, shift)
         result.sums = &summed[1, 0]
-        CHKERR(transposed(shell, &kernels[PULL_ALL if of_p else PULL], nu.vec, result))
+        CHKERR(transposed(shell, stencil.kernel(PULL_ALL if of_p else PULL), nu.vec, result))
     for k in range(sums.shape[0]):
         # h [theta f_p^T at the end + (1 - theta) f_p^T at the start] nu_0, summed over all steps.
         sums[k] += summed[0, k] + rest * summed[1, k]

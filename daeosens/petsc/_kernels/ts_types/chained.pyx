@@ -10,7 +10,7 @@ from libc.stdlib cimport calloc, free
 
 from daeosens.petsc._kernels.grids.stencil_ts cimport Equations, RegisteredStencil
 from daeosens.petsc._kernels.grids.stencils cimport (
-    MOST_STAGES, Call, Outcome, also_add, call_of, evaluate_chain, inputs_of, into
+    MOST_STAGES, RHS, Call, Outcome, also_add, call_of, evaluate_chain, inputs_of, into
 )
 from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode, PetscTS, PetscVec, TS
 
@@ -163,6 +163,7 @@ def set_chained(TS ts, RegisteredStencil registered, a, b, c):
     b, c : ndarray [s]      of the tableau
     """
     cdef Chain *chain
+    registered.stencil.chain(RHS)
     CHKERR(TSRegister(CHAINED.encode(), create))
     ts.setType(CHAINED)
     chain = <Chain *>data_of(ts.ts)
