@@ -18,7 +18,7 @@ import numpy as np
 from daeosens.costs.cost import Cost
 from daeosens.costs.objective import Objective
 from daeosens.derivatives.halved import halved, richardson
-from daeosens.derivatives.looks.resolution import LEAST, MANY, WRONG
+from daeosens.derivatives.looks.resolution import LEAST, told_above
 from daeosens.derivatives.looks.seen import Seen
 from daeosens.errors import DiscretizationWarning, SolveError, warn
 from daeosens.petsc.vectors import Array
@@ -93,8 +93,7 @@ def warn_of_unresolved_products(
 
     ``again`` returns them along another run.
     """
-    rtol, _ = trajectory.stepping.tolerances
-    most = max(WRONG, MANY * rtol)
+    most = told_above(trajectory)
     order, steps = trajectory.stepping.resolved_method.order, halved(trajectory)
     error = _error(trajectory, objective, products, again, steps, order)
     if error is not None and error > most:

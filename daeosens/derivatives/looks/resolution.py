@@ -32,6 +32,7 @@ from daeosens.errors import DiscretizationWarning, KinkWarning, SolveError, warn
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.problem import Problem
 from daeosens.problem.slope_check import deciding_lines
+from daeosens.timestepping.consistency_check import known_algebraic_rows
 from daeosens.timestepping.delayed_run import run_delayed
 from daeosens.timestepping.smooth_run import smooth_run
 from daeosens.timestepping.stepping import pinned_times
@@ -39,6 +40,9 @@ from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 WRONG, MANY = 1e-3, 100.0
 """Estimated relative error of a derivative that is told, at least, and in units of rtol."""
+
+SMALL, EXPECTED = 1e-5, 1000.0
+"""Such an error that is told at tight tolerances, at least, and in units of rtol."""
 
 KINK = 1000.0
 """Errors by kinks that are told, at least, in units of rtol."""
@@ -48,6 +52,16 @@ SAMPLES = 3
 
 LEAST = 0.01
 """Part of the larger one of two derivatives that the other one is taken for, if it is smaller."""
+
+
+def told_above(trajectory: Trajectory) -> float:
+    """Return the estimated relative error of a derivative that is told of."""
+    rtol, _ = trajectory.stepping.tolerances
+    loose = max(WRONG, MANY * rtol)
+    # parts in a start that algebraic equations hold are no derivatives of what can be run
+    if known_algebraic_rows(trajectory.problem) is not None:
+        return loose
+    return min(loose, max(SMALL, EXPECTED * rtol))
 
 
 def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> None:
@@ -77,8 +91,7 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen
     power = method.order / (method.order - 1) if method.explicit else 1.0
     by_parts = max((error for error, _ in errors), default=0.0) ** power
     from_zero = max((error for _, error in errors), default=0.0) ** power
-    rtol, _ = stepping.tolerances
-    limit = max(WRONG, MANY * rtol)
+    limit = told_above(trajectory)
     error = by_parts if by_parts > limit else from_zero
     seen.unresolved = error > limit
     if seen.unresolved:
