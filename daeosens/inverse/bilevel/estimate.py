@@ -308,14 +308,19 @@ def _satisfied(constraints: Sequence[Constraint], x: Array) -> bool:
 
 
 def _merged(attempts: Multistart, tried: Sequence[Attempt], again: Multistart) -> Multistart:
-    """Return attempts with those that were tried again in their places."""
-    new = {
-        attempt.index: replace(result, index=attempt.index, start=attempt.start)
-        for attempt, result in zip(tried, again.attempts, strict=True)
-    }
+    """Return attempts with those that were tried again in their places.
+
+    After Ctrl-C without those that were not reached, which violate constraints or have run away.
+    """
+    left = {attempt.index: attempt for attempt in attempts.attempts}
+    for attempt in tried:
+        del left[attempt.index]
+    for result in again.attempts:
+        attempt = tried[result.index]
+        left[attempt.index] = replace(result, index=attempt.index, start=attempt.start)
     return replace(
         attempts,
-        attempts=tuple(new.get(attempt.index, attempt) for attempt in attempts.attempts),
+        attempts=tuple(left[index] for index in sorted(left)),
         interrupted=attempts.interrupted or again.interrupted,
     )
 

@@ -1,5 +1,8 @@
 """Constraints of the outer problem: derivatives exact, the optimum that SciPy finds, refusals."""
 
+import sys
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from bilevel_data import NAMES, TIMES, measured, predators, unknowns
@@ -114,6 +117,29 @@ def test_the_optimum_under_constraints_is_that_of_scipy(model, data):
     assert values[0] == pytest.approx(2.9, abs=1e-6)
     assert values[1] <= 1.73 + 1e-6
     assert f"constraint {words}: " in repr(result)
+
+
+def test_ctrl_c_leaves_the_starts_that_were_minimised_under_constraints(model, data, monkeypatch):
+    module = sys.modules[bilevel.__module__]
+    asked = []
+
+    def interrupted(build, points, **settings):
+        asked.append(len(points))
+        attempts = minimized(build, points, **settings)
+        return replace(attempts, attempts=attempts.attempts[1:2], interrupted=True)
+
+    def first(build, points, **settings):
+        monkeypatch.setattr(module, "multistart", interrupted)
+        return minimized(build, points, **settings)
+
+    minimized = module.multistart
+    monkeypatch.setattr(module, "multistart", first)
+    limit = Constraint(lambda p: p[0], upper=1.1, parameters=["eat"], name="eat")
+    result = bilevel(model, data, unknowns(1.0), constraints=limit, starts=3)
+    assert asked == [3]
+    assert [attempt.index for attempt in result.starts.attempts] == [1]
+    assert result.starts.interrupted
+    assert result.estimate["eat"] == pytest.approx(1.1, rel=1e-6)
 
 
 def test_starts_far_from_where_constraints_hold_lead_to_the_same_minimum():
