@@ -27,7 +27,7 @@ Again: TypeAlias = "Callable[[Stepping], Trajectory]"
 """``again(stepping)``: the run by other steps."""
 
 
-def resolve_oscillations(run: Trajectory, again: Again) -> Trajectory:
+def resolve_oscillations(run: Trajectory, most: int, again: Again) -> Trajectory:
     """Return a run whose steps resolve oscillations; the one given if they do.
 
     Of adaptive runs by explicit methods on one rank, without events.
@@ -36,6 +36,8 @@ def resolve_oscillations(run: Trajectory, again: Again) -> Trajectory:
     ----------
     run : Trajectory
         Destroyed where another one is returned.
+    most : int
+        Steps that may be taken; the run itself may have been a trial of fewer.
     again : callable
         See ``Again``.
     """
@@ -56,8 +58,9 @@ def resolve_oscillations(run: Trajectory, again: Again) -> Trajectory:
     # of equal length, as many as the span needs: none of them is cut short at its end
     span = abs(float(run.times[-1] - run.times[0]))
     count = math.ceil(span * rate / resolved)
-    if count > stepping.max_steps - run.n_steps:
+    if count > most - run.n_steps:
         return run
-    finer = again(replaced(stepping, max_step=float(np.nextafter(span / count, math.inf))))
+    longest = float(np.nextafter(span / count, math.inf))
+    finer = again(replaced(stepping, max_step=longest, max_steps=most))
     run.destroy()
     return finer

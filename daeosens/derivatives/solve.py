@@ -186,7 +186,7 @@ def solve(
             def by(finer: Stepping) -> Trajectory:
                 return _taken(problem, run.stored[0].copy(), parameters, finer, record, hit, few)
 
-            run = resolve_oscillations(run, by)
+            run = resolve_oscillations(run, stepping.max_steps, by)
         return cut(run.stepping, run, hit)
 
     if stepping.control == "states" and stepping.method == AUTO:

@@ -62,3 +62,15 @@ def test_runs_that_may_take_few_steps_are_left():
     stepping = ds.Stepping((0.0, FINAL), "rk6vr", rtol=RTOL, max_steps=150)
     run = ds.solve(model, START, [4.0], stepping)
     assert run.n_steps <= 150
+
+
+def test_the_method_that_is_chosen_takes_as_many_steps_as_one_that_is_asked_for():
+    """More than those after which it asks whether the equations are stiff."""
+    model = ds.trace(chain, 2 * COUNT, ["stiffness"])
+    cost = ds.Terminal(lambda t, u, p: u[3])
+    asked, chosen = (
+        ds.solve(model, START, [4.0], ds.Stepping((0.0, 160.0), method, rtol=RTOL))
+        for method in ("rk6vr", "auto")
+    )
+    assert chosen.n_steps == asked.n_steps > 2000
+    np.testing.assert_array_equal(ds.adjoint(chosen, cost).u0, ds.adjoint(asked, cost).u0)
