@@ -80,9 +80,13 @@ class CompiledSweep:
         self._of_modes: dict[tuple[str, int], Carry | None] = {}
         self._values = [0.0] * request.rows
 
-    @cached_property
+    @property
     def steps(self) -> StepMap:
         """The step map of what is between the windows."""
+        return self._steps
+
+    @cached_property
+    def _steps(self) -> StepMap:
         return steps_of(self._trajectory)
 
     def observe(self, number: int) -> None:

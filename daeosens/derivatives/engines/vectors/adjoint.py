@@ -36,9 +36,13 @@ class VectorSweep:
         self._request = request
         self.lam, self.mu = new_rows(trajectory, request)
 
-    @cached_property
+    @property
     def steps(self) -> StepMap:
         """The step map, with its work space."""
+        return self._steps
+
+    @cached_property
+    def _steps(self) -> StepMap:
         return steps_of(self._trajectory)
 
     def observe(self, number: int) -> None:
