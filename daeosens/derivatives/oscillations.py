@@ -23,6 +23,10 @@ MANY = 10.0
 """What a step may leave of a mode in its own time, in units of rtol: derivatives may lose a hundred
 times as much, over many periods."""
 
+FEW = 16
+"""So few unknowns hide no mode that is much faster than what they show, as many neighbours do; and
+their runs take no longer than the look at them."""
+
 Again: TypeAlias = "Callable[[Stepping], Trajectory]"
 """``again(stepping)``: the run by other steps."""
 
@@ -44,7 +48,7 @@ def resolve_oscillations(run: Trajectory, most: int, again: Again) -> Trajectory
     problem, stepping = run.problem, run.stepping
     method = stepping.resolved_method
     known = problem.smooth and problem.comm.size == 1 and not run.thinned and run.n_steps
-    if not (known and method.explicit and stepping.adaptive and problem.size > 1):
+    if not (known and method.explicit and stepping.adaptive and problem.size > FEW):
         return run
     rtol, _ = stepping.tolerances
     resolved = resolving_step(method, MANY * rtol)
