@@ -324,6 +324,16 @@ CASES: dict[str, Case | Script] = {
             "after each and at their most; processor seconds.  Derivatives given, or automatic.",
         ),
         Script(
+            "initial_state",
+            "An initial state from the state at the end",
+            "Gray-Scott on 100 x 100, dt = 0.5 on [0, 5], four spots from one by L-BFGS, as "
+            "published for another code: milliseconds of processor time of a run and of the "
+            "adjoint, their ratio, and that published (of products with f_u); iterations and "
+            "evaluations until the misfit is 1e-10 of what it was, and their seconds.  Jacobians "
+            "are traced and assembled, found by colors of directions of NumPy code, or never "
+            "formed.",
+        ),
+        Script(
             "checkpoints",
             "Checkpoints in time",
             "Gray-Scott, a tenth of the states kept: processor seconds of a run, of a sweep with "
