@@ -271,3 +271,15 @@ def test_a_jump_of_the_history_that_longer_delays_bring_into_the_run():
     with pytest.warns(KinkWarning, match="meet at t = 0, and their order matters"):
         start = adjoint(run, LeastSquares([0.0], [[0.0]]))
     np.testing.assert_allclose([*start.u0, *start.p], [1.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_costs_at_the_time_when_a_jump_comes_back_have_derivatives_of_one_side(far):
+    """Here u(1) is tau up to tau = 1, and 1 from there on."""
+    problem = DDE(lambda t, u, z, p: -z[0], 1, ["tau"], delays="tau", history=[0.0])
+    cost = LeastSquares([1.0 + 0.1 * far, 2.0], [0.0, 0.0], sigma=1.0)
+    run = solve(problem, [1.0], [1.0], Stepping((0.0, 2.5), "rk5ts", dt=0.1), cost.times)
+    told = nullcontext() if far else pytest.warns(KinkWarning, match="meet at t = 1,")
+    with told:
+        gradient = adjoint(run, cost)
+    assert gradient.p[0] == pytest.approx(0.9 if far else 0.0, abs=1e-12)

@@ -103,7 +103,9 @@ _EVENTS = _Look(
 # some rates and jumps, only where times of a delay equation meet
 _ORDERS, _ORDERS_OF_SECOND = (
     _Look(
-        lambda trajectory, _costs, _seen, second=second: warn_of_orders(trajectory, second=second),
+        lambda trajectory, costs, _seen, second=second: warn_of_orders(
+            trajectory, costs, second=second
+        ),
         lambda trajectory, _costs: (
             trajectory.problem.delays is not None and not trajectory.step_sizes.all()
         ),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from daeosens.costs.cost import Cost
 from daeosens.derivatives.engines.delays.program import DelayedProgram, program_of
 from daeosens.errors import KinkWarning, warn
 from daeosens.petsc.vectors import Array, read, write
@@ -56,16 +57,19 @@ class _Part:
     jumps: list[int] = field(default_factory=list[int])
 
 
-def warn_of_orders(trajectory: Trajectory, *, second: bool = False) -> None:
+def warn_of_orders(
+    trajectory: Trajectory, costs: Sequence[Cost] = (), *, second: bool = False
+) -> None:
     """Warn where cuts at one time would have other derivatives in the reverse order.
 
     ``second`` derivatives too.  What happens is taken with cuts moved apart, one way and the other;
-    differences of both orders are compared.
+    differences of both orders are compared.  Costs see the state at a cut that does not move.
     """
     program = program_of(trajectory)
     p = program.p
     # some direction, not special, in which all parameters change by their own sizes
     along = np.where(p == 0.0, 1.0, np.abs(p)) * np.cos(np.arange(1, len(p) + 1))
+    observed = {trajectory.index(time) for cost in costs for time, _, _ in cost.points}
     for number, end, parts in _meetings(program):
         around = slice(max(number - 1, 0), end + 1)
         step = float(program.h[around].max())
@@ -84,9 +88,12 @@ def warn_of_orders(trajectory: Trajectory, *, second: bool = False) -> None:
         )
         state = np.abs(program.u[number : end + 1]).max()
         change = step * np.abs(program.steps.rates[around]).max()
-        units = np.array([1.0, step])  # of the state, and of its integral
+        if not observed & {*range(number, end + 1)}:
+            forward, here, back = forward[:2], here[:2], back[:2]
+        # of the state, of its integral, and of the state that is observed
+        units = np.array([1.0, step, 1.0])[: len(here)]
         rounding = ROUNDING * state * units
-        slopes = LENGTH * ALIKE * np.array([change, step * state]) + rounding
+        slopes = LENGTH * ALIKE * np.array([change, step * state, change])[: len(here)] + rounding
         bends = LENGTH**2 * ALIKE * change * units + rounding
         if np.abs(here[0]).max() > ALIKE * state or _beyond(forward - back, slopes):
             what = "derivatives"
@@ -101,14 +108,15 @@ def warn_of_orders(trajectory: Trajectory, *, second: bool = False) -> None:
             f"events, or what comes back of them, meet at t = {trajectory.times[number]:.6g}, and "
             f"their order matters: {what} are those on one side, of longer delays and later "
             "events\n"
-            f"  try: other values of {told}; one event whose reset does both",
+            f"  try: other values of {told}; one event whose reset does both; if a cost sees the "
+            "state at that time, another time",
             KinkWarning,
         )
         return
 
 
 def _beyond(apart: Array, least: Array) -> bool:
-    """Return whether what is between both orders [2, n] is more than least [2]."""
+    """Return whether what is between both orders [k, n] is more than least [k]."""
     return bool((np.abs(apart).max(axis=1) > least).any())
 
 
@@ -155,12 +163,12 @@ def _passed(
 ) -> Array:
     """Return the state after all parts, which dp moves, at the time where they are without.
 
-    And its integral, which what is delayed sees of it [2, n].
+    And its integral, which what is delayed sees of it, and the state as it is seen there [3, n].
     """
     problem, p = program.problem, program.p + dp
     state, after = problem.create_state(), problem.create_state()
     u, time = program.u[number].copy(), 0.0
-    integral = np.zeros_like(u)
+    integral, seen = np.zeros_like(u), u
 
     def flow(passed: Sequence[_Part], to: float) -> Array:
         dt = to - time
@@ -171,12 +179,15 @@ def _passed(
     for count, part in enumerate(order):
         moved = float(part.moves @ dp)
         u, time = flow(order[:count], moved), moved
+        if not part.moves.any():
+            seen = u
         for jump_number in part.jumps:
             jump, step = program.jumps[jump_number]
             write(state, u)
             jump.apply(step.t + moved, state, p, after)
             u = read(after).copy()
-    return np.array([flow(order, 0.0), integral])
+    u = flow(order, 0.0)
+    return np.array([u, integral, seen])
 
 
 def _rate(
