@@ -14,8 +14,8 @@ from daeosens.timestepping.trajectory.trajectory import Trajectory
 def named_faults(trajectory: Trajectory, *, back: bool) -> Generator[None]:
     """Add to the error of a sweep the first derivative on its way that is not finite.  Collective.
 
-    For functions of a grid's points, whose derivatives are looked at only after a failure: others
-    look at what they return.
+    For functions of a grid's points, and callbacks that fill PETSc's objects, whose derivatives are
+    looked at only after a failure: others look at what they return.
 
     Parameters
     ----------
@@ -32,7 +32,8 @@ def named_faults(trajectory: Trajectory, *, back: bool) -> Generator[None]:
     try:
         yield
     except SolveError as error:
-        fault = "" if trajectory.problem.stencil is None else _first_fault(trajectory, back=back)
+        # other forms have other derivatives
+        fault = _first_fault(trajectory, back=back) if trajectory.problem.form == "rhs" else ""
         if not fault:
             raise
         raise error.with_detail(fault) from error

@@ -416,6 +416,29 @@ def test_value_that_is_not_finite_names_callback_time_and_rank(method):
         solve(problem, template, None, Stepping((0.0, 1.0), method, dt=0.1))
 
 
+@pytest.mark.mpi
+@pytest.mark.parametrize("sweep", [adjoint, tangent])
+def test_a_jacobian_that_is_not_finite_is_named(sweep):
+    comm = PETSc.COMM_WORLD
+    last = comm.size - 1
+    template = PETSc.Vec().createMPI((2, None), comm=comm)
+    template.set(1.0)
+
+    def product(t, u, p, v, out):
+        v.copy(out)
+        if 0.3 < t < 0.6 and comm.rank == last:
+            out.getArray()[1] = np.nan
+
+    growth = ODE(
+        lambda t, u, p, out: u.copy(out), state=template, jacobian=Products(product, product)
+    )
+    run = solve(growth, template, None, Stepping((0.0, 1.0), "rk4", dt=0.25))
+    final = Terminal(lambda t, u, p: u.sum(), lambda t, u, p, out: out.set(1.0), "independent")
+    message = rf"callback 'jacobian' gave nan in local entry 1 at t = 0\.5 \(rank {last}\)"
+    with pytest.raises(SolveError, match=message):
+        sweep(run, final if sweep is adjoint else template)
+
+
 @pytest.mark.mpi(min_size=2)
 def test_ranks_that_disagree_are_told_so():
     rank = PETSc.COMM_WORLD.rank
