@@ -24,6 +24,12 @@ CHEAP = 12
 """Up to how many unknowns stages of steps in C are sooner computed again than kept."""
 
 
+def most_steps(steps: int) -> int:
+    """Return how many adaptive steps a trial may take, by those of the best run."""
+    # by powers of two, so that few different ones are asked for
+    return max(TRIAL_STEPS, 2 ** math.ceil(math.log2(TRIAL_FACTOR * max(steps, 1))))
+
+
 @dataclass
 class Count:
     """How often a reduced functional has run."""
@@ -114,9 +120,7 @@ class Runs:
         self._trial_stepping = self.stepping
         if not limited or not self.stepping.adaptive or self._kept is None:
             return
-        steps = self._kept[1].effort.steps
-        # by powers of two, so that few different ones are asked for
-        most = max(TRIAL_STEPS, 2 ** math.ceil(math.log2(TRIAL_FACTOR * max(steps, 1))))
+        most = most_steps(self._kept[1].effort.steps)
         if most < self.stepping.max_steps:
             self._trial_stepping = replaced(self.stepping, max_steps=most)
 

@@ -204,11 +204,10 @@ class _Run:
     def take(self, pinned: Array, restarts: Mapping[float, Array]) -> None:
         """Take all steps, which hit times and go on from other states at some of them."""
         cuts, events, clocks = self._cuts(pinned, restarts), self.events, self.steps.clocks
-        shortest = float(self.steps.tau.min())
-        if not self._stepping.adaptive:
-            assert self._stepping.dt is not None
-            self._refuse_many((cuts[-1].time - cuts[0].time) / min(self._stepping.dt, shortest))
         known = self._stepping.shares
+        # an event may end the run before, and steps that are known are as long as they are
+        if not (self._stepping.adaptive and (known or self._problem.events)):
+            self._refuse_many((cuts[-1].time - cuts[0].time) / self._longest())
         choosing = self._stepping.adaptive and self._stepping.dt is None and not known
         self._size = self._first_size(cuts) if choosing else self._stepping.first_step
         now, cuts = cuts[0], cuts[1:]
@@ -293,10 +292,7 @@ class _Run:
         elif self._stepping.adaptive:
             self._size = self._adaptive(self._size, piece)
         else:
-            assert self._stepping.dt is not None
-            # no step is longer than the least delay, so that what a stage asks for is behind it
-            longest = min(self._stepping.dt, float(self.steps.tau.min()))
-            parts = max(1, int(np.ceil(length / longest - EQUAL)))
+            parts = max(1, int(np.ceil(length / self._longest() - EQUAL)))
             for i in range(parts):
                 self._take(length / parts, i / parts, (i + 1) / parts, piece)
                 if self.events.reached is not None:
@@ -328,12 +324,19 @@ class _Run:
         known = (least, longest, self._order, *stepping.tolerances)
         return starting_step(rate, self._first, start, None, *known)
 
+    def _longest(self) -> float:
+        """Return how long a step is at most: what a stage asks for is behind the step."""
+        shortest, stepping = float(self.steps.tau.min()), self._stepping
+        if not stepping.adaptive:
+            assert stepping.dt is not None
+            return min(stepping.dt, shortest)
+        return min(MARGIN * shortest, stepping.max_step or np.inf)
+
     def _adaptive(self, size: float, piece: tuple[Any, ...]) -> float:
         """Take the steps of a piece by their errors; return the size for the next one."""
         stepping, (begin, length, _, _) = self._stepping, piece
         rtol, atol = stepping.tolerances
-        longest = MARGIN * float(self.steps.tau.min())
-        longest = min(longest, stepping.max_step or longest)
+        longest = self._longest()
         done = 0.0
         while done < length:
             left = length - done

@@ -30,6 +30,7 @@ from daeosens.derivatives.solve import solve_part
 from daeosens.derivatives.tangent import tangent_sweep
 from daeosens.errors import SolveError
 from daeosens.functional.reduced import Reduced
+from daeosens.functional.runs import most_steps
 from daeosens.methods.dae.consistent_state import ConsistentState
 from daeosens.methods.events.consistent_reset import consistent_map
 from daeosens.methods.step import Step
@@ -93,10 +94,15 @@ class Shot:
         """The times of ``terms``, that of a prior before all others."""
         return np.array([-np.inf if isinstance(at, Start) else at for at, *_ in self.terms])
 
-    def stepping(self, level: float) -> Stepping:
-        """Return the steps of windows: those of the run once jumps of this level are small."""
+    def stepping(self, level: float, windows: int, best: Sequence[Window]) -> Stepping:
+        """Return the steps of windows: those of the run once jumps of this level are small.
+
+        ``windows`` are in one run, of a delay equation; ``best`` are those of the best run so far.
+        """
         stepping = self.run.stepping
-        most = min(stepping.max_steps, MOST_STEPS)
+        most = min(stepping.max_steps, MOST_STEPS * windows)
+        if best and stepping.adaptive:
+            most = min(most, most_steps(max(window.trajectory.n_steps for window in best)))
         # residuals are looked up at ends of steps
         changes: dict[str, Any] = {"max_steps": most, "cut": True}
         if stepping.adaptive:
@@ -185,15 +191,22 @@ def shoot(
     x: Array,
     states: Sequence[Array],
     level: float = 1.0,
+    best: Runs | None = None,
 ) -> Runs:
-    """Integrate all windows; jumps count in units of ``level`` times the noise level."""
+    """Integrate all windows; jumps count in units of ``level`` times the noise level.
+
+    A trial that takes far more steps than the ``best`` runs so far has failed.
+    """
+    known: list[list[Window]] = [[] for _ in shots] if best is None else best.windows
     windows: list[list[Window]] = []
     residuals: list[Array] = []
     jumps: list[Array] = [np.zeros(0)]
     try:
-        for shot, times, own in zip(shots, edges, states, strict=True):
+        for shot, times, own, other in zip(shots, edges, states, known, strict=True):
             windows.append([])
-            for window in _windows(shot, times, x, own, level):
+            together = 1 if shot.run.problem.delays is None else len(times) - 1
+            stepping = shot.stepping(level, together, other)
+            for window in _windows(shot, times, x, own, stepping):
                 windows[-1].append(window)
                 residuals += window.residuals()
                 # continuity as a residual: where the next window begins need not be where this one
@@ -208,9 +221,11 @@ def shoot(
     return Runs(x, windows, np.concatenate(residuals), 0.5 * float(jump @ jump))
 
 
-def _windows(shot: Shot, edges: Array, x: Array, states: Array, level: float) -> Iterator[Window]:
+def _windows(
+    shot: Shot, edges: Array, x: Array, states: Array, stepping: Stepping
+) -> Iterator[Window]:
     """Yield the windows of one experiment."""
-    run, problem, stepping = shot.run, shot.run.problem, shot.stepping(level)
+    run, problem = shot.run, shot.run.problem
     u0, p = run.control.unpack(problem, scatter(x, run.start()))
     if problem.delays is not None:
         yield _restarted(shot, edges, u0, p, states, stepping)
@@ -253,11 +268,7 @@ def _restarted(
 ) -> Window:
     """Return all windows of a delay equation: one run that is restarted where they begin."""
     problem = shot.run.problem
-    stepping = replaced(
-        stepping,
-        t_span=(edges[0], edges[-1]),
-        max_steps=min(shot.run.stepping.max_steps, MOST_STEPS * (len(edges) - 1)),
-    )
+    stepping = replaced(stepping, t_span=(edges[0], edges[-1]))
     inner = edges[1:-1].tolist()
     moments = shot.moments[np.isfinite(shot.moments)]
     trajectory = run_delayed(

@@ -262,7 +262,7 @@ def _minimized(
 
     def tried(step: Array) -> tuple[Runs | None, float]:
         """Return the windows after a step, and the value."""
-        after = _trial(shots, edges, x + step[:k], _moved(shots, states, step[k:]), level)
+        after = _trial(shots, edges, x + step[:k], _moved(shots, states, step[k:]), level, runs)
         if after is None:
             return None, np.inf
         return after, after.value + 0.5 * float(pull @ (x + step[:k] - centre) ** 2)
@@ -416,9 +416,10 @@ def _trial(
     x: Array,
     states: Sequence[Array],
     level: float,
+    best: Runs,
 ) -> Runs | None:
     """Return the windows at a trial point, None if they fail."""
     try:
-        return shoot(shots, edges, x, states, level)
+        return shoot(shots, edges, x, states, level, best)
     except SolveError:
         return None

@@ -6,7 +6,9 @@ from bilevel_data import NAMES, TIMES, TRUTH, measured, predators
 
 import daeosens as ds
 from daeosens import Parameter, Parameters
+from daeosens.errors import SolveError
 from daeosens.inverse import Normal
+from daeosens.inverse.bilevel import shooting
 from daeosens.inverse.bilevel.shooting import Shot, cut, jacobian_of, shoot
 from daeosens.petsc import gather
 
@@ -103,8 +105,9 @@ def late_hunters(t, u, z, p):
 LATE = {"grow": 1.2, "eat": 0.7, "gain": 0.6, "maturing": 0.53, "hunting": 0.87}
 
 
-def delayed_shot(stepping):
+def delayed_shot(stepping, **others):
     """Delays longer than steps and shorter than windows; history and start with parameters."""
+    first = LATE | others
     model = ds.trace(
         late_hunters,
         ["prey", "predator"],
@@ -118,7 +121,7 @@ def delayed_shot(stepping):
     values += 0.05 * rng.standard_normal(values.shape)
     values[7, 1] = np.nan
     misfit = ds.LeastSquares(times, values, 0.1)
-    entries = {name: Parameter(value, scale="log") for name, value in LATE.items()}
+    entries = {name: Parameter(value, scale="log") for name, value in first.items()}
     control = Parameters(entries, lambda p: np.array([p[0], 0.5 * p[1]]))
     run = ds.Reduced(model, misfit, stepping, control)
     shot = Shot(run, misfit, ds.Prior([1.0], [0.3], ["gain"]), np.array([1.0, 2.0]), np.ones(2), NO)
@@ -160,3 +163,44 @@ def test_windows_of_a_delay_equation_that_begin_at_its_run_are_that_run():
     assert rows.jumps < 1e-14
     prior = 0.5 * ((LATE["gain"] - 1.0) / 0.3) ** 2
     assert rows.value == pytest.approx(shot.run.value(shot.run.start()) + prior, rel=1e-7)
+
+
+@pytest.mark.parametrize("delays", [{}, {"maturing": 2.1, "hunting": 2.5}, {"hunting": 2.1}])
+def test_columns_of_starts_are_carried_as_far_as_delays_reach(monkeypatch, delays):
+    """And are what they are if each is carried along all steps."""
+    stepping = ds.Stepping((0.0, 4.0), "rk5ts", rtol=1e-8)
+    shot, edges, x, states = delayed_shot(stepping, **delays)
+    rows = shoot([shot], [edges], x, [states])
+    jacobian = jacobian_of([shot], rows).toarray()
+    third, last = jacobian[38:58], jacobian[58:80]
+    # the second window begins at the start in columns 5 and 6
+    assert third[:, 5:7].any() == (delays.get("maturing", 0.0) < 2.0)
+    assert last[:, 5:7].any()
+    assert last[:, 7:9].any() == (delays.get("maturing", 0.0) < 2.0)
+
+    def along_all_steps(program, du0, dp, restarts):
+        """Of directions that all move the parameters as the first one does, which is then left."""
+        by_first = du0 + du0[:1], dp + dp[:1], restarts + restarts[:, :1]
+        result = push_forward(program, *by_first)
+        result.du[...] -= 0.5 * result.du[..., :1].copy()
+        return result
+
+    push_forward = shooting.push_forward
+    monkeypatch.setattr(shooting, "push_forward", along_all_steps)
+    whole = jacobian_of([shot], rows).toarray()
+    assert abs(jacobian - whole).max() < 1e-13 * abs(whole).max()
+
+
+def test_a_trial_whose_delay_is_far_shorter_fails_before_its_steps():
+    stepping = ds.Stepping((0.0, 4.0), "rk5ts", rtol=1e-6)
+    shot, edges, x, states = delayed_shot(stepping)
+    best = shoot([shot], [edges], x, [states])
+    taken = best.windows[0][0].trajectory.n_steps
+    assert taken < 1000
+    near, far = x.copy(), x.copy()
+    near[3], far[3] = np.log(0.05), np.log(1e-3)
+    assert shoot([shot], [edges], near, [states], best=best).value > 0.0
+    # 4444 steps of nine tenths of the delay at least
+    assert shoot([shot], [edges], far, [states]).windows[0][0].trajectory.n_steps > 4444
+    with pytest.raises(SolveError, match=r"max_steps = \d+ steps; none is longer than .* 0\.001"):
+        shoot([shot], [edges], far, [states], best=best)

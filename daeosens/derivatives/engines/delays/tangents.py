@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from daeosens.derivatives.engines.delays.program import DelayedProgram
 from daeosens.derivatives.engines.delays.quantities import Tangents
 from daeosens.petsc.vectors import Array, read, write
+
+Numbers: TypeAlias = npt.NDArray[np.intp]
 
 
 def push_forward(
@@ -26,38 +29,70 @@ def push_forward(
     du[0] = du0.T
     looks = program.inside.any(axis=(1, 2))
     numbers = {step: k for k, step in enumerate(program.steps.restarts)}
+    reached = _reached(program, du0, dp, restarts)
+    along, moving = reached[0], np.searchsorted(reached[0], moves)
     for step in range(n_steps):
         if step in numbers:
             if restarts is not None:
                 du[step + 1] = restarts[numbers[step]].T
+            along = reached[numbers[step] + 1]
+            moving = np.searchsorted(along, moves)
             continue
         if step in program.jumps:
             du[step + 1] = _jumped(program, step, du[step], dp, dclock)
             continue
-        rates = np.zeros((n_stages, n, n_along))
-        rates[..., moves] = forced[step]
+        here = du[step][:, along]
+        rates = np.zeros((n_stages, *here.shape))
+        rates[..., moving] = forced[step]
         if told:
             rates += program.f_clock[step][..., told] @ dclock[:, told].T
         if looks[step]:
-            seen = program.inside[step]
-            dz = np.zeros((n_stages, program.d, n, n_along))
-            dz[seen] = _combined(program, step, seen, du, dk)
-            rates += np.einsum("sxly,slyD->sxD", program.f_z[step], dz)
-        h, f_u, now, here = program.h[step], program.f_u[step], dk[step], du[step]
+            dz = _delayed(program, step, along, du, dk)
+            rates += program.f_z[step].reshape(n_stages, n, -1) @ dz
+        h, f_u = program.h[step], program.f_u[step]
+        now = np.empty_like(rates)
+        # rows of numbers: with these the sums over stages are products of matrices
+        rows, start = now.reshape(n_stages, -1), here.ravel()
         for i in range(n_stages):
-            dx = here + np.tensordot(h * a[i, :i], now[:i], 1) if i else here
-            now[i] = rates[i] + f_u[i] @ dx
-        longer = np.multiply.outer(program.step_sum[step], dclock @ program.h_clock[step])
-        du[step + 1] = here + np.tensordot(h * b, now, 1) + longer
+            dx = start + (h * a[i, :i]) @ rows[:i] if i else start
+            now[i] = rates[i] + f_u[i] @ dx.reshape(here.shape)
+        longer = np.multiply.outer(program.step_sum[step], dclock[along] @ program.h_clock[step])
+        end = here + ((h * b) @ rows).reshape(here.shape) + longer
         if step in program.steps.located:
             event = program.located[step]
             # g stays zero: 0 = g_u . dU + g_p . dp + (g_t + g_u . U_t) dt
-            dt = -(event.by_u @ du[step + 1] + event.by_p @ dp.T) / event.slope
+            dt = -(event.by_u @ end + event.by_p @ dp.T) / event.slope
             dclock[:, event.clock] = dt
             now += event.rates[..., None] * dt
-            du[step + 1] += np.multiply.outer(event.end, dt)
+            end += np.multiply.outer(event.end, dt)
             told.append(event.clock)
+        du[step + 1][:, along], dk[step][..., along] = end, now
     return Tangents(dp, dclock, du, dk)
+
+
+def _reached(
+    program: DelayedProgram, du0: Array, dp: Array, restarts: Array | None
+) -> list[Numbers]:
+    """Return which directions a run moves along between restarts: numbers [D'] for each part.
+
+    That of a restart enters there, and what comes after the next one sees it by delayed states
+    alone.
+    """
+    steps, whole = program.steps, np.arange(len(dp))
+    if restarts is None or program.jumps or steps.located:  # clocks of events carry directions on
+        return [whole] * (len(steps.restarts) + 1)
+    ends = [*steps.restarts, program.n_steps]
+    looked: Numbers = steps.looked
+    parts = np.searchsorted(np.array(steps.restarts, dtype=int), looked)
+    moved = np.zeros((len(ends), len(dp)), dtype=bool)
+    first = 0
+    for part, end in enumerate(ends):
+        begun = restarts[part - 1] if part else du0
+        seen: Numbers = np.unique(parts[first:end][program.inside[first:end]])
+        # of a part that looks at itself nothing else comes
+        moved[part] = dp.any(axis=1) | begun.any(axis=1) | moved[seen].any(axis=0)
+        first = end
+    return [np.flatnonzero(row) for row in moved]
 
 
 def _jumped(program: DelayedProgram, number: int, du: Array, dp: Array, dclock: Array) -> Array:
@@ -93,10 +128,17 @@ def _forced(program: DelayedProgram, dp: Array, dclock: Array) -> Array:
     return forced
 
 
-def _combined(program: DelayedProgram, step: int, seen: Any, du: Array, dk: Array) -> Array:
-    """Return sums of tangents of one state and its step's rates [L, n, D], where z looks."""
-    k, g = program.k[step][seen], program.g[step][seen]
-    return du[k] + np.einsum("Lj,LjxD->LxD", g, dk[k])
+def _delayed(program: DelayedProgram, step: int, along: Numbers, du: Array, dk: Array) -> Array:
+    """Return the tangents [S, d n, D'] of what the stages of a step see of steps before."""
+    looked, inside = program.k[step], program.inside[step]
+    n, n_stages, n_along = program.n, program.n_stages, len(along)
+    dz = np.zeros((n_stages, program.d, n, n_along))
+    for k in set(looked[inside].tolist()):
+        seen = inside & (looked == k)
+        rates = dk[k].take(along, axis=2).reshape(n_stages, -1)
+        sums = (program.g[step][seen] @ rates).reshape(-1, n, n_along)
+        dz[seen] = du[k][:, along] + sums
+    return dz.reshape(n_stages, -1, n_along)
 
 
 def stage_tangents(program: DelayedProgram, along: Tangents) -> Array:
