@@ -23,7 +23,7 @@ MANY = 10.0
 """What a step may leave of a mode in its own time, in units of rtol: derivatives may lose a hundred
 times as much, over many periods."""
 
-FEW = 16
+FEW = 12
 """So few unknowns hide no mode that is much faster than what they show, as many neighbours do; and
 their runs take no longer than the look at them."""
 
