@@ -462,7 +462,9 @@ def _refusing(name: str, expected: str, enough: str = "") -> Callable[..., Any]:
         raise UnsupportedError(
             f"'{name}' is needed and was not supplied",
             expected=expected,
-            remedy=f"a method that needs {enough}" if enough else "",
+            remedy=f"{name.rsplit(maxsplit=1)[-1]}=..., or a method that needs {enough}"
+            if enough
+            else "",
         )
 
     return refuse

@@ -17,7 +17,7 @@ from daeosens.derivatives.engines.arrays.hessian import DIRECTIONS
 from daeosens.derivatives.engines.choice import Engine, Sweep, check_engine, choose_sweep
 from daeosens.derivatives.halved import halved, repeated
 from daeosens.derivatives.hessian import HessianProduct, Memory, hessian_sweep
-from daeosens.derivatives.looks.look import note_that_start_follows
+from daeosens.derivatives.looks.look import note_that_start_follows, start_held
 from daeosens.derivatives.preflight import evaluate_second_derivatives
 from daeosens.derivatives.residual_jacobian import (
     gauss_newton_product,
@@ -159,7 +159,7 @@ class Reduced:
         # Lowered here only to be checked; each sweep lowers it for itself.
         objective.lower(problem, last)
         lower_events(problem)
-        if self._start_follows:
+        if _start_follows(self.control):
             note_that_start_follows(problem)
         self._check_start(first)
         # What second-order sweeps share belongs to one run, and does not keep it.
@@ -195,14 +195,6 @@ class Reduced:
         # The states do not depend on weights, so runs are shared and counted once.
         other._runs, other.count = self._runs, self.count
         return other
-
-    @property
-    def _start_follows(self) -> bool:
-        """Whether the start's own derivative in the parameters is part of the gradient."""
-        control = self.control
-        if not isinstance(control, Parameters):
-            return True
-        return callable(control.initial_state) or bool(control.consistent)
 
     def limit_steps(self, *, limited: bool) -> None:
         """Give later runs no more steps than a multiple of those of the last one, or all again.
@@ -329,8 +321,7 @@ class Reduced:
         """Return J(x) and its gradient as a new vector.  Collective."""
         agree(self.comm, "Reduced.value_and_gradient")
         x = self.point(x)
-        result = adjoint(self.trajectory(x), self.objective, self.engine)
-        self.count.adjoint += 1
+        result = gradient_of(self, self.trajectory(x), self.objective)
         return result.value, self.control.pull_back(self.problem, x, result)
 
     def derivative(self, x: Vector, dx: Vector) -> float:
@@ -358,7 +349,8 @@ class Reduced:
         run = self.trajectory(x)
         # (u0, p) -> H (du0, dp); the curvature of the map x -> (u0, p), with lam_0 and mu, is
         # added by pull_back_second.
-        products = hessian_sweep(run, self.objective, pushed, self._memory, self._sweep)
+        with start_held(self.problem, held=not _start_follows(self.control)):
+            products = hessian_sweep(run, self.objective, pushed, self._memory, self._sweep)
         self.count.tangent += len(along)
         self.count.second_order += len(along)
         return [
@@ -560,6 +552,21 @@ class Reduced:
         pushed = [self.control.push_forward(self.problem, x, dx) for dx in along]
         self.count.tangent += len(along)
         return residual_tangents(self.trajectory(x), objectives, pushed, self._sweep)
+
+
+def gradient_of(functional: Reduced, run: Trajectory, objective: Objective) -> Gradient:
+    """Return the gradient of a cost along a run of a functional, in (u0, p); counted."""
+    with start_held(functional.problem, held=not _start_follows(functional.control)):
+        gradient = adjoint(run, objective, functional.engine)
+    functional.count.adjoint += 1
+    return gradient
+
+
+def _start_follows(control: Control) -> bool:
+    """Return whether the start's own derivative in the unknowns is part of the gradient."""
+    if not isinstance(control, Parameters):
+        return True
+    return callable(control.initial_state) or bool(control.consistent)
 
 
 def _units(x: PETSc.Vec) -> list[PETSc.Vec]:

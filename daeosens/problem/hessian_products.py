@@ -334,8 +334,8 @@ def _refusing(called: str, first: Mapping[int, Any], alternative: str = "") -> C
             f"'{called}' is needed and was not supplied",
             expected=f"{keyword(called)}=callback{alternative}: second derivatives of {of} cannot "
             "be found automatically",
-            remedy="a method that needs gradients only; for least squares and fits "
-            'hessian="gauss_newton"',
+            remedy=f"{keyword(called)}=..., or a method that needs gradients only; for least "
+            'squares and fits hessian="gauss_newton"',
         )
 
     return refuse

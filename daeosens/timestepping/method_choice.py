@@ -71,9 +71,9 @@ def run_chosen(
     return take(second)
 
 
-def stiff_along(run: Trajectory) -> bool:
-    """Whether stability holds most steps of an explicit run small."""
-    if not run.stepping.resolved_method.explicit or run.n_steps < STEPS:
+def stiff_along(run: Trajectory, least: int = STEPS) -> bool:
+    """Whether stability holds most steps of an explicit run, of so many at least, small."""
+    if not run.stepping.resolved_method.explicit or run.n_steps < least:
         return False
     products: list[float] = []
     for n in (np.arange(1, 8) * run.n_steps // 8).tolist():

@@ -176,6 +176,8 @@ class Stepping:
             complaints.append(_one_line(error))
         try:
             if not complaints:
+                # whole numbers would make arrays of whole numbers
+                object.__setattr__(self, "t_span", tuple(float(time) for time in self.t_span))
                 times = increasing(self.t_span, self.t_eval)
                 object.__setattr__(self, "t_eval", tuple(times.tolist()))  # which can be compared
         except InputError as error:

@@ -6,8 +6,21 @@ import warnings
 import numpy as np
 import pytest
 
-from daeosens import ODE, LeastSquares, Running, Stepping, Terminal, adjoint, solve, trace
+from daeosens import (
+    ODE,
+    LeastSquares,
+    Parameter,
+    Parameters,
+    Reduced,
+    Running,
+    Stepping,
+    Terminal,
+    adjoint,
+    solve,
+    trace,
+)
 from daeosens.derivatives.engines.request import lowered_on
+from daeosens.derivatives.looks.look import start_held
 from daeosens.derivatives.looks.resolution import relative_errors
 from daeosens.errors import DiscretizationWarning
 
@@ -196,6 +209,13 @@ def test_gradients_of_index_two_are_had_though_nothing_can_be_said_about_them():
     assert gradient.p[0] == pytest.approx(exact.p[0], rel=1e-5)
 
 
+def reactor(t, u, p):
+    """Return the rates of power and precursors: one group, negative feedback at a slow rise."""
+    reactivity = 0.002 * np.sin(0.3 * t) - 0.001 * (u[0] - 1.0)
+    made = 0.0065 / p[0] * 1e-2
+    return np.array([(reactivity - 0.0065) / p[0] * u[0] + made * u[1], 0.65 * u[0] - 0.5 * u[1]])
+
+
 def washed_out(t, u, p):
     """Return the rates of a trace that is not there, and of what it would make."""
     return np.array([-p[0] * u[0], 1.0 + u[0]])
@@ -215,6 +235,34 @@ def test_a_state_that_stays_zero_warns_where_its_derivative_blows_up(make):
         stepping = Stepping((0.0, 3.0), "esdirk5", rtol=1e-8, control="sensitivities")
         run = solve(make(washed_out, 2, ["k"]), [0.0, 0.0], [100.0], stepping)
         assert adjoint(run, made).u0[0] == pytest.approx(0.01, rel=1e-6)
+
+
+def test_derivatives_in_a_start_that_is_held_are_not_spoken_of():
+    """They are of what is not fixed, and of the same run where nobody says that it is."""
+    longer = Stepping((0.0, 15.0), "rk6vr", rtol=1e-8)
+    model, made = ODE(washed_out, 2, ["k"]), Terminal(lambda t, u, p: u[1] + p[0] * u[1])
+    start = [0.0, 0.0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DiscretizationWarning)
+        held = Reduced(model, made, longer, Parameters({"k": Parameter(100.0)}, start))
+        held.value_and_gradient([100.0])
+        held.hessian([100.0])
+    model = ODE(washed_out, 2, ["k"])
+    with start_held(model, held=True):
+        pass
+    run = solve(model, start, [100.0], longer)
+    with pytest.warns(DiscretizationWarning):  # the held one has left its mark nowhere
+        adjoint(run, made)
+
+
+def test_where_stability_holds_steps_small_the_remedy_is_a_method_without_that_limit():
+    """Precursors of a reactor: the prompt mode is slaved, and its tangent grows from nothing."""
+    run = solve(
+        ODE(reactor, 2, ["generation"]), [1.0, 1.3], [5e-5], Stepping((0.0, 20.0), rtol=1e-6)
+    )
+    power = Terminal(lambda t, u, p: u[0])
+    with pytest.warns(DiscretizationWarning, match='try: method="esdirk5", as stability holds'):
+        adjoint(run, power)
 
 
 @pytest.mark.filterwarnings("error::daeosens.errors.DiscretizationWarning")

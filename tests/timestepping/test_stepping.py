@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from forms import METHODS, NO_ESTIMATE
 
-from daeosens import ODE, InputError, Stepping, solve
+from daeosens import ODE, InputError, Stepping, solve, trace
 from daeosens.errors import OptionError
 from daeosens.timestepping.stepping import pinned_times, refuse_reserved
 
@@ -262,3 +262,10 @@ def test_components_near_zero_gain_from_a_smaller_rtol():
     small = solve(problem, [1.0, 0.0, 0.0], None, Stepping((0.0, 40.0), "esdirk5", rtol=1e-10))
     # Hairer and Wanner, Solving ODEs II: the Robertson problem at t = 40
     assert small.final[1] == pytest.approx(9.18553476e-6, rel=1e-8)
+
+
+def test_whole_numbers_as_times_are_times():
+    """They would be arrays of whole numbers, which compiled functions do not read."""
+    model = trace(lambda t, u, p: -p[0] * u, 1, ["k"])
+    run = solve(model, [1.0], [1.0], Stepping((0, 1), rtol=1e-8))
+    assert run.u[-1, 0] == pytest.approx(np.exp(-1.0), rel=1e-7)

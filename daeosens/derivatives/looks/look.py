@@ -7,7 +7,8 @@ looks together stays small beside that of the derivatives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -178,6 +179,20 @@ def look_at_products(
 def note_that_start_follows(problem: Problem) -> None:
     """Note that the start's own derivative in the parameters is added to gradients."""
     _SEEN.of(problem).start_follows = True
+
+
+@contextmanager
+def start_held(problem: Problem, *, held: bool) -> Generator[None]:
+    """Take derivatives of which those in the start are not asked for, if it is held.
+
+    Looks say nothing of these then.
+    """
+    seen = _SEEN.of(problem)
+    before, seen.start_held = seen.start_held, held
+    try:
+        yield
+    finally:
+        seen.start_held = before
 
 
 def _look_at_costs(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> None:

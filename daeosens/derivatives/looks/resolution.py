@@ -34,6 +34,7 @@ from daeosens.problem.problem import Problem
 from daeosens.problem.slope_check import deciding_lines
 from daeosens.timestepping.consistency_check import known_algebraic_rows
 from daeosens.timestepping.delayed_run import run_delayed
+from daeosens.timestepping.method_choice import STIFF, stiff_along
 from daeosens.timestepping.smooth_run import smooth_run
 from daeosens.timestepping.stepping import pinned_times
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -46,6 +47,9 @@ SMALL, EXPECTED = 1e-5, 1000.0
 
 KINK = 1000.0
 """Errors by kinks that are told, at least, in units of rtol."""
+
+MANY_STEPS = 50
+"""Fewer explicit steps are not looked at for what stability does to them."""
 
 SAMPLES = 3
 """So many random directions of each kind: along one of them errors of entries may cancel."""
@@ -86,7 +90,7 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen
         return
     if method.tableau is None or problem.delays is not None:  # no estimates of errors in tangents
         return
-    errors = relative_errors(trajectory, costs)
+    errors = relative_errors(trajectory, costs, start_held=seen.start_held)
     # that of a method of one order less
     power = method.order / (method.order - 1) if method.explicit else 1.0
     by_parts = max((error for error, _ in errors), default=0.0) ** power
@@ -97,17 +101,23 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen
     if seen.unresolved:
         which = "" if by_parts > limit else " in the initial states that are zero"
         size = f"{100.0 * error:.2g} %" if error < 1.0 else "as much as their size"
+        # between errors that the state shows, modes that have decayed grow from rounding
+        unstable = stiff_along(trajectory, least=MANY_STEPS)
+        stiff = f'method="{STIFF}", as stability holds most steps small; ' if unstable else ""
         warn(
             f"the steps follow the states, and derivatives{which} are wrong by about {size}: "
             "somewhere in this run they change faster than the states, or are small beside errors "
             "of these\n"
-            '  try: Stepping(..., control="sensitivities"), or a much smaller rtol with a method '
-            "of high order, rk8vr or esdirk6; derivatives.derivative_error tells what is reached",
+            f'  try: {stiff}Stepping(..., control="sensitivities"), or a much smaller rtol with a '
+            "method of high order, rk8vr or esdirk6; derivatives.derivative_error tells what is "
+            "reached",
             DiscretizationWarning,
         )
 
 
-def relative_errors(trajectory: Trajectory, costs: Sequence[Cost]) -> list[tuple[float, float]]:
+def relative_errors(
+    trajectory: Trajectory, costs: Sequence[Cost], *, start_held: bool = False
+) -> list[tuple[float, float]]:
     """Return the estimated errors of derivatives of costs, relative to the size of their parts.
 
     Of each cost those of parameters and of initial states that are not zero, and of the others.
@@ -115,16 +125,18 @@ def relative_errors(trajectory: Trajectory, costs: Sequence[Cost]) -> list[tuple
     Along some directions of three kinds: changes, of random signs and sizes, of all initial states
     that are not zero and of all parameters by parts of themselves, and of the initial states that
     are zero by parts of what these states become: one that decays from zero stays there, and steps
-    may be longer than what perturbations of it allow.
+    may be longer than what perturbations of it allow.  Of parameters alone if the start is held.
     """
-    directions = relative_directions(trajectory)
+    directions = relative_directions(trajectory, start_held=start_held)
     ends = None if directions is None else accumulated_errors(trajectory, *directions[:2])
     if directions is None or ends is None:
         return []
     return [_relative(trajectory, cost, *ends, directions[2]) for cost in costs]
 
 
-def relative_directions(trajectory: Trajectory) -> tuple[Array, Array, int] | None:
+def relative_directions(
+    trajectory: Trajectory, *, start_held: bool = False
+) -> tuple[Array, Array, int] | None:
     """Return the directions of ``relative_errors``, and how many are not of states from zero."""
     problem, start = trajectory.problem, trajectory.u[0]
     rng, count = np.random.default_rng(0), problem.size + problem.n_parameters
@@ -144,7 +156,10 @@ def relative_directions(trajectory: Trajectory) -> tuple[Array, Array, int] | No
         )
         write(moved, (parts * by_size)[: problem.size])
         write(by_p, (parts * by_size)[problem.size :])
-        changes += [(moved, None), (fixed, by_p)]
+        changes.append((fixed, by_p))
+        if start_held:
+            continue
+        changes.append((moved, None))
         if from_zero.any():
             zero = problem.create_state()
             write(zero, parts[: problem.size] * from_zero)

@@ -25,6 +25,8 @@ class Seen:
         The same of the last products with a Hessian that were looked at.
     start_follows : bool
         Whether the start's own derivative in the parameters is added to gradients.
+    start_held : bool
+        Whether derivatives in the start are not asked for, while that is so.
     """
 
     uses: dict[object, int] = field(default_factory=dict[object, int])
@@ -34,3 +36,4 @@ class Seen:
     unresolved: bool = False
     products_unresolved: bool = False
     start_follows: bool = False
+    start_held: bool = False

@@ -18,12 +18,12 @@ from petsc4py import PETSc
 
 from daeosens.costs.least_squares import LeastSquares
 from daeosens.costs.objective import Objective
-from daeosens.derivatives.adjoint import Gradient, adjoint, shared
+from daeosens.derivatives.adjoint import Gradient, shared
 from daeosens.derivatives.halved import halved
 from daeosens.derivatives.residual_jacobian import residual, residual_adjoint
 from daeosens.errors import SolveError
 from daeosens.functional.joint import Joint
-from daeosens.functional.reduced import Reduced
+from daeosens.functional.reduced import Reduced, gradient_of
 from daeosens.inverse.likelihood.measurements import spread
 from daeosens.petsc.vectors import Array, dot, gather, scatter
 from daeosens.problem.callback_guard import QUIET
@@ -200,8 +200,7 @@ class EstimatedNoise:
         for experiment, run, objective in zip(
             self.experiments, self.runs(x), objectives, strict=True
         ):
-            result = adjoint(run, objective)
-            experiment.count.adjoint += 1
+            result = gradient_of(experiment, run, objective)
             value += result.value
             gradient.axpy(1.0, experiment.control.pull_back(experiment.problem, x, result))
         # what the weighted sum of squares has is replaced by the likelihood of the levels
