@@ -336,8 +336,12 @@ class Trajectory:
             The event did not happen so often.  One happens just at ``t``, but moves with the
             parameters, and no side is given, or none that steps ended at.
         """
-        if not self.crossings and isinstance(t, float) and t == self.times.item(-1):
-            return self.n_steps
+        if isinstance(t, float) and side is None and not self.crossings:
+            # without events times increase strictly, so that a binary search finds the only
+            # candidate; fits ask for thousands
+            k = int(self.times.searchsorted(t))
+            if k <= self.n_steps and self.times.item(k) == t:
+                return k
         if isinstance(t, Start):
             return 0
         if isinstance(t, Instant):
@@ -356,12 +360,6 @@ class Trajectory:
         if side is not None and not is_one_of(side, "before", "after"):
             raise InputError(f"side = {side!r}", expected='"before" or "after"')
         t = as_float(t)
-        if not self.crossings:
-            # without events times increase strictly, so that a binary search finds the only
-            # candidate
-            k = int(self.times.searchsorted(t))
-            if k <= self.n_steps and self.times[k] == t:
-                return k
         # with events two states share a time, and rounding may have moved t: the nearest is judged
         # by how far it is from its step's end
         k = int(np.argmin(np.abs(self.times - t)))
