@@ -25,17 +25,24 @@ def stopper(t, u, p):
     return np.array([u[1] - 0.3 * p[0] * push, -p[0] * u[0] - p[1] * push * (1.0 + u[1])])
 
 
+def compared(t, u, p):
+    """Return the same, of two numbers that are compared with each other."""
+    push = u[0] - np.minimum(u[0], p[2] * np.cos(0.3 * t))
+    return np.array([u[1] - 0.3 * p[0] * push, -p[0] * u[0] - p[1] * push * (1.0 + u[1])])
+
+
 def products(problem, *directions, engine="auto"):
     run = ds.solve(problem, START, RATES, STEPPING)
     return [ds.hessian_product(run, COST, *each, engine=engine) for each in directions]
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("rhs", [stopper, compared])
 @pytest.mark.parametrize("make", [ds.ODE, ds.trace])
 @pytest.mark.parametrize("engine", ["vectors", "arrays", "auto"])
-def test_products_are_those_with_events_on_the_kinks(make, engine):
+def test_products_are_those_with_events_on_the_kinks(rhs, make, engine):
     names = ["stiffness", "stop", "clearance"]
-    (product,) = products(make(stopper, 2, names), POINT, engine=engine)
+    (product,) = products(make(rhs, 2, names), POINT, engine=engine)
     with_events = make(stopper, 2, names, events=[ds.Event(surface)])
     (expected,) = products(with_events, POINT)
     assert np.allclose(product.u0, expected.u0, rtol=3e-8, atol=3e-8)
@@ -89,11 +96,18 @@ def test_many_kinks_of_one_comparison_are_all_brought_in():
     assert product.p[0] == pytest.approx(exact, rel=1e-5)
 
 
-def test_surfaces_that_are_crossed_at_one_time_are_told():
+@pytest.mark.parametrize(
+    "push",
+    [
+        lambda u, p: np.maximum(u[0] - 1.0, 0.0) + np.maximum(u[1] - 1.0, 0.0),
+        lambda u, p: np.maximum(u[0] - p[1], 0.0) + np.maximum(p[2] - u[0], 0.0),
+    ],
+)
+def test_surfaces_that_are_crossed_at_one_time_are_told(push):
     def two(t, u, p):
-        push = np.maximum(u[0] - 1.0, 0.0) + np.maximum(u[1] - 1.0, 0.0)
-        return np.array([p[0], p[0], -push])
+        return np.array([p[0], p[0], -push(u, p)])
 
-    run = ds.solve(ds.ODE(two, 3, 1), [0.2, 0.2, 0.0], [0.8], ds.Stepping((0.0, 2.0), rtol=1e-8))
+    stepping = ds.Stepping((0.0, 2.0), rtol=1e-8)
+    run = ds.solve(ds.ODE(two, 3, 3), [0.2, 0.2, 0.0], [0.8, 1.0, 1.0], stepping)
     with pytest.warns(KinkWarning, match="a kink near t = 1"):
         ds.hessian_product(run, ds.Terminal(lambda t, u, p: u[2]), [1.0, -1.0, 0.0])

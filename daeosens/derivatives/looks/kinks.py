@@ -180,14 +180,30 @@ def _kink_terms(trajectory: Trajectory, seen: Seen) -> tuple[list[KinkTerm], lis
     known: list[KinkTerm] = []
     missing: list[SlopeJump] = []
     for n, together in by_step.items():
-        plain = len(together) == 1 and together[0].kink > 0.0 and not together[0].jump
+        plain = all(change.kink > 0.0 and not change.jump for change in together)
         # surfaces that are crossed at one time look like one, with another term
+        plain = plain and _one_surface(trajectory, together)
         term = kink_term(trajectory, n) if plain else None
         if term is None:
             missing.append(together[0])
         else:
             known.append(term)
     return known, missing[:1]
+
+
+def _one_surface(trajectory: Trajectory, together: Sequence[SlopeJump]) -> bool:
+    """Return whether changes in one step are of one surface, as a - b and b - a of ``minimum``."""
+    branches, numbers = trajectory.problem.branches, [change.number for change in together]
+    if len(numbers) == 1 or branches is None:
+        return len(numbers) == 1
+    # beside the run, where different surfaces differ
+    n, t, u = point_on_chord(trajectory, together[0].step, 0.5)
+    u, p = (
+        x * (1.0 + 1e-3 * np.cos(np.arange(x.size))) + 1e-6 * np.arange(1, x.size + 1)
+        for x in (u, np.asarray(trajectory.parameters(n)))
+    )
+    values = branches(t, u, p).values
+    return values.size > max(numbers) and bool(np.ptp(np.abs(values[numbers])) == 0.0)
 
 
 def warn_of_running_kinks(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> None:

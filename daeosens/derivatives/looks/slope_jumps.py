@@ -51,7 +51,7 @@ class SlopeJump:
     """Where a slope jumps or is sharp, by how much in a step, and whether the function jumps.
 
     ``timed`` tells that the time of the change is one of the parameters' alone, not of the state;
-    ``step`` is the number of the step.
+    ``step`` is the number of the step, ``number`` that of what decides there.
     """
 
     time: float
@@ -60,6 +60,7 @@ class SlopeJump:
     sharp: bool
     timed: bool
     step: int
+    number: int
 
 
 def slope_jumps(
@@ -92,7 +93,7 @@ def slope_jumps(
         if any(sides):
             time = float(trajectory.times[n] + place * trajectory.step_sizes[n])
             timed = of_rank(comm, rank, _in_time_alone(trajectory, function, n, k))
-            yield SlopeJump(time, *sides, timed, n)
+            yield SlopeJump(time, *sides, timed, n, k)
 
 
 def _in_time_alone(trajectory: Trajectory, function: Piecewise, n: int, k: int) -> bool:
