@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from petsc4py import PETSc
 
 from daeosens.errors import (
@@ -19,10 +20,13 @@ from daeosens.methods.registry import find_method
 from daeosens.petsc._kernels import DENSE
 from daeosens.petsc.options import refused_value
 from daeosens.petsc.step_rejection import trials
+from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.problem import Problem
+from daeosens.problem.slope_check import deciding_lines
 from daeosens.timestepping.step_log import StepLog
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.stiffness import REACH, fastest_decay
+from daeosens.timestepping.trajectory.schedule import DROPPED
 from daeosens.timestepping.trial_step import SingleSteps
 from daeosens.timestepping.ts_cache import cannot_set_up
 
@@ -31,6 +35,15 @@ SHORTER = (0.25, 0.0625, 0.015625)
 
 ZERO_PIVOT = 71
 """PETSc's error code of dense matrices without factors."""
+
+LAST, CHATTER = 16, 6
+"""So many steps at the end are looked at, and so many with a jump ahead tell chatter."""
+
+HALVINGS = 40
+"""Of a step, until a jump is known from a slope."""
+
+JUMP = 1e-2
+"""Part of the rates that f jumps by."""
 
 NOT_FINITE = 72
 """PETSc's error code of norms that are not."""
@@ -83,6 +96,14 @@ class RunFailures:
             return SolveError(
                 stopped, expected=expected, remedy=self._other_start(at_start=at_start)
             )
+        jump = self._chatter(log, p)
+        if jump:
+            return SolveError(
+                f"{stopped}: {jump}",
+                expected=expected,
+                remedy="a function that is continuous there, or modes with daeosens.hybrid: the "
+                "state is driven back to the jump from both sides, by any method",
+            )
         told, stiff = self._stiffness(log, p)
         if stiff:
             error = StiffError(f"{stopped}{told}", expected=expected, remedy=self._more_steps())
@@ -126,6 +147,45 @@ class RunFailures:
             expected="convergence of Newton's method",
             remedy=remedy,
         )
+
+    def _chatter(self, log: StepLog, p: Any) -> str:
+        """Return that the last steps had a jump of f ahead, and where; or nothing."""
+        problem, branches = self.problem, self.problem.branches
+        states, times = log.states[-LAST - 1 : -1], log.times()[-LAST - 1 :]
+        known = problem.form == "rhs" and problem.delays is None and problem.comm.size == 1
+        if branches is None or not known or DROPPED in states or not isinstance(p, np.ndarray):
+            return ""
+        state, out = problem.create_state(), problem.create_state()
+
+        def rate(t: float, u: Array) -> Array:
+            write(state, u)
+            problem.rhs(t, state, p, out)
+            return read(out).copy()
+
+        # accepted states stay on one side: what lies ahead of them, in the length of a step, is
+        # on the other
+        jumps = 0
+        for t, h, vec in zip(times.tolist(), np.diff(times).tolist(), states, strict=False):
+            u = read(vec).copy()
+            f = rate(t, u)
+            side = np.sign(branches(t, u, p).values)
+            low, high = 0.0, 1.0
+            if np.array_equal(side, np.sign(branches(t + h, u + h * f, p).values)):
+                continue
+            for _ in range(HALVINGS):
+                middle = 0.5 * (low + high)
+                point = t + middle * h, u + middle * h * f
+                same = np.array_equal(side, np.sign(branches(*point, p).values))
+                low, high = (middle, high) if same else (low, middle)
+            before, after = (rate(t + x * h, u + x * h * f) for x in (low, high))
+            jumps += bool(np.abs(after - before).max() > JUMP * np.abs(before).max())
+        if jumps < CHATTER:
+            return ""
+        last = float(times[-1]), read(log.states[-1]).copy()
+        # traced functions decide in C, where there are no lines: those of the time are from Python
+        lines = deciding_lines(lambda: branches(*last, p, in_time=True))
+        where = f", {', '.join(lines)}" if lines else ""
+        return f"the equations jump where the state is{where}: it crosses the jump again and again"
 
     def _stiffness(self, log: StepLog, p: Any) -> tuple[str, bool]:
         """Return whether stability has held the last step small, in words and as a fact."""

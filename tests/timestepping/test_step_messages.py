@@ -87,3 +87,29 @@ def test_singular_matrices_of_other_methods_name_the_one_that_knows_the_mass():
     problem = ODE(lambda t, u, p: np.array([u[1] - u[0], u[0] - u[1]]), 2, mass=mass)
     with pytest.raises(SingularMatrixError, match=r'try: method="esdirk5", which knows'):
         solve(problem, [1.0, 0.0], None, Stepping((0.0, 1.0), "beuler", rtol=1e-3))
+
+
+def melting(t, u, p):
+    """Return the rate of ice that melts faster than it grows, while there is some."""
+    return np.array([0.3 - np.where(u[0] > 0.0, p[0], 0.0), -u[1]])
+
+
+@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize("method", ["rk6vr", "esdirk5"])
+def test_a_run_that_chatters_across_a_jump_names_it(make, method):
+    """No method goes on there, so none is the remedy."""
+    stepping = Stepping((0.0, 10.0), method, rtol=1e-6, max_steps=3000)
+    with pytest.raises(SolveError) as raised:
+        solve(make(melting, 2, ["melt"]), [1.0, 1.0], [1.0], stepping)
+    assert "the equations jump where the state is" in str(raised.value)
+    assert "np.where(u[0] > 0.0, p[0], 0.0)" in str(raised.value)
+    assert "esdirk5" not in str(raised.value)
+    assert "daeosens.hybrid" in str(raised.value)
+
+
+def test_a_kink_that_is_crossed_all_the_time_is_no_jump():
+    stepping = Stepping((0.0, 30.0), "rk6vr", rtol=1e-6, max_steps=60)
+    shaken = ODE(lambda t, u, p: np.array([u[1], -400.0 * u[0] - np.abs(u[0])]), 2, [])
+    with pytest.raises(SolveError) as raised:
+        solve(shaken, [1.0, 0.0], [], stepping)
+    assert "jump" not in str(raised.value)
