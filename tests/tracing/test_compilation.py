@@ -16,6 +16,7 @@ from petsc4py import PETSc
 
 import daeosens as ds
 from daeosens import Stepping
+from daeosens.errors import DaeosensError
 from daeosens.problem.grids import Grid
 from daeosens.tracing import compilation, execution
 
@@ -283,9 +284,15 @@ def test_functions_of_points_are_compiled_when_they_are_called(cache, comm):
     np.testing.assert_allclose(gradient.u0_vec.array, final * (final / 1.5) ** 3, rtol=1e-6)
 
 
-def test_functions_that_cannot_be_compiled_any_more_are_errors(cache, monkeypatch):
-    model = ds.trace_stencil(decay, Grid([(0.0, 1.0)], [12], comm=PETSc.COMM_SELF), ["rate"])
-    monkeypatch.setenv("CC", "no-such-compiler")
-    with pytest.raises(compilation.CompilerError, match="no C compiler no-such-compiler"):
-        ds.solve(model, model.state, [0.1], Stepping((0.0, 0.1), "rk4", dt=0.01))
+@pytest.mark.mpi
+def test_functions_that_a_rank_cannot_compile_any_more_are_errors_everywhere(
+    cache, comm, monkeypatch
+):
+    model = ds.trace_stencil(decay, Grid([(0.0, 1.0)], [12], comm=PETSc.COMM_WORLD), ["rate"])
+    run = ds.solve(model, model.state, [0.1], Stepping((0.0, 0.1), "beuler", dt=0.05))
+    energy = ds.Terminal(lambda t, u, p: u.dot(u) / 2, lambda t, u, p, out: u.copy(out))
+    if comm.rank == comm.size - 1:
+        monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(DaeosensError, match="no C compiler no-such-compiler"):
+        ds.adjoint(run, energy)
     monkeypatch.undo()

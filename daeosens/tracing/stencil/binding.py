@@ -1,8 +1,8 @@
 """Functions of a point as what C calls: compiled, at once or when they are needed, or interpreted.
 
-Compilers take a tenth of a second for each, and seconds for long ones: they vectorise a loop for
-each number of vectors that values are added to.  So those are compiled that somebody calls, and
-when that is.
+A compiler takes a tenth of a second for a short one, and seconds for a long one, as it vectorises a
+loop for each number of vectors that values are added to.  So those are compiled that somebody
+calls, when that is.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from mpi4py import MPI
 
 from daeosens.petsc._kernels import Stencil
+from daeosens.petsc.agreement import on_every_rank
 from daeosens.petsc.c_function import LateAddress
 from daeosens.petsc.vectors import Array
 from daeosens.problem.grids import Grid
@@ -69,8 +70,13 @@ def _address(name: str, library: Callable[[], ctypes.CDLL]) -> LateAddress:
 def _later(
     grid: Grid, boxes: Sequence[PointFunction] = (), chains: Sequence[PointFunction] = ()
 ) -> Callable[[], ctypes.CDLL]:
-    """Return what compiles functions, once; of several processes the first one does."""
-    return cache(lambda: load(point_source(boxes, chains, grid.dof, grid.shape), MPI.COMM_SELF))
+    """Return what compiles functions, once.  Collective: where a rank cannot, all raise."""
+    comm = grid.dm.comm.tompi4py()
+
+    def compile_now() -> ctypes.CDLL:  # one of several processes, the others wait for it
+        return load(point_source(boxes, chains, grid.dof, grid.shape), MPI.COMM_SELF)
+
+    return cache(lambda: on_every_rank(comm, compile_now))
 
 
 def bind_points(
