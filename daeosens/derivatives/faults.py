@@ -32,8 +32,9 @@ def named_faults(trajectory: Trajectory, *, back: bool) -> Generator[None]:
     try:
         yield
     except SolveError as error:
-        # other forms have other derivatives
-        fault = _first_fault(trajectory, back=back) if trajectory.problem.form == "rhs" else ""
+        problem = trajectory.problem
+        unseen = problem.form == "rhs" and (problem.stencil is not None or problem.batch is None)
+        fault = _first_fault(trajectory, back=back) if unseen else ""
         if not fault:
             raise
         raise error.with_detail(fault) from error
