@@ -9,7 +9,7 @@ from petsc4py import PETSc
 
 import daeosens as ds
 from daeosens import ODE, Event, InputError, Stepping, solve
-from daeosens.timestepping.thinning import thinned
+from daeosens.timestepping import Checkpoints
 
 ORDERS = {"beuler": 1, "cn": 2, "midpoint": 2, "rk3bs": 3, "esdirk4": 4, "rk5ts": 5, "rk8vr": 8}
 TIMES = np.array([0.123, 0.771, 1.2345, 1.9])
@@ -60,11 +60,12 @@ def test_ends_of_steps_are_the_states_of_the_run():
     np.testing.assert_allclose(run(later).array, run.u[3], rtol=1e-14)
 
 
-def test_traced_and_thinned_runs_give_the_same():
+def test_traced_runs_and_those_with_checkpoints_give_the_same():
     stepping = Stepping((0.0, 2.0), "rk5ts", rtol=1e-6)
-    run = solve(ODE(spring, 2, ["k"]), [1.0, 0.0], [2.0], stepping)
+    numpy = ODE(spring, 2, ["k"]), [1.0, 0.0], [2.0], stepping
+    run, few = solve(*numpy), solve(*numpy, checkpoint=Checkpoints(3))
     traced = solve(ds.trace(spring, 2, ["k"]), [1.0, 0.0], [2.0], stepping)
-    np.testing.assert_array_equal(thinned(run, every=3)(TIMES), run(TIMES))
+    np.testing.assert_array_equal(few(TIMES), run(TIMES))
     np.testing.assert_allclose(traced(TIMES), run(TIMES), rtol=1e-12)
 
 
