@@ -1,6 +1,6 @@
 """What binomial checkpoints cost in time, beside what their theory says in steps.
 
-    python scripts/bench/checkpoints.py [--output results.json] [--repeat 5] [--points 512 256]
+    python scripts/bench/checkpoints.py [--output results.json] [--repeat 2] [--points 512]
 
 Gray-Scott on points x points x 2 unknowns by RK4 and by Crank-Nicolson, a tenth of the states kept.
 A gradient would take the time of a run, of a sweep back over states that are all there, and of the
@@ -21,8 +21,8 @@ from daeosens.timestepping import Checkpoints
 from daeosens.timestepping.trajectory.schedule import repeated_steps
 from gray_scott.ours import tasks
 
-SETTINGS = (("rk4", 100), ("cn", 50))
-"""Methods and numbers of steps."""
+SETTINGS = (("rk4", 100, 5), ("cn", 50, 1))
+"""Methods, numbers of steps, and laps for each that is asked for: short ones vary more."""
 
 SHARE = 10
 """One of so many states is kept."""
@@ -69,12 +69,12 @@ def main() -> None:
     """Measure, print, and write the results if wanted."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--output", type=Path)
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--points", type=int, nargs=2, default=[512, 256], help="of RK4, of CN")
+    parser.add_argument("--repeat", type=int, default=2)
+    parser.add_argument("--points", type=int, default=512)
     arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    for points, (method, steps) in zip(arguments.points, SETTINGS, strict=True):
-        rows.append(measured(points, method, steps, arguments.repeat))
+    for method, steps, laps in SETTINGS:
+        rows.append(measured(arguments.points, method, steps, laps * arguments.repeat))
         if len(rows) == 1:
             print("  ".join(rows[0]))
         told = (
