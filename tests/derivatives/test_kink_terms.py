@@ -65,8 +65,8 @@ def test_products_are_derivatives_of_gradients(make):
 
     def gradient(x):
         u0, p = (np.add(a, x * np.array(b)) for a, b in zip((START, RATES), POINT, strict=True))
-        found = ds.adjoint(ds.solve(problem, u0, p, STEPPING), COST)
-        return np.concatenate([found.u0, found.p])
+        swept = ds.adjoint(ds.solve(problem, u0, p, STEPPING), COST)
+        return np.concatenate([swept.u0, swept.p])
 
     slopes = [(gradient(x) - gradient(-x)) / (2.0 * x) for x in (2e-3, 1e-3)]
     difference = (4.0 * slopes[1] - slopes[0]) / 3.0
@@ -111,3 +111,43 @@ def test_surfaces_that_are_crossed_at_one_time_are_told(push):
     run = ds.solve(ds.ODE(two, 3, 3), [0.2, 0.2, 0.0], [0.8, 1.0, 1.0], stepping)
     with pytest.warns(KinkWarning, match="a kink near t = 1"):
         ds.hessian_product(run, ds.Terminal(lambda t, u, p: u[2]), [1.0, -1.0, 0.0])
+
+
+OBSERVED = [0.7, 1.9, 3.3, 4.7]
+COSTS = {
+    "residuals": ds.LeastSquares(OBSERVED, [[1.0, 0.5], [0.3, 0.2], [0.7, 0.1], [0.2, 0.9]]),
+    "running": ds.Running(lambda t, u, p: u[0] ** 2 * p[1] + np.sin(t) * u[1]),
+}
+
+
+def follower(t, u, p):
+    """What is above a level that moves decays."""
+    level = p[1] * (1.0 + 0.9 * np.sin(2.0 * t))
+    first = -3.0 * p[0] * np.maximum(u[0] - level, 0.0) + 0.4 * np.cos(t) * u[1]
+    return np.array([first, 0.2 * u[0] * np.sin(2.0 * t) - p[2] * u[1]])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
+@pytest.mark.parametrize("cost", COSTS)
+def test_surfaces_that_move_with_time_and_costs_along_the_run(make, cost):
+    """Three kinks, and a last step that is cut short: beside differences of gradients."""
+    model, objective = make(follower, 2, 3), COSTS[cost]
+    start, p = np.array([1.6, 0.9]), np.array([1.3, 0.8, 0.25])
+    stepping = ds.Stepping((0.0, 5.07), "rk8vr", rtol=1e-11)
+    du, dp = np.array([0.7, -1.1]), np.array([0.4, 0.9, -0.3])
+
+    def run_at(step):
+        return ds.solve(model, start + step * du, p + step * dp, stepping, OBSERVED)
+
+    def gradient(step):
+        swept = ds.adjoint(run_at(step), objective)
+        return np.concatenate([swept.u0, swept.p])
+
+    product = ds.hessian_product(run_at(0.0), objective, du, dp)
+    step = 2e-4
+    near, far = (gradient(k * step) - gradient(-k * step) for k in (1, 2))
+    difference = (8.0 * near - far) / (12.0 * step)
+    np.testing.assert_allclose(
+        np.concatenate([product.u0, product.p]), difference, atol=1e-7 * np.abs(difference).max()
+    )
