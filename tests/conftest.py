@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -172,6 +172,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item in sample]
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Save which lines ran, if they are counted, before the process is told to end.
+
+    pytest-xdist kills a worker that has not ended ten seconds after its last test: on a busy
+    machine PETSc and MPI take as long to leave, and what coverage saves at exit would be lost.
+    """
+    counter = sys.modules.get("coverage")
+    counting = counter and counter.Coverage.current()
+    if counting:
+        counting.stop()
+        counting.save()
+
+
 # ---- ranks ---------------------------------------------------------------------------------------
 
 
@@ -202,7 +216,7 @@ class Ranks:
             self.own.append(f"{report.nodeid} ({report.when})\n{report.longreprtext}")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Run one test, then wait for the other ranks and exchange failures."""
         self.own = []
         result = yield
@@ -220,11 +234,12 @@ class Ranks:
         while not arrived.Test():
             if time.monotonic() > limit:
                 why = "\n".join(self.own) or f"{nodeid}: passed"
-                sys.__stderr__.write(
+                print(
                     f"\n[rank {self.comm.rank}] {why}\n"
-                    f"[rank {self.comm.rank}] other ranks hang in {nodeid}: ending the job\n"
+                    f"[rank {self.comm.rank}] other ranks hang in {nodeid}: ending the job",
+                    file=sys.__stderr__,
+                    flush=True,
                 )
-                sys.__stderr__.flush()
                 self.comm.Abort(1)
             time.sleep(0.0005)
 
