@@ -125,6 +125,62 @@ class Method(ABC):
         """Whether algebraic equations hold at the end of a step."""
         return True
 
+    @property
+    def forgets(self) -> bool:
+        """Whether errors of algebraic variables die out, be it over several steps."""
+        # ``carried`` below 1 they die out, of 1 they stay and alternate, above 1 they grow; with
+        # stages (and carried = 0) the equations of later stages take them up
+        return 0.0 < self.carried < 1.0 or (not self.carried and self.tableau is None)
+
+    @property
+    def starts_from_algebraic(self) -> bool:
+        """Whether a step depends on algebraic variables, or their equations, at its start."""
+        return self.tableau is not None or self.carried > 0.0
+
+    @property
+    def estimates_oscillate(self) -> bool:
+        """Whether error estimates of algebraic variables do not fall with the step size."""
+        return self.carried == 1.0 and not self.holds_at_end
+
+    @property
+    def functions(self) -> frozenset[str]:
+        """Which functions of the equations a step calls."""
+        return frozenset({"rhs"} if self.explicit else {"rhs", "jacobian"})
+
+    def refuse_index(self, index: int, *, adaptive: bool) -> None:
+        """Refuse a DAE whose index is too high for these steps, 0 where there is none.
+
+        Raises
+        ------
+        UnsupportedError
+            Theta below 1/2 for any algebraic equation: each step multiplies their error by
+            (1 - theta)/theta.  Index 3 where error estimates choose the steps.  Index 2 by the
+            midpoint rule, 3 by "cn" and ESDIRK methods: they do not converge.
+        """
+        if index and self.carried > 1.0:
+            raise UnsupportedError(
+                f'method = "{self.name}" for algebraic equations',
+                expected="theta >= 0.5: with less their errors grow in each step",
+                remedy='"cn", "beuler" or "theta:0.6"',
+            )
+        if self.forgets and adaptive and index == 3:
+            raise UnsupportedError(
+                f'adaptive "{self.name}" for a DAE of index 3: the shorter a step, the larger the '
+                "error of the variables that some algebraic equations should give",
+                expected="algebraic equations that give the algebraic variables (index 1)",
+                remedy="the derivatives of these equations in their place, or fixed steps: "
+                "dt alone",
+            )
+        if not self.forgets and index >= (3 if self.holds_at_end else 2):
+            deeper = ", nor do their derivatives in time" if index > 2 else ""
+            raise UnsupportedError(
+                f'method = "{self.name}" for a DAE of index {index}: some algebraic equations '
+                f"hold no algebraic variable{deeper}",
+                expected="algebraic equations that give the algebraic variables (index 1)",
+                remedy="the derivatives of these equations in their place, or fixed steps of "
+                '"beuler"',
+            )
+
     @abstractmethod
     def takes(self, problem: Problem) -> bool:
         """Return whether these steps take the form of the equations."""

@@ -65,11 +65,10 @@ class Held:
 
 def runs_in_c(problem: Problem, method: Method) -> bool:
     """Whether TS calls the C functions of a problem itself, so that no Python runs in a step."""
-    needed = {"rhs"} if method.explicit else {"rhs", "jacobian"}
     if problem.stencil is not None:
         return not (problem.breakpoints or method.stagewise)
     python = problem.field_parameter or not problem.constant_mass
-    return needed <= problem.native.keys() and not python
+    return method.functions <= problem.native.keys() and not python
 
 
 def registered_with(ts: PETSc.TS) -> Registered | RegisteredStencil | DenseSteps | None:

@@ -94,16 +94,15 @@ def refuse_inconsistent_start(
     InputError
         Names the row, its residual and what would be admitted, on every rank.
     """
-    rates = method.tableau is not None
-    # beuler has carried = 0: it forgets the error in the first step and is not looked at
-    if problem.form == "rhs" or method.explicit or not (rates or method.carried):
+    # beuler forgets the error in the first step and is not looked at
+    if problem.form == "rhs" or method.explicit or not method.starts_from_algebraic:
         return
     known = _ALGEBRAIC.of(problem)
     if problem.curved_mass or not known:
         known[:] = [_algebraic_rows(problem, t, u, p)]
     (algebraic,) = known
     # ESDIRK methods forget errors in rows, but not in sums of rows
-    if algebraic is None or (rates and isinstance(algebraic, _Rows)):
+    if algebraic is None or (not method.carried and isinstance(algebraic, _Rows)):
         return
     ranks, (start, _) = u.comm.tompi4py(), u.getOwnershipRange()
     residual = _residual(problem, t, u, p)

@@ -67,7 +67,7 @@ def error_steps(problem: Problem, method: Method) -> DenseSteps | None:
 
 
 def _directed(problem: Problem, method: Method, *, errors: bool = False) -> DenseSteps | None:
-    names = ["rhs", "push", "pull", "hessian_product", *["jacobian"] * (not method.explicit)]
+    names = sorted(method.functions | {"push", "pull", "hessian_product"})
     # explicit steps need products only; implicit ones factorise dense matrices
     most = LARGEST_EXPLICIT if method.explicit else LARGEST
     if not (problem.native.keys() >= set(names) and _small(problem, most)):

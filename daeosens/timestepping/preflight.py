@@ -56,14 +56,13 @@ def refuse_unsound_steps(
     method = stepping.resolved_method
     _refuse_algebraic_variables(problem, stepping, span[0], u, p)
     refuse_inconsistent_start(problem, method, span[0], u, p)
-    shrinking = stepping.adaptive and method.carried == 1.0 and not method.holds_at_end
-    # both begin a step with algebraic variables of the other side of the jump, and carry them on
-    stages = method.tableau is not None
-    jumping = bool(problem.breakpoints) and (stages or method.carried > 0.0)
+    shrinking = stepping.adaptive and method.estimates_oscillate
+    # a step begins with algebraic variables of the other side of the jump, and carries them on
+    jumping = bool(problem.breakpoints) and method.starts_from_algebraic
     if not (jumping or shrinking):
         return
     algebraic, without_rate = _rows_without_rate(problem, span[0], u, p)
-    if jumping and stages:
+    if jumping and method.tableau is not None:
         null = null_projection(problem, partial(block_solver, options=stepping.options))
         if null is not None:
             _refuse_algebraic_jumps(problem, stepping, span, u, p, null)
@@ -89,37 +88,13 @@ def _refuse_algebraic_variables(
 ) -> None:
     """Refuse what makes algebraic variables wrong with any steps; the equations are probed once."""
     method = stepping.resolved_method
-    # ``carried`` is by how much an error of algebraic variables is multiplied in each step: below 1
-    # it dies out, of 1 it stays and alternates, above 1 it grows
-    dying = 0.0 < method.carried < 1.0 or (not method.carried and method.tableau is None)
-    if dying and not stepping.adaptive:  # errors die out
+    if method.forgets and not stepping.adaptive:  # of any index
         return
     known = _INDEX.of(problem)
     # structure does not depend on the step: once for all runs of a problem
     if not known:
         known.append(structural_index(problem, t, u, p))
-    (index,) = known
-    if index and method.carried > 1.0:
-        raise UnsupportedError(
-            f'method = "{method.name}" for algebraic equations',
-            expected="theta >= 0.5: with less their errors grow in each step",
-            remedy='"cn", "beuler" or "theta:0.6"',
-        )
-    if dying and index == 3:
-        raise UnsupportedError(
-            f'adaptive "{method.name}" for a DAE of index 3: the shorter a step, the larger the '
-            "error of the variables that some algebraic equations should give",
-            expected="algebraic equations that give the algebraic variables (index 1)",
-            remedy="the derivatives of these equations in their place, or fixed steps: dt alone",
-        )
-    if not dying and index >= (3 if method.holds_at_end else 2):
-        deeper = ", nor do their derivatives in time" if index > 2 else ""
-        raise UnsupportedError(
-            f'method = "{method.name}" for a DAE of index {index}: some algebraic equations hold '
-            f"no algebraic variable{deeper}",
-            expected="algebraic equations that give the algebraic variables (index 1)",
-            remedy='the derivatives of these equations in their place, or fixed steps of "beuler"',
-        )
+    method.refuse_index(known[0], adaptive=stepping.adaptive)
 
 
 def refuse_other_method(ts: PETSc.TS, method: Method) -> None:

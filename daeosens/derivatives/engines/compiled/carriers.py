@@ -190,7 +190,7 @@ def _of_ends(trajectory: Trajectory, method: Method) -> Pull | None:
 def _functions(problem: Problem, method: Method) -> dict[str, tuple[int, int]]:
     """Return addresses and user data of what the sweep calls; nothing if one is not in C."""
     native = problem.native
-    needed = {"rhs"} if method.explicit else {"rhs", "jacobian"}
+    needed = set(method.functions)
     if "pull" in native:
         # f_u^T w and f_p^T w in one product, so neither matrix is needed explicitly
         needed.add("pull")
