@@ -53,6 +53,7 @@ def warn_of_poles(run: Trajectory) -> None:
     denominators = _denominators(run, branches, _sides(run), run.u)
     if denominators is None:
         return
+    # a denominator with another sign in the next state was zero on the way, or jumped
     changes = np.argwhere(denominators[:-1] * denominators[1:] < 0.0)
     function = equations_of(run)
     assert function is not None
@@ -95,6 +96,7 @@ def _denominators(run: Trajectory, branches: Branches, t: Array, u: Array) -> Ar
 def _located(run: Trajectory, branches: Branches, n: int, k: int) -> float | None:
     """Return the place in [0, 1] on the chord of a step at which a denominator is zero."""
     low, high = 0.0, 1.0
+    # not bisection: all points between the ends in one call of the callback
     for _ in range(ROUNDS):
         places = np.linspace(low, high, FEW_POINTS)
         points = [point_on_chord(run, n, place)[1:] for place in places.tolist()]

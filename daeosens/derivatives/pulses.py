@@ -61,6 +61,7 @@ def see_pulses(run: Trajectory, pinned: Array, take: Take) -> tuple[Trajectory, 
         See ``Take``.
     """
     rtol, atol = run.stepping.tolerances
+    # a run that has seen one pulse is another run after it, and may pass pulses of its own
     for number in range(ROUNDS + 1):
         missed = MANY if number < ROUNDS else LEFT
         inside = [
@@ -124,11 +125,13 @@ def _pulses_passed(run: Trajectory, times: Array) -> Iterator[Peak]:
         first, last = float(times[k]), float(times[k + 1])
         n = int(np.searchsorted(run.times, first, side="right")) - 1
         start, h = float(run.times[n]), float(run.step_sizes[n])
+        # the state is that of the run without the pulse, which is the one that has passed it
         middle = 0.5 * (first + last)
         _, t, u = point_on_chord(run, n, (middle - start) / h)
         beside = FINEST * (last - first)
         values = values_at(function, n, (first - beside, t, last + beside), u)
         if values is not None:
+            # by how much the rate inside differs from that on both sides, for as long as it lasts
             before, inside, behind = values
             yield Peak(t, u, (last - first) * np.abs(inside - 0.5 * (before + behind)))
 
@@ -138,6 +141,7 @@ def _without_stages(run: Trajectory, first: Array, last: Array) -> list[int]:
     tableau = run.stepping.resolved_method.tableau
     places = np.array([0.0, 1.0] if tableau is None else [0.0, *tableau.c, 1.0])
     stages = np.unique(run.times[:-1, None] + places * run.step_sizes[:, None])
+    # a stage just at an end may be on either side, by rounding: it has not seen the pulse
     room = FINEST * (last - first)
     before = np.searchsorted(stages, first + room, side="right")
     return np.flatnonzero(before == np.searchsorted(stages, last - room)).tolist()

@@ -123,6 +123,7 @@ class StepsSoFar:
         What is delayed is seen from the inside of that step: after the time where it begins.
         """
         n, ahead = len(self.sizes), t <= self.times[-1] + self._rounding
+        # a short step that begins or ends at t looks at what is delayed from inside of the next one
         begin, at = (t, 0.0) if ahead else (t - beside, 1.0)
         z, _ = self._delayed(n, begin, beside, np.array([at]))
         return self._delays.rate(np.concatenate([[t], u, z.ravel()]), self._p)
@@ -172,6 +173,8 @@ class StepsSoFar:
             return z, looked
         steps = (self._ends, self._lengths, self._u, self._rates, self.tableau.weights)
         margins = (self._first, self._rounding, inwards_in(h, self._rounding))
+        # C evaluates the continuous extension of the step that each stage looks back at; what lies
+        # before the run, where ``looked`` is negative, is the history, which is Python's
         if look_back(steps, n, t, h, c, self.tau, margins, z, looked):
             for i, delay in np.argwhere(looked < 0).tolist():
                 begin = t - float(self.tau[delay])

@@ -73,6 +73,7 @@ class BlockDirk:
         s, n = self.points_per_step, jacobians.shape[1]
         scale = self._scheme.gamma * np.repeat(block.sizes, s)
         matrices = np.eye(n) - scale[:, None, None] * jacobians
+        # the first stage is explicit: it is the state before the step, and nothing is solved there
         return tuple(
             factorised(matrix, float(block.times[k // s]), "1 - h gamma f_u", "another step size")
             if k % s
@@ -95,11 +96,13 @@ class BlockDirk:
             rates[0] = (rate if sources is None else rate + sources[first]).ravel()
             for i in range(1, s):
                 known = start + h * (a[i, :i] @ rates[:i]).reshape(rows, n)
+                # (1 - h gamma f_u) dU_i = du + h sum_{j<i} a_ij dk_j + h gamma f_p dp
                 right = known if sources is None else known + h * gamma * sources[first + i]
                 stage = solved(linear.factors[first + i], right, transposed=True)
                 stages[first + i] = stage
                 # from the equation of the stage, without a product with f_u
                 rates[i] = (stage - known).ravel() / (h * gamma)
+            # stiffly accurate: the last stage is the end of the step
             states[k + 1] = stages[first + s - 1]
         return BlockTangent(states, stages)
 
@@ -112,13 +115,15 @@ class BlockDirk:
         for k in reversed(range(len(block.sizes))):
             h, first = float(block.sizes[k]), k * s
             for i in range(s - 1, 0, -1):
+                # y_i: what later stages take from the rate of this one
                 later = (a[i + 1 :, i] @ adjoints[i + 1 :]).reshape(rows, n)
+                # the adjoint of the end enters at the last stage, which is the end
                 right = later + gamma * lam if i == s - 1 else later
                 if sources is not None:
                     right = right + gamma * sources[first + i]
                 weight = solved(linear.factors[first + i], right)
                 weights[first + i] = h * weight
-                adjoints[i] = (weight - later).ravel() / gamma
+                adjoints[i] = (weight - later).ravel() / gamma  # nu_i from w_i = gamma nu_i + y_i
             at_start = h * (a[1:, 0] @ adjoints[1:]).reshape(rows, n)
             weights[first] = at_start
             lam[...] = (

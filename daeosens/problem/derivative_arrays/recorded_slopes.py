@@ -80,6 +80,8 @@ class Record:
         adjoints: dict[int, Any] = {result.number(): np.moveaxis(w, 0, -1)}
         numbers = [argument.made for argument in wanted]
         reached: dict[int, Any] = {}
+        # operations read what was made before them, so that going back in numbers the adjoint of
+        # each is complete, all that read it done, before it is passed on to its own operands
         for number in range(result.number(), -1, -1):
             adjoint = adjoints.pop(number, None)
             if adjoint is None:
@@ -209,6 +211,7 @@ class RecordedSlopes:
             result[key] = 0.0
             return result
 
+        # what was in these places before is lost, so its adjoint is zero there; the rest stays
         operands: list[tuple[RecordedSlopes, Transposed]] = [(self, rest)]
         if type(assigned) is RecordedSlopes:
             shape = np.broadcast_to(_ZERO, self.shape)[key].shape

@@ -36,6 +36,7 @@ class RunningCosts:
         counts = np.array(weights) if more is None else np.abs(weights) + np.abs(more)
         passed = {*program.jumps, *program.steps.restarts}
         for n in range(program.n_steps):
+            # jumps, and restarts of windows, are steps of no length, over which nothing is added up
             if n in passed:
                 continue
             h = float(program.h[n])
@@ -78,6 +79,8 @@ class RunningCosts:
                     density.add_p(w, *point, by_p)
                     value += w * density.value(*point)
                     slope += w * density.value_t(*point)
+                # dJ/dX_nj = h_n b_j r_u at each stage; the rest of dJ goes to the clocks, by which
+                # the size h_n and the time t_nj move with delays and events
                 sources.stages[n, j, row] += share * read(by_u)
                 sources.p[row] += share * read(by_p)
                 sources.clock[n, row] += weight * value * program.h_clock[n]
@@ -122,6 +125,7 @@ class RunningCosts:
                     vec.zeroEntries()
                 moved, longer = float(dt[n, j, k]), weight * float(dh[n, k])
                 direction, bent, value = (du, row, dp, moved), 0.0, 0.0
+                # the product rule of h_n b_j r_u: the change of r_u, and r_u by the change of h_n
                 for w, density in running:
                     bent += add_curvature(density, share * w, point, direction, self._out)
                     value += w * change(density, problem, point, du, dp, moved)
