@@ -97,12 +97,17 @@ def _jumps_in_time_alone(
         point_on_chord(trajectory, n, place) for place in (0.5, 0.0, 1.0)
     )
     moved = near / h * (after - before)
-    f = [
-        [function.value(n, time + beside * near, u + x * moved) for x in (-1, 1)]
-        for beside in (-1, 1)
-    ]
-    jump = np.abs(f[1][0] - f[0][0]).max()
-    return bool(all(np.abs(right - left).max() <= 1e-2 * jump for left, right in f))
+    f = np.array(
+        [
+            [function.value(n, time + beside * near, u + x * moved) for x in (-2, -1, 1, 2)]
+            for beside in (-1, 1)
+        ]
+    )
+    # each component in its own unit, without the part that grows with the distance
+    in_time = np.abs(f[1, 1] - f[0, 1])
+    in_state = np.abs(2.0 * (f[:, 2] - f[:, 1]) - (f[:, 3] - f[:, 0])).max(axis=0)
+    rounding = 1e-9 * np.abs(f).max(axis=(0, 1))
+    return bool(np.all(in_state <= 1e-2 * in_time + rounding))
 
 
 def _remedy_of_jump(trajectory: Trajectory, timed: bool) -> str:

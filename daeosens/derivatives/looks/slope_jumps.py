@@ -18,6 +18,7 @@ from daeosens.derivatives.looks.branch_changes import (
     signs_of,
 )
 from daeosens.derivatives.looks.seen import Seen
+from daeosens.errors import DaeosensError
 from daeosens.petsc.vectors import Array, read
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
@@ -44,6 +45,12 @@ BEND = 0.1
 
 JUMP = 1e-3
 """Slopes that differ by a larger part of themselves, or of the change in a step, are a kink's."""
+
+NEAR_AN_END = 0.1
+"""Part of a chord between its end and a kink below which the end says nothing of rounding."""
+
+MARGIN = 30.0
+"""How many times what moves by rounding change is taken for rounding."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +91,8 @@ def slope_jumps(
         seen.branches_change = True
         if at_ends == "never" and not INSIDE < place < 1.0 - INSIDE:
             continue
-        stretch = _stretch(trajectory, function, n, place)
-        sides = (0.0, False, False) if stretch is None else _slope_jump(*stretch)
+        stretch = _stretch(trajectory, n, place)
+        sides = (0.0, False, False) if stretch is None else _slope_jump(function, stretch)
         if comm.size > 1:
             # slopes are those of a rank's own rows
             kink, *flags = zip(*comm.allgather(sides), strict=True)
@@ -104,10 +111,19 @@ def _in_time_alone(trajectory: Trajectory, function: Piecewise, n: int, k: int) 
     return all(k < decided.size for decided in values) and bool(values[0][k] == values[1][k])
 
 
-def _stretch(
-    trajectory: Trajectory, function: Piecewise, n: int, place: float
-) -> tuple[Callable[[float], Array], float] | None:
-    """Return a function on the chord of a step, and the place in [0, 1] where it may have a kink.
+@dataclass(frozen=True)
+class _Stretch:
+    """Points (n, t, u) of the chord of a step, or beyond it, and the place of what may be a kink.
+
+    ``point(x)`` is that at x, from 0 to 1.
+    """
+
+    point: Callable[[float], tuple[int, float, Array]]
+    place: float
+
+
+def _stretch(trajectory: Trajectory, n: int, place: float) -> _Stretch | None:
+    """Return the chord of a step with a place in [0, 1] where a function may have a kink.
 
     Adaptive steps become so short at a jump that rounding leaves no room for slopes on its sides,
     and one may end there, as may one of fixed size: the chord is then continued beyond the step.
@@ -117,31 +133,36 @@ def _stretch(
     long = max(h, LOCAL * abs(t))
     low, high = t + place * h - 0.5 * long, t + place * h + 0.5 * long
     if long == h and INSIDE < place < 1.0 - INSIDE:
-        return lambda x: function.value(*point_on_chord(trajectory, n, x)), place
+        return _Stretch(lambda x: point_on_chord(trajectory, n, x), place)
     if any(low <= known <= high for known in trajectory.problem.breakpoints):
         return None  # a step between two numbers of one breakpoint
     before, after = read(trajectory.stored[n]), read(trajectory.stored[n + 1])
 
-    def value(x: float) -> Array:
+    def point(x: float) -> tuple[int, float, Array]:
         ahead = place + (x - 0.5) * long / h  # in steps
-        return function.value(n, t + ahead * h, before + ahead * (after - before))
+        return n, t + ahead * h, before + ahead * (after - before)
 
-    return value, 0.5
+    return _Stretch(point, 0.5)
 
 
-def _slope_jump(function: Callable[[float], Array], place: float) -> tuple[float, bool, bool]:
-    """Return by how much the slope in [0, 1] jumps at a place, and whether the function does.
+def _slope_jump(function: Piecewise, stretch: _Stretch) -> tuple[float, bool, bool]:
+    """Return by how much the slope along a chord jumps at a place, and whether the function does.
 
     The last one tells whether the slope of the slope has no bound there, as that of |x|^1.5.
     """
-    jumps, bends, slopes = [], [], []
-    changed = np.abs(function(1.0) - function(0.0))
+
+    def value(x: float) -> Array:
+        return function.value(*stretch.point(x))
+
+    place, jumps, bends, slopes = stretch.place, [], [], []
+    changed = np.abs(value(1.0) - value(0.0))
+    left_by_rounding = _rounding(function, stretch)
     for side in (SIDE, SIDE / NEARER, SIDE / NEARER**2):
         # a slope on each side of the place, which itself is left out
-        at = [function(place + k * side) for k in (-2, -1, 1, 2)]
+        at = [value(place + k * side) for k in (-2, -1, 1, 2)]
         left, right = (at[1] - at[0]) / side, (at[3] - at[2]) / side
-        # differences of numbers of this size leave so much, divided by the distance
-        rounding = 1e-13 * max(np.abs(state).max(initial=0.0) for state in at) / side
+        # differences leave so much, divided by the distance
+        rounding = (left_by_rounding + 1e-13 * np.abs(at).max(axis=0)) / side
         size = JUMP * (np.abs(left) + np.abs(right) + changed) + rounding
         bends.append(np.where(np.abs(right - left) > BEND * size, np.abs(right - left), 0.0))
         slopes.append((left, right, BEND * size))
@@ -158,6 +179,29 @@ def _slope_jump(function: Callable[[float], Array], place: float) -> tuple[float
         near = np.abs(slopes[2][k] - slopes[1][k])
         sharp |= bool(np.any((near > SHARP * far) & (near > slopes[2][2])))
     return float(kink.max(initial=0.0)), jump, sharp
+
+
+def _rounding(function: Piecewise, stretch: _Stretch) -> Array:
+    """Return what rounding may leave in each component of a function along a chord.
+
+    Components have units of their own, and what is left of terms that cancel has the rounding of
+    these: it shows where time and state are moved by some units in the last place.
+    """
+    rng, unit = np.random.default_rng(1), 4.0 * np.finfo(float).eps
+    left: Array = np.zeros(1)
+    for end in (0.0, 1.0):
+        if abs(end - stretch.place) < NEAR_AN_END:
+            continue  # so near to a jump that rounding may pass it
+        n, t, u = stretch.point(end)
+        value = function.value(n, t, u)
+        for side in (-1.0, 1.0):
+            moved = u * (1.0 + unit * rng.choice([-1.0, 1.0], u.size))
+            try:
+                beside = function.value(n, t * (1.0 + side * unit), moved)
+            except DaeosensError:
+                continue  # the edge of its domain
+            left = np.maximum(left, np.abs(beside - value))
+    return MARGIN * left
 
 
 def jumps_at_states(trajectory: Trajectory, function: Piecewise) -> Iterator[float]:
@@ -201,7 +245,7 @@ def jumps_at_states(trajectory: Trajectory, function: Piecewise) -> Iterator[flo
         ends = [(before, 1 - 2 * SIDE), (before, 1 - SIDE), (after, SIDE), (after, 2 * SIDE)]
         at = [function.value(*point_on_chord(trajectory, *end)) for end in ends]
         bent = np.abs(at[1] - at[0]) + np.abs(at[3] - at[2])
-        rounding = 1e-9 * max(np.max(np.abs(state)) for state in at)
+        rounding = 1e-9 * np.abs(at).max(axis=0)
         if not np.any(np.abs(at[2] - at[1]) > 10.0 * bent + rounding):
             continue
         if beside[n]:
