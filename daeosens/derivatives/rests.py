@@ -13,12 +13,14 @@ import math
 import numpy as np
 
 from daeosens.derivatives.pulses import Take, see_pulses
+from daeosens.errors import SolveError
 from daeosens.petsc.vectors import Array
 from daeosens.timestepping.stiffness import modes, resolving_step
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 MOST = 1000
-"""Steps, at most, that a rest is divided into; it is left where modes are faster than these."""
+"""Steps, at most, that a rest is divided into, and no more than the run has left; it is left where
+modes are faster than these."""
 
 ROUNDING = 1e-12
 """Part of a state by which a straight line may miss it."""
@@ -54,13 +56,20 @@ def divide_rest(run: Trajectory, pinned: Array, take: Take) -> tuple[Trajectory,
     # so that what the method leaves of a mode in its own time is the tolerance
     rtol, _ = run.stepping.tolerances
     longest = resolving_step(method, rtol) / fastest
-    count = min(math.ceil((end - first) / longest), MOST)
+    # what is left of the steps that may be taken: a run that was possible does not fail for this
+    most = min(MOST, run.stepping.max_steps - (run.n_steps - last))
+    count = min(math.ceil((end - first) / longest), most)
     if (end - first) * fastest > count or run.step_sizes[:last].max() <= longest:
         return run, pinned
-    pinned = np.union1d(pinned, np.linspace(first, end, count + 1)[1:-1])
-    again = take(run.stored[0].copy(), pinned)
+    divided = np.union1d(pinned, np.linspace(first, end, count + 1)[1:-1])
+    try:
+        again = take(run.stored[0].copy(), divided)
+        # steps after the rest begin elsewhere
+        again, divided = see_pulses(again, divided, take)
+    except SolveError:
+        return run, pinned  # likewise: a look at the derivatives tells what is not resolved
     run.destroy()
-    return see_pulses(again, pinned, take)  # steps after the rest begin elsewhere
+    return again, divided
 
 
 def _straight(run: Trajectory) -> int:

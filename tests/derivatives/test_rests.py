@@ -31,3 +31,15 @@ def test_a_rest_whose_modes_steps_cannot_follow_is_left_as_it_is():
     problem = ds.ODE(lambda t, u, p: -p[0] * u, 1, ["rate"])
     run = ds.solve(problem, [0.0], [1e4], ds.Stepping((0.0, 1.0), "rk6vr", rtol=1e-8))
     assert run.n_steps < 50
+
+
+def test_a_rest_is_divided_into_no_more_steps_than_there_may_be():
+    """What could be solved before is solved; whoever asks for derivatives is told."""
+    problem = ds.ODE(pushed_later, 3, ["rate", "push"])
+    stepping = ds.Stepping((0.0, 2.0), "rk6vr", rtol=1e-8)
+    whole = ds.solve(problem, [0.0, 0.0, 1.0], [100.0, 1.0], stepping)
+    for most in (whole.n_steps - 1, whole.n_steps - 20):
+        few = ds.Stepping((0.0, 2.0), "rk6vr", rtol=1e-8, max_steps=most)
+        run = ds.solve(problem, [0.0, 0.0, 1.0], [100.0, 1.0], few)
+        assert run.n_steps <= most
+        assert run.u[-1] == pytest.approx(whole.u[-1], rel=1e-7)

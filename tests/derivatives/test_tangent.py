@@ -12,6 +12,8 @@ from petsc4py import PETSc
 from daeosens import (
     ODE,
     InputError,
+    LeastSquares,
+    SolveError,
     Stepping,
     Terminal,
     adjoint,
@@ -20,7 +22,9 @@ from daeosens import (
     tangent,
     trace,
 )
-from daeosens.derivatives.tangent import tangent_sweep
+from daeosens.derivatives.engines.compiled import tangent as compiled_tangent
+from daeosens.derivatives.residual_jacobian import residual_tangents
+from daeosens.derivatives.tangent import tangent_rows, tangent_sweep
 
 CASES = list(COSTS.values())
 
@@ -260,3 +264,57 @@ def test_a_direction_by_name_leaves_the_others_zero(engine):
     np.testing.assert_array_equal(along.u, tangent(run, dp=[0.0, 2.0, 0.0], engine=engine).u)
     with pytest.raises(InputError, match="there is no parameter 'nothing'"):
         tangent(run, dp={"nothing": 1.0})
+
+
+@pytest.mark.parametrize("method", ["rk4", "esdirk4"])
+def test_tangents_that_overflow_are_named_at_the_step_where_they_do(method, monkeypatch):
+    """With the message of a sweep by vectors, of which one step is taken."""
+    model = trace(lambda t, u, p: np.array([p[0] * u[0], -u[1]]), 2, ["growth"])
+    stepping = Stepping((0.0, 300.0), method, dt=0.25)
+    run = solve(model, [1.0, 1.0], [0.5], stepping)
+    assert 1e60 < run.u[-1, 0] < 1e70
+    directions = [([0.0, 1.0], None), (None, [1e250])]
+    with pytest.raises(SolveError) as by_vectors:
+        tangent_sweep(run, directions, "vectors")
+    taken = []
+    in_python = compiled_tangent._push_by_step
+
+    def counted(steps, trajectory, number, *rest):
+        taken.append(number)
+        in_python(steps, trajectory, number, *rest)
+
+    monkeypatch.setattr(compiled_tangent, "_push_by_step", counted)
+    sweeps = [
+        lambda: tangent_sweep(run, directions),
+        lambda: tangent_rows(run, directions),
+        lambda: residual_tangents(run, [LeastSquares([300.0], [[1.0, 1.0]])], directions),
+    ]
+    for sweep in sweeps:
+        taken.clear()
+        with pytest.raises(SolveError) as in_c:
+            sweep()
+        assert str(in_c.value) == str(by_vectors.value)
+        (number,) = taken
+        assert run.n_steps > number > run.n_steps // 2
+    # before that they are numbers
+    assert tangent_rows(run, directions[:1]) is not None
+
+
+@pytest.mark.parametrize("method", ["esdirk3", "esdirk4", "esdirk5"])
+@pytest.mark.parametrize("rate", [1e6, 1e20, 1e40, 1e100])
+def test_tangents_in_c_of_equations_as_stiff_as_can_be(method, rate):
+    """A search may go there; sums of rates of stages were all rounding, and grew without bound."""
+
+    def pulled(t, u, p):
+        return np.array([-p[0] * (u[0] - p[1] * np.cos(t) * u[1]), 0.0 * u[1]])
+
+    model = trace(pulled, 2, ["rate", "height"])
+    run = solve(model, [0.7, 1.0], [rate, 0.7], Stepping((0.0, 2.0), method, rtol=1e-8))
+    directions = [([1.0, 0.0], None), ([0.0, 1.0], None), (None, [0.0, 1.0])]
+    in_c = tangent_sweep(run, directions, "compiled")
+    exact = [[0.0, 0.0], [0.7 * np.cos(2.0), 1.0], [np.cos(2.0), 0.0]]
+    for moved, by_vectors, expected in zip(
+        in_c, tangent_sweep(run, directions, "vectors"), exact, strict=True
+    ):
+        np.testing.assert_allclose(moved.u, by_vectors.u, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(moved.u[-1], expected, rtol=2.0 / rate, atol=1e-11 + 2.0 / rate)

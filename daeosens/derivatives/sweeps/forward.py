@@ -13,7 +13,7 @@ from petsc4py import PETSc
 
 from daeosens.derivatives.engines.arrays.step_blocks import push_columns
 from daeosens.derivatives.engines.choice import Sweep
-from daeosens.derivatives.engines.compiled.tangent import push_directions
+from daeosens.derivatives.engines.compiled.tangent import TANGENT, push_directions
 from daeosens.derivatives.engines.delays.program import program_of
 from daeosens.derivatives.engines.delays.tangents import push_forward
 from daeosens.derivatives.engines.request import window_of, windows
@@ -171,7 +171,7 @@ def sweep_forward(
         else:
             _carry(trajectory, along, engine, 0, last)
         for direction in along:
-            finite_vec(direction.du, "the tangent of the final state")
+            finite_vec(direction.du, TANGENT)
     return along
 
 
@@ -190,7 +190,7 @@ def _along_some_states(
     with named_faults(trajectory, back=False):
         _carry(trajectory, along, "vectors", 0, trajectory.n_steps)
         for direction in along:
-            finite_vec(direction.du, "the tangent of the final state")
+            finite_vec(direction.du, TANGENT)
 
     def replay(
         first: int, tangents: tuple[PETSc.Vec, ...], numbers: Sequence[int], _: Collection[int]

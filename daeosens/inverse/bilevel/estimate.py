@@ -177,7 +177,7 @@ def bilevel(
         As said.
     gradient_tolerance, max_iterations
         As for ``minimize``; the former relative to half the number of measurements, which is the
-        value without a model.
+        value without a model, and where constraints have a part in the minimum to their forces.
     comm : MPI.Intracomm, optional
         Ranks that share the starts.
 
@@ -265,7 +265,9 @@ def minimized(
     attempts = multistart(lambda _comm: functional, points, **settings)
     attempts = _brought_back(functional, attempts, decades, settings)
     if constraints:
-        attempts = _constrained(functional, attempts, constraints, settings)
+        # relative to forces, which do not depend on units: as ``minimize`` has it
+        own = settings | {"gradient_tolerance": gradient_tolerance}
+        attempts = _constrained(functional, attempts, constraints, own)
     return attempts, _best_determined(functional, attempts)
 
 
@@ -293,6 +295,7 @@ def _constrained(
         # matrices are small, and second derivatives are there
         method="ipopt",
         constraints=constraints,
+        gradient_tolerance=settings["gradient_tolerance"],
         max_iterations=settings["max_iterations"],
         comm=settings["comm"],
     )

@@ -119,6 +119,27 @@ def test_the_optimum_under_constraints_is_that_of_scipy(model, data):
     assert f"constraint {words}: " in repr(result)
 
 
+def test_the_search_under_constraints_ends_at_the_tolerance_that_is_asked_for(model, data):
+    limit = Constraint(lambda p: p[0], upper=1.1, parameters=["eat"], name="eat")
+    entries = unknowns(1.0, eat=Parameter(2.0))
+    linear = ["grow", "die", "feed"]
+    found = {
+        tolerance: bilevel(
+            model,
+            data,
+            entries,
+            linear=linear,
+            constraints=limit,
+            gradient_tolerance=tolerance,
+        )
+        for tolerance in (0.1, 1e-12)
+    }
+    ended = {tolerance: result.starts.best for tolerance, result in found.items()}
+    assert ended[0.1].iterations < ended[1e-12].iterations
+    assert ended[0.1].gradient_norm > 10.0 * ended[1e-12].gradient_norm
+    assert found[0.1].value == pytest.approx(found[1e-12].value, rel=0.1)
+
+
 def test_ctrl_c_leaves_the_starts_that_were_minimised_under_constraints(model, data, monkeypatch):
     module = sys.modules[bilevel.__module__]
     asked = []

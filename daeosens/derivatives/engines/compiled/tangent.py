@@ -10,14 +10,18 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.errors import InputError
+from daeosens.methods.step import StepMap
 from daeosens.petsc._kernels import LinearSteps
-from daeosens.petsc.vectors import Array, finite_array, read
+from daeosens.petsc.vectors import Array, finite_array, finite_vec, read, write
 from daeosens.problem.problem import PossiblyNamed, Problem
 from daeosens.timestepping.dense_ts import directed_steps
-from daeosens.timestepping.trajectory.trajectory import STAGE_MEMORY, Trajectory
+from daeosens.timestepping.trajectory.trajectory import STAGE_MEMORY, Trajectory, steps_of
 
 Direction: TypeAlias = "tuple[npt.ArrayLike | PETSc.Vec | None, PossiblyNamed]"
 """(du0 [n], dp [m]); None is zero, as are the parameters that a dp by name does not name."""
+
+TANGENT = "the tangent of the final state"
+"""What is not finite where some value on the way is not, as that stays."""
 
 
 def linear_steps(trajectory: Trajectory, *, keep: bool) -> LinearSteps | None:
@@ -98,8 +102,8 @@ def push_directions(
 ) -> Array | None:
     """Return the tangents of the states up to number ``last`` along D directions, or None.
 
-    The numbers of the sweep by steps, to rounding.  Values that are not finite give None too: the
-    sweep in Python finds them again, and names the function.
+    The numbers of the sweep by steps, to rounding.  A step that C cannot take, or that leads to
+    what is not finite, is taken in Python, which names the function.
 
     Parameters
     ----------
@@ -114,6 +118,11 @@ def push_directions(
     -------
     array [last+1, D, n] or None
 
+    Raises
+    ------
+    SolveError
+        A tangent, or a value on the way to it, is not finite.
+
     Source
     ------
     docs/mathematics.md, section 1.
@@ -125,5 +134,22 @@ def push_directions(
     last = trajectory.n_steps if last is None else last
     along = np.empty((last + 1, *du.shape))
     along[0] = du
-    # a value that is not finite ends the sweep early
-    return along if steps.push(last, dp, along) else None
+    reached = steps.push(last, dp, along)
+    by_steps = steps_of(trajectory) if reached < last else None
+    while by_steps is not None and reached < last:
+        _push_by_step(by_steps, trajectory, reached, dp, along)
+        reached = steps.push(last, dp, along, reached + 1)
+    return along
+
+
+def _push_by_step(
+    steps: StepMap, trajectory: Trajectory, number: int, dp: Array, along: Array
+) -> None:
+    """Fill the tangents [D, n] after one step, in Python."""
+    problem, step = trajectory.problem, trajectory.step(number)
+    du, by_p = problem.create_state(), problem.create_parameters()
+    for k, row in enumerate(dp):
+        write(du, along[number, k])
+        write(by_p, row)
+        steps.tangent(step, du, by_p)
+        along[number + 1, k] = read(finite_vec(du, TANGENT))

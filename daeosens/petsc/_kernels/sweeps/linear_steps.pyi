@@ -19,7 +19,13 @@ class LinearSteps:
     ) -> None: ...
     @property
     def n_stages(self) -> int: ...
-    def push(self, last: int, dp: NDArray[np.float64], along: NDArray[np.float64]) -> bool: ...
+    def push(
+        self,
+        last: int,
+        dp: NDArray[np.float64],
+        along: NDArray[np.float64],
+        first: int = 0,
+    ) -> int: ...
 
 class SecondSweep:
     along: NDArray[np.float64]

@@ -136,37 +136,46 @@ cdef class LinearSteps:
         self.known[place], self.current = True, k
         return True
 
-    def push(self, long last, const double[:, ::1] dp, double[:, :, ::1] along):
-        """Carry tangents forward to the state number ``last``.
+    def push(self, long last, const double[:, ::1] dp, double[:, :, ::1] along, long first=0):
+        """Carry tangents forward from the state number ``first`` to number ``last``.
 
         Parameters
         ----------
         last : int
         dp : ndarray [D, m]
         along : ndarray [last+1, D, n]
-                                of the states; given for the first one, filled for the others
+                                of the states; given for the first one, filled for later ones
+        first : int
 
         Returns
         -------
-        bool                    the run could be linearised, and all values are finite
+        int                     the number of the last state that was reached: ``last``, unless a
+                                step could not be linearised or led to what is not finite
         """
         cdef double[:, :, ::1] moved = np.empty((len(dp), self.system.s, self.system.n))
         return self.push_all(
-            last, along.shape[1], &dp[0, 0] if dp.shape[1] else NULL, &along[0, 0, 0],
+            first, last, along.shape[1], &dp[0, 0] if dp.shape[1] else NULL, &along[0, 0, 0],
             &moved[0, 0, 0], 0)
 
-    cdef bint push_all(
-        self, long last, long count, const double *dp, double *along, double *moved, long stride
+    cdef long push_all(
+        self, long first, long last, long count, const double *dp, double *along, double *moved,
+        long stride
     ) except -1:
-        """Fill the tangents [last+1, count, n] of the states, and of the stages of each step."""
+        """Fill the tangents [last+1, count, n] of the states, and of the stages of each step.
+
+        Returns the number of the last state that was reached.
+        """
         cdef long size = count * self.system.n, k
-        for k in range(last):
+        for k in range(first, last):
             if not self.linearise(k):
-                return False
+                return k
             self.push_step(k, count, dp, along + k * size, moved + k * stride)
+            # what is not finite stays so: the steps after it would be for nothing
+            if not all_finite(along + (k + 1) * size, size):
+                return k
             if k % SIGNALS == 0:
                 PyErr_CheckSignals()
-        return all_finite(along + last * size, size)
+        return last
 
     cdef void push_step(self, long k, long count, const double *dp, double *along, double *moved):
         enter_step(&self.system.breakpoints, self.times[k], self.sizes[k])
@@ -238,9 +247,9 @@ cdef class SecondSweep:
         return &self.dp[0, 0] if self.dp.shape[1] else NULL
 
     def push(self):
-        """Carry the tangents forward; return whether all is well, as ``LinearSteps.push``."""
-        return self.steps.push_all(
-            self.last, self.count, self.direction(), &self.tangents[0, 0, 0], self.moved,
+        """Carry the tangents forward; return whether they have reached the last state."""
+        return self.last == self.steps.push_all(
+            0, self.last, self.count, self.direction(), &self.tangents[0, 0, 0], self.moved,
             self.stride)
 
     def bend(self, long first):

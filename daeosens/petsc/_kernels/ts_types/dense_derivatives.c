@@ -3,6 +3,7 @@
    hand. */
 #include "dense_derivatives.h"
 
+#include <math.h>
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
@@ -72,7 +73,11 @@ INLINE void push_one(long n, const DenseSystem *system, double t, double h, cons
     for (long k = 0; k < n; k++) rate[k] = (stage[k] - known[k]) / scale;
   }
   memcpy(du_next, du, (size_t)n * sizeof(double));
-  add(n, du_next, h, system->b, 1, rates, 0, s);
+  if (system->end == 0.0) add(n, du_next, h, system->b, 1, rates, 0, s);
+  else { /* the same but for rounding, which in sums of rates of stiff equations is all there is */
+    const double *stage = moved + (s - 1) * n, end = fabs(system->end - 1.0) < 1e-15 ? 1.0 : system->end;
+    for (long k = 0; k < n; k++) du_next[k] = end == 1.0 ? stage[k] : du[k] + end * (stage[k] - du[k]);
+  }
 }
 
 void DensePush(const DenseSystem *system, double t, double h, const DenseLinear *at, long count, const double *dp, const double *du, double *du_next, double *moved, double *work)
