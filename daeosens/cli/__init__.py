@@ -4,7 +4,7 @@ In come a driver and its configuration, out come results in a folder and an exit
 ``study`` (a driver's life), then ``main``.
 """
 
-from daeosens.cli.main import mpi_environment
+from daeosens.cli.launch import mpi_environment
 from daeosens.cli.study import drive
 
 __all__ = ["drive", "mpi_environment"]

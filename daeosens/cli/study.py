@@ -21,12 +21,10 @@ from __future__ import annotations
 
 import math
 import os
-import select
 import signal
 import sys
-import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeGuard, TypeVar
@@ -34,8 +32,17 @@ from typing import Any, Protocol, TypeGuard, TypeVar
 from mpi4py import MPI
 from petsc4py import PETSc
 
+from daeosens.cli.signals import (
+    Terminated,
+    end_with,
+    interrupted,
+    let_finish,
+    own_signals,
+    terminal_is_gone,
+    terminated,
+)
 from daeosens.errors import DaeosensError, InputError, OptionError
-from daeosens.io.config.arguments import TRY_AGAIN, Arguments, parse_arguments
+from daeosens.io.config.arguments import Arguments, parse_arguments
 from daeosens.io.config.read import build_config, parse_toml
 from daeosens.io.files import is_of_the_disk, read_text
 from daeosens.io.json import json_text
@@ -61,10 +68,6 @@ _AT_START = (
     *("options_file", "options_monitor", "start_in_debugger", "version"),
 )
 """Options that PETSc 3.26 reads when it starts, which importing it does, before a driver runs."""
-
-
-_ENDING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM)
-"""Signals that end a run, which another one may go on with."""
 
 
 class Report(Protocol):
@@ -118,71 +121,12 @@ def drive(
     program, *words = sys.argv if argv is None else argv
     comm = MPI.COMM_WORLD.Dup()  # ours alone: never mixed up with the study's messages
     try:
-        with _own_signals():
+        with own_signals():
             code = _driven(comm, doc, config_class, study, check, prefixes, Path(program), words)
     except DaeosensError as error:
         code = _report(comm, error)
     comm.Free()  # not where another exception ends the job: the other ranks may be elsewhere
     return code
-
-
-class Terminated(SystemExit):
-    """SIGTERM or SIGUSR1, as batch systems and ``mpiexec`` send them, or the time limit."""
-
-
-@contextmanager
-def _own_signals() -> Generator[None]:
-    """Handle signals that are crashes to PETSc.
-
-    ``driver | head`` ends in silence, as other programs do; SIGTERM and SIGUSR1 end the run, as
-    does SIGALRM, the clock of the time limit.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def terminate(_signal: int, _frame: object) -> None:
-        raise Terminated(128 + signal.SIGTERM)  # as a shell says it
-
-    before = {
-        signal.SIGPIPE: signal.signal(signal.SIGPIPE, signal.SIG_DFL),
-        **{number: signal.signal(number, terminate) for number in _ENDING},
-    }
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _end_with(results: Results) -> None:
-    """Note from now on in the results that a signal has ended the run.
-
-    The signal may come in a callback of one rank, which then ends the job with the exit code of
-    this exception, wherever the others are.
-    """
-
-    def terminate(_signal: int, _frame: object) -> None:
-        write_summary(results, "interrupted")
-        raise _terminated(results, signal.SIGTERM)
-
-    if threading.current_thread() is threading.main_thread():
-        for number in _ENDING:
-            signal.signal(number, terminate)
-
-
-def _terminated(results: Results, number: int) -> Terminated:
-    """Return what ends a run that has got a signal, with its exit code."""
-    return Terminated(TRY_AGAIN if results.progressed else 128 + number)  # as a shell says it
-
-
-def _let_finish() -> None:
-    """Take no notice of a limit that comes while results are written: one rank alone would end."""
-    if threading.current_thread() is threading.main_thread():
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        for number in _ENDING:
-            signal.signal(number, lambda _signal, _frame: None)
 
 
 def _driven(
@@ -218,7 +162,7 @@ def _driven(
         restart=arguments.restart,
         task=arguments.task,
     )
-    _end_with(results)
+    end_with(results)
     if time_limit is not None:
         signal.setitimer(signal.ITIMER_REAL, time_limit)
     work = partial(watched, lambda: study(config, results), patience)
@@ -282,19 +226,19 @@ def _run(
     before = interruptions()
     try:
         converged = bool(study())
-        _let_finish()
+        let_finish()
     except DaeosensError as failure:
-        _let_finish()
+        let_finish()
         error = failure
     except (KeyboardInterrupt, Terminated) as stop:
-        return _interrupted(results, stop)
+        return interrupted(results, stop)
     except BaseException as failure:
-        if isinstance(failure, OSError) and _terminal_is_gone():
+        if isinstance(failure, OSError) and terminal_is_gone():
             # closed, or that of mpiexec, which somebody has killed: no fault of the disk; what is
             # still to be printed goes nowhere
             with Path(os.devnull).open("wb") as nowhere:
                 os.dup2(nowhere.fileno(), 1)
-            return _interrupted(results, _terminated(results, signal.SIGHUP))
+            return interrupted(results, terminated(results, signal.SIGHUP))
         if isinstance(failure, OSError) and is_of_the_disk(failure):
             error = DaeosensError(str(failure), remedy="free disk space, or another folder")
         else:
@@ -322,22 +266,6 @@ def _run(
         _tell_facts(results)
         raise
     return 0 if converged else 1
-
-
-def _interrupted(results: Results, stop: BaseException) -> int:
-    """Note Ctrl-C or SIGTERM, and return the exit code; with several ranks, end the job."""
-    write_summary(results, "interrupted")
-    if results.comm.size > 1:
-        abort(stop.with_traceback(None))
-    results.say(f"interrupted; results so far in {results.folder}")
-    return exit_code(stop)
-
-
-def _terminal_is_gone() -> bool:
-    """Whether standard output went to a terminal that has been closed."""
-    output = select.poll()
-    output.register(1, 0)
-    return any(event & select.POLLHUP for _, event in output.poll(0))
 
 
 def _tell_facts(results: Results) -> None:

@@ -19,15 +19,13 @@ what was "running" then is told by :func:`read_status`.
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +36,7 @@ from daeosens.errors import DaeosensError, InputError, require, whole_number
 from daeosens.io.files import UNFINISHED, admit_path, replace_file
 from daeosens.io.hdf5 import read_array, read_vec, write_array, write_vec
 from daeosens.io.json import json_text, plain
+from daeosens.io.run_status import is_gone, refuse_running, summary_of, this_process
 from daeosens.io.tasks import LOCKS
 from daeosens.io.versions import versions
 from daeosens.petsc.agreement import on_first_rank
@@ -325,11 +324,11 @@ def read_status(folder: str | Path) -> str:
     InputError
         Not a results folder.
     """
-    summary = _summary_of(Path(folder))
+    summary = summary_of(Path(folder))
     if summary is None:
         raise InputError(f"{folder}: not a results folder", expected="one with a summary.json")
     status = str(summary.get("status"))
-    return "interrupted" if status == "running" and _is_gone(summary) else status
+    return "interrupted" if status == "running" and is_gone(summary) else status
 
 
 def _summary(results: Results, status: str, error: str) -> str:
@@ -339,11 +338,7 @@ def _summary(results: Results, status: str, error: str) -> str:
         "facts": results.facts,
         "run": plain(results.run),
         "ranks": results.comm.size,
-        "process": {
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "began": _began(os.getpid()),
-        },
+        "process": this_process(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(results.started)),
         "seconds": round(time.time() - results.started, 3),
         "versions": versions(),
@@ -369,50 +364,11 @@ def _written_over(path: Path, content: bytes) -> bool:
     return True
 
 
-def _is_gone(summary: Mapping[str, Any]) -> bool:
-    """Tell whether a summary was written by a process of this machine that is no more."""
-    process = _process_of(summary)
-    if process.get("host") != socket.gethostname():
-        return False
-    number = process.get("pid")
-    if not isinstance(number, int):
-        return True
-    foreign = False
-    try:
-        os.kill(number, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:  # of another user
-        foreign = True
-    began = _began(number)
-    if began is None:  # ended meanwhile, or not to be seen
-        return not foreign and Path("/proc/self/stat").exists()
-    return process.get("began", began) != began
-
-
-def _began(number: int) -> int | None:
-    """Return when a process began, in ticks of the system; None where it is no more (Linux).
-
-    Numbers of processes are soon given again, so a number alone does not tell one.
-    """
-    try:
-        fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    # a killed one that nobody has waited for yet has a number still, and is a zombie
-    return None if fields[0] in "ZX" else int(fields[19])
-
-
-def _process_of(summary: Mapping[str, Any]) -> Mapping[str, Any]:
-    process: object = summary.get("process")
-    return cast("dict[str, Any]", process) if isinstance(process, dict) else {}
-
-
 def _prepare(results: Results, config_text: str, *, restart: bool) -> None:
     folder = results.folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        earlier = _summary_of(folder)
+        earlier = summary_of(folder)
         ours = {*folder.glob(UNFINISHED)}
         if restart:  # a program that helps may have been there before
             ours.add(folder / RESTART)
@@ -422,7 +378,7 @@ def _prepare(results: Results, config_text: str, *, restart: bool) -> None:
                 expected="a new or empty folder, or one an earlier run made",
                 remedy="--output another_folder",
             )
-        _refuse_running(folder, earlier or {})
+        refuse_running(folder, earlier or {})
         # first of all: what a kill leaves from here on is a results folder
         replace_file(results.path("summary.json"), _summary(results, "running", "").encode())
         for old in [path for pattern in _OURS for path in folder.glob(pattern)]:
@@ -451,27 +407,7 @@ def begin_again(folder: str | Path) -> None:
         A running process writes there.
     """
     place = admit_path(folder, "folder")
-    earlier = _summary_of(place)
+    earlier = summary_of(place)
     if earlier is not None:
-        _refuse_running(place, earlier)
+        refuse_running(place, earlier)
         shutil.rmtree(place / RESTART, ignore_errors=True)
-
-
-def _refuse_running(folder: Path, earlier: Mapping[str, Any]) -> None:
-    process = _process_of(earlier)
-    here = process.get("host") == socket.gethostname() and process.get("pid") != os.getpid()
-    if earlier.get("status") == "running" and here and not _is_gone(earlier):
-        raise InputError(
-            f"{folder}: process {process.get('pid')} of this machine writes its results there",
-            expected="a folder for each run",
-            remedy=f"--output another_folder, or kill {process.get('pid')}",
-        )
-
-
-def _summary_of(folder: Path) -> dict[str, Any] | None:
-    """Return the summary of an earlier run, or None where there is none of ours."""
-    try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        return summary if "daeosens" in summary["versions"] else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None

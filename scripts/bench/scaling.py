@@ -34,7 +34,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens import Stepping, Terminal, adjoint, hessian_product, solve
-from daeosens.cli.main import mpi_environment, mpiexec
+from daeosens.cli.launch import mpi_environment, mpiexec
 from daeosens.problem.grids import Grid
 from gray_scott import D1, D2, GAMMA, KAPPA, SIDE
 from gray_scott.ours import with_rates

@@ -1,6 +1,5 @@
 """The command ``daeosens``: finds drivers, starts them, passes on arguments and exit codes."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -31,7 +30,9 @@ def config(tmp_path: Path) -> Path:
     return tmp_path / "configs" / "echo.toml"
 
 
-def test_run_passes_arguments_and_exit_code(config, capfd, monkeypatch):
+def test_run_passes_arguments_and_exit_code(
+    config: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.chdir(config.parent)
     words = ["run", "echo.toml", "--output", "out", "-ts_dt", "-1e-3", "-ts_view"]
     assert cli.main(words) == 3
@@ -39,12 +40,14 @@ def test_run_passes_arguments_and_exit_code(config, capfd, monkeypatch):
     assert "arguments echo.toml --output out -ts_dt -1e-3 -ts_view\n" in printed
 
 
-def test_check_asks_the_driver_to_check(config, capfd):
+def test_check_asks_the_driver_to_check(config: Path, capfd: pytest.CaptureFixture[str]):
     assert cli.main(["check", str(config)]) == 3
     assert f"arguments {config} --check\n" in capfd.readouterr().out
 
 
-def test_run_on_ranks_starts_as_many(config, capfd, monkeypatch):
+def test_run_on_ranks_starts_as_many(
+    config: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert cli.main(["run", "-n", "3", str(config)]) == 3
     printed = capfd.readouterr().out
@@ -52,7 +55,9 @@ def test_run_on_ranks_starts_as_many(config, capfd, monkeypatch):
     assert "threads 1" in printed
 
 
-def test_a_program_runs_on_ranks_with_its_own_words(config, capfd, monkeypatch):
+def test_a_program_runs_on_ranks_with_its_own_words(
+    config: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
     for name in ("OMP_NUM_THREADS", "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
         monkeypatch.delenv(name, raising=False)
     program = config.parent.parent / "drivers" / "echo.py"
@@ -66,7 +71,9 @@ def test_a_program_runs_on_ranks_with_its_own_words(config, capfd, monkeypatch):
 
 
 @pytest.mark.parametrize("option", [["--output", "out"], ["--restart"], ["--tasks", "2"]])
-def test_options_of_studies_are_refused_for_programs(config, capsys, option):
+def test_options_of_studies_are_refused_for_programs(
+    config: Path, capsys: pytest.CaptureFixture[str], option: list[str]
+):
     program = config.parent.parent / "drivers" / "echo.py"
     assert cli.main(["run", *option, str(program)]) == 2
     assert f"{option[0]} with the program" in capsys.readouterr().err
@@ -74,7 +81,7 @@ def test_options_of_studies_are_refused_for_programs(config, capsys, option):
     assert 'did you mean "echo.py"' in capsys.readouterr().err
 
 
-def test_run_on_ranks_starts_from_a_process_with_mpi(config):
+def test_run_on_ranks_starts_from_a_process_with_mpi(config: Path):
     # as a notebook does that has imported daeosens
     program = (
         "import subprocess, sys; from mpi4py import MPI;"
@@ -87,7 +94,7 @@ def test_run_on_ranks_starts_from_a_process_with_mpi(config):
     assert done.stdout.count(f"arguments {config}\n") >= 1
 
 
-def test_driver_may_be_a_path(config, capfd):
+def test_driver_may_be_a_path(config: Path, capfd: pytest.CaptureFixture[str]):
     config.write_text('driver = "../drivers/echo.py"\n', encoding="utf-8")
     assert cli.main(["run", str(config)]) == 3
     assert f"arguments {config}\n" in capfd.readouterr().out
@@ -103,13 +110,13 @@ def test_driver_may_be_a_path(config, capfd):
         ("", r"echo\.toml: names no driver"),
     ],
 )
-def test_missing_driver_is_explained(config, text, message):
+def test_missing_driver_is_explained(config: Path, text: str, message: str):
     config.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=message):
         cli.find_driver(config)
 
 
-def test_a_configuration_far_from_the_drivers_is_told_how_to_name_its_own(tmp_path):
+def test_a_configuration_far_from_the_drivers_is_told_how_to_name_its_own(tmp_path: Path):
     config = tmp_path / "here" / "echo.toml"
     config.parent.mkdir()
     config.write_text('driver = "echo"', encoding="utf-8")
@@ -118,36 +125,36 @@ def test_a_configuration_far_from_the_drivers_is_told_how_to_name_its_own(tmp_pa
         cli.find_driver(config)
 
 
-def test_bad_input_exits_with_2(config, capsys):
+def test_bad_input_exits_with_2(config: Path, capsys: pytest.CaptureFixture[str]):
     assert cli.main(["run", str(config.parent / "ecko.toml")]) == 2
     assert 'did you mean "echo.toml"' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [[], ["walk"], ["run"], ["run", "-n", "0", "a"], ["run", "-n"]])
-def test_usage_errors_exit_with_2(words, capsys):
+def test_usage_errors_exit_with_2(words: list[str], capsys: pytest.CaptureFixture[str]):
     assert cli.main(words) == 2
     assert "usage: daeosens" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["-h"], ["run", "--help"], ["check", "-h"], ["doctor", "-h"]])
-def test_help_exits_with_0(words, capsys):
+def test_help_exits_with_0(words: list[str], capsys: pytest.CaptureFixture[str]):
     assert cli.main(words) == 0
     assert "usage: daeosens" in capsys.readouterr().out
 
 
-def test_version_is_told(capsys):
+def test_version_is_told(capsys: pytest.CaptureFixture[str]):
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"daeosens {__version__}\n"
 
 
-def test_driver_ended_by_a_signal_has_the_exit_code_of_a_shell(config):
+def test_driver_ended_by_a_signal_has_the_exit_code_of_a_shell(config: Path):
     config.parent.parent.joinpath("drivers/echo.py").write_text(
         "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", encoding="utf-8"
     )
     assert cli.main(["run", str(config)]) == 128 + signal.SIGKILL
 
 
-def test_interrupted_run_exits_with_130(config):
+def test_interrupted_run_exits_with_130(config: Path):
     """Ctrl-C to this process alone is passed on, and the driver ends."""
     config.parent.parent.joinpath("drivers/echo.py").write_text(
         "import os, signal, sys, time\n"
@@ -159,31 +166,18 @@ def test_interrupted_run_exits_with_130(config):
     assert cli.main(["run", str(config)]) == 130
 
 
-def test_missing_mpiexec_is_explained(config, monkeypatch, capsys):
+def test_missing_mpiexec_is_explained(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     monkeypatch.setenv("PATH", "")
     assert cli.main(["run", "-n", "2", str(config)]) == 2
     assert "neither mpiexec nor mpirun" in capsys.readouterr().err
 
 
-def test_settings_for_mpi_leave_alone_what_is_set(monkeypatch):
-    monkeypatch.setattr(os, "environ", {"OMP_NUM_THREADS": "4"})
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    few, many, serial = (cli.mpi_environment(n) for n in (2, 3, None))
-    assert many["OMP_NUM_THREADS"] == "4"
-    assert many["OMPI_MCA_rmaps_base_oversubscribe"] == "1"
-    assert few == {
-        "OMP_NUM_THREADS": "4",
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    }
-    assert serial == {"OMP_NUM_THREADS": "4"}
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert cli.mpi_environment(2) == {"OMP_NUM_THREADS": "4"}
-
-
 @pytest.mark.parametrize(("healthy", "code"), [(True, 0), (False, 1)])
-def test_doctor_prints_its_report(monkeypatch, capsys, healthy, code):
+def test_doctor_prints_its_report(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], healthy: bool, code: int
+):
     monkeypatch.setattr(doctor, "report", lambda: ("PETSc 3.26.1", healthy))
     assert cli.main(["doctor"]) == code
     assert capsys.readouterr().out == "PETSc 3.26.1\n"
@@ -208,7 +202,7 @@ def test_the_package_runs_as_a_module():
     assert __version__ in done.stdout
 
 
-def test_driver_beside_its_configuration_is_found(config):
+def test_driver_beside_its_configuration_is_found(config: Path):
     tank = config.parent / "tank.py"
     tank.touch()
     config.write_text('driver = "tank"', encoding="utf-8")

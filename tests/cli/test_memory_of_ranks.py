@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from daeosens.cli.main import mpi_environment, mpiexec
+from daeosens.cli.launch import mpi_environment, mpiexec
 
 PROGRAM = Path(__file__).parents[1] / "support" / "peak_memory.py"
 
@@ -26,7 +26,7 @@ def only_where_all_is_tried(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.parametrize("method", ["rk4", "cn"])
-def test_memory_of_a_rank_halves_with_twice_the_ranks(method):
+def test_memory_of_a_rank_halves_with_twice_the_ranks(method: str):
     states = 8 * 2 * 448**2
     grown = {}
     for ranks in (1, 2, 4):

@@ -5,15 +5,17 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
 from unittest.mock import ANY
 
 import pytest
 from mpi4py import MPI
 
 from daeosens.cli import main as cli
-from daeosens.cli.main import mpi_environment, mpiexec
+from daeosens.cli.launch import mpi_environment, mpiexec
 from daeosens.io import open_results
 
 STUDY = """
@@ -55,14 +57,17 @@ class Nothing:
     """No keys."""
 
 
+Run: TypeAlias = "Callable[..., tuple[int, dict[str, Any]]]"
+
+
 @pytest.fixture
-def run(tmp_path: Path):
+def run(tmp_path: Path) -> Run:
     """Return a function that runs the study; returns its exit code and summary."""
     (tmp_path / "fit.py").write_text(STUDY, encoding="utf-8")
     (tmp_path / "fit.toml").write_text("pause = 0.0\n", encoding="utf-8")
     (tmp_path / "slow.toml").write_text("pause = 0.5\n", encoding="utf-8")
 
-    def run(config: str, *words: str, ranks: int | None = None) -> tuple[int, dict]:
+    def run(config: str, *words: str, ranks: int | None = None) -> tuple[int, dict[str, Any]]:
         command = [*mpiexec(ranks), sys.executable, "fit.py", config, "--output", "out", *words]
         inherited = {k: v for k, v in mpi_environment(ranks).items() if not k.startswith("PMIX_")}
         environment = {
@@ -82,7 +87,7 @@ def run(tmp_path: Path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [None, 2])
-def test_study_out_of_time_goes_on_with_the_same_iterates(run, ranks):
+def test_study_out_of_time_goes_on_with_the_same_iterates(run: Run, ranks: int | None):
     code, summary = run("slow.toml", "--time-limit", "1.7", ranks=ranks)
     assert (code, summary["status"]) == (75, "interrupted")
     code, continued = run("fit.toml", "--restart", ranks=ranks)
@@ -145,14 +150,14 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_signal_in_a_callback_of_one_rank(run, ranks, tmp_path):
+def test_signal_in_a_callback_of_one_rank(run: Run, ranks: int | None, tmp_path: Path):
     """The others are in that callback too, or wait in it for ever."""
     (tmp_path / "fit.py").write_text(IN_A_CALLBACK, encoding="utf-8")
     code, summary = run("fit.toml", ranks=ranks)
     assert (code, summary["status"]) == (75, "interrupted")
 
 
-def test_limit_may_stand_in_the_configuration(run, tmp_path):
+def test_limit_may_stand_in_the_configuration(run: Run, tmp_path: Path):
     with (tmp_path / "slow.toml").open("a", encoding="utf-8") as config:
         config.write("time_limit = 1.5\n")
     assert run("slow.toml") == (75, ANY)
@@ -161,13 +166,13 @@ def test_limit_may_stand_in_the_configuration(run, tmp_path):
     assert code == 2
 
 
-def test_nothing_new_is_not_to_be_tried_again(run):
+def test_nothing_new_is_not_to_be_tried_again(run: Run):
     """A job that cannot get anywhere in its time is not handed in for ever."""
     code, summary = run("slow.toml", "--time-limit", "0.001")
     assert (code, summary["status"]) == (128 + signal.SIGTERM, "interrupted")
 
 
-def test_files_to_go_on_from_are_kept_by_restart_alone(tmp_path):
+def test_files_to_go_on_from_are_kept_by_restart_alone(tmp_path: Path):
     first = open_results(tmp_path / "out", MPI.COMM_SELF)
     assert not first.progressed
     saved = first.restart("minimisation.h5")
@@ -205,7 +210,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("ranks", [None, 2])
-def test_signal_while_results_are_written(run, ranks, tmp_path):
+def test_signal_while_results_are_written(run: Run, ranks: int | None, tmp_path: Path):
     (tmp_path / "fit.py").write_text(LATE, encoding="utf-8")
     (tmp_path / "fit.toml").write_text("", encoding="utf-8")
     code, summary = run("fit.toml", ranks=ranks)
@@ -260,7 +265,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("victim", [-1, 0, 1])
-def test_a_program_that_is_killed_loses_its_start_only(victim, tmp_path, monkeypatch, capfd):
+def test_a_program_that_is_killed_loses_its_start_only(
+    victim: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
     """The start is done again by another one; the first is begun again, and goes to the end."""
     monkeypatch.chdir(tmp_path)
     Path("fit.py").write_text(SHARED, encoding="utf-8")
@@ -276,7 +283,9 @@ def test_a_program_that_is_killed_loses_its_start_only(victim, tmp_path, monkeyp
     assert helper["status"] == ("converged" if victim != 1 else "running")
 
 
-def test_a_study_without_tasks_tells_those_that_would_help(tmp_path, monkeypatch):
+def test_a_study_without_tasks_tells_those_that_would_help(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.chdir(tmp_path)
     Path("fit.py").write_text(SHARED, encoding="utf-8")
     Path("fit.toml").write_text("shares = false\n", encoding="utf-8")
