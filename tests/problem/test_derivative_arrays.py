@@ -1,5 +1,8 @@
 """Rules of NumPy's functions: first and second derivatives against high precision."""
 
+# what users' functions take and return is known at run time only
+# pyright: basic, reportAttributeAccessIssue=false
+
 import math
 
 import mpmath
@@ -124,6 +127,7 @@ ONE = {
 }
 
 
+@pytest.mark.whole  # each function has a rule of its own
 @pytest.mark.parametrize("name", ONE)
 def test_functions_of_one_number(name):
     function, exact, (low, high) = ONE[name]
@@ -178,6 +182,7 @@ KINKS = {
 }
 
 
+@pytest.mark.whole  # each function has a rule of its own
 @pytest.mark.parametrize("name", KINKS)
 def test_the_written_rule_at_zero(name):
     function, slope = KINKS[name]
@@ -517,6 +522,7 @@ ARRAYS = {
 POINT = np.array([0.75, 1.3, 2.1])
 
 
+@pytest.mark.whole  # each function has a rule of its own
 @pytest.mark.parametrize("name", ARRAYS)
 def test_functions_of_arrays(name):
     """First derivatives against extrapolated differences, second ones against those of first."""

@@ -1,5 +1,8 @@
 """Functions of symbols give what NumPy gives, or an error that names the line."""
 
+# what users' functions take and return is known at run time only
+# pyright: basic
+
 import math
 import warnings
 from typing import ClassVar
@@ -7,6 +10,7 @@ from typing import ClassVar
 import casadi
 import numpy as np
 import pytest
+from mpi4py import MPI
 from scipy import sparse, special
 
 from daeosens import InputError
@@ -14,7 +18,7 @@ from daeosens.tracing.named_parameters import admit_shapes
 from daeosens.tracing.tracer import Tracer
 
 SHAPES = admit_shapes({"a": (), "b": (4,), "A": (4, 4), "B": (3, 4)})
-TRACER = Tracer(4, SHAPES, comm=None)
+TRACER = Tracer(4, SHAPES, comm=MPI.COMM_SELF)
 RNG = np.random.default_rng(5)
 U = RNG.normal(size=4)
 P = SHAPES.pack(
@@ -218,6 +222,7 @@ def value(function):
     return np.array(evaluate(1.3, U, P))[:, 0]
 
 
+@pytest.mark.whole  # each function is traced by a rule of its own
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_traced_functions_give_what_numpy_gives(function):
     with warnings.catch_warnings():
@@ -299,6 +304,7 @@ UNTRACEABLE = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("function", "message"), UNTRACEABLE.values(), ids=UNTRACEABLE)
 def test_untraceable_functions_name_line_and_remedy(function, message):
     with pytest.raises(InputError, match=message) as caught:
@@ -376,7 +382,7 @@ def test_pack_names_what_is_missing_unknown_or_misshapen():
 
 def derivatives_of(function, u, p):
     """Return value, derivative in u and derivative in p [k, n] and [k, m]."""
-    graph = Tracer(len(u), admit_shapes(len(p)), comm=None).graph(function, "f", (len(u),))
+    graph = Tracer(len(u), admit_shapes(len(p)), comm=MPI.COMM_SELF).graph(function, "f", (len(u),))
     by = [casadi.jacobian(graph.value, x) for x in (graph.u, graph.p)]
     evaluate = casadi.Function("f", [graph.t, graph.u, graph.p], [graph.value, *by])
     return [np.array(item) for item in evaluate(0.0, u, p)]
@@ -404,7 +410,7 @@ def test_powers_of_nothing_are_those_of_numpy(exponent):
 @pytest.mark.parametrize("exponent", [3.0, 2.0, 2.5])
 def test_hill_functions_have_second_derivatives_where_there_is_nothing(exponent):
     """d^2 / du^2 of u^n / (1 + u^n) at 0, beside that of a constant exponent."""
-    graph = Tracer(1, admit_shapes(1), comm=None).graph(
+    graph = Tracer(1, admit_shapes(1), comm=MPI.COMM_SELF).graph(
         lambda t, u, p: u ** p[0] / (1.0 + u ** p[0]), "f", (1,)
     )
     x = casadi.vertcat(graph.u, graph.p)
