@@ -9,7 +9,7 @@ from typing import Any, overload
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Cost, value_at_points
-from daeosens.costs.objective import Objective, require_objective
+from daeosens.costs.objective import Objective, is_objective, require_objective
 from daeosens.derivatives.engines.choice import Engine, check_engine, wants_compiled
 from daeosens.derivatives.engines.delays.program import program_of
 from daeosens.derivatives.engines.delays.running import RunningCosts
@@ -32,6 +32,15 @@ class Rows:
     u0_vec: PETSc.Vec
     p_vec: PETSc.Vec
     shared_p: Array | None
+    engine: str
+    why: str
+    differences: str
+
+    def _sizes_and_origin(self) -> str:
+        """Return the sizes, and what they were made by and of."""
+        swept = f"; {self.engine}: {self.why}" if self.why else ""
+        told = f"; {self.differences}" if self.differences else ""
+        return f"u0: [{self.u0_vec.size}], p: [{self.p_vec.size}]{swept}{told}"
 
     @property
     def u0(self) -> Array:
@@ -87,6 +96,8 @@ class Gradient(Rows):
         Derivative with respect to the parameters.
     engine : str
         What swept: "compiled", "vectors", "arrays" or "tsadjoint"; empty for other methods.
+    why : str
+        Why that engine: asked for, or the measured limit, or what others cannot; as printed.
     shared_p : array [m] or None
         What every rank has of ``p_vec``; None of a distributed field, and on one rank.
     solver_error : float
@@ -113,12 +124,11 @@ class Gradient(Rows):
     shared_p: Array | None = field(default=None, repr=False)
     solver_error: float = 0.0
     differences: str = ""
+    why: str = ""
 
     def __repr__(self) -> str:
-        """Return the value and the sizes; not collective."""
-        sizes = f"u0: [{self.u0_vec.size}], p: [{self.p_vec.size}]"
-        told = f"; {self.differences}" if self.differences else ""
-        return f"Gradient(value={self.value:.9g}, {sizes}{told})"
+        """Return the value, the sizes, and what swept; not collective."""
+        return f"Gradient(value={self.value:.9g}, {self._sizes_and_origin()})"
 
 
 @overload
@@ -180,7 +190,7 @@ def adjoint(
     """
     check_trajectory(trajectory)
     listed: Any = objective
-    several = is_iterable(objective)
+    several = not is_objective(objective) and is_iterable(objective)
     objectives: tuple[Any, ...] = tuple(listed) if several else (listed,)
     # the sweep is collective: a rank that was asked for something else would wait for ever
     agree(trajectory.problem.comm, "adjoint", objective=objectives, engine=engine)
@@ -213,7 +223,16 @@ def adjoint(
     lam, mu = sweep.rows()
     # at the start lam is dJ/du0 and mu is dJ/dp (docs/mathematics.md, section 1)
     gradients = [
-        Gradient(value, by_u0, by_p, sweep.name, shared(problem, by_p), error, problem.differences)
+        Gradient(
+            value,
+            by_u0,
+            by_p,
+            sweep.name,
+            shared(problem, by_p),
+            error,
+            problem.differences,
+            sweep.why,
+        )
         for value, by_u0, by_p in zip(values, lam, mu, strict=True)
     ]
     return gradients if several else gradients[0]
@@ -247,7 +266,7 @@ def evaluate(trajectory: Trajectory, objective: Objective) -> float:
     if wants_compiled(trajectory, "auto", 1):
         # the whole sweep is sooner done in C than a sum here
         sweep = swept_in_c(trajectory, of_costs(trajectory, [cost]))
-        if sweep is not None:
+        if not isinstance(sweep, str):
             return sweep.values()[0]
     return evaluate_cost(trajectory, cost)
 

@@ -158,6 +158,7 @@ def derivative_error(
             by_p,
             products[1].engine,
             shared_p=shared(trajectory.problem, by_p),
+            why=products[1].why,
         )
         # both parts together, as a product may have none of its own in one of them
         relative["product"] = _ratio(
@@ -171,6 +172,7 @@ def derivative_error(
         by_p,
         better.engine,
         shared_p=shared(trajectory.problem, by_p),
+        why=better.why,
     )
     finer.destroy()
     relative = {

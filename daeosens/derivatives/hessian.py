@@ -50,6 +50,8 @@ class HessianProduct(Rows):
         Rows of the parameters.
     engine : str
         What swept: "compiled", "vectors" or "arrays"; empty for other methods.
+    why : str
+        As of ``Gradient``.
     solver_error : float
         As of ``Gradient``.
     shared_p : array [m] or None
@@ -74,11 +76,11 @@ class HessianProduct(Rows):
     solver_error: float = 0.0
     shared_p: Array | None = None
     differences: str = ""
+    why: str = ""
 
     def __repr__(self) -> str:
-        """Return the sizes; not collective."""
-        told = f"; {self.differences}" if self.differences else ""
-        return f"HessianProduct(u0: [{self.u0_vec.size}], p: [{self.p_vec.size}]{told})"
+        """Return the sizes, and what swept; not collective."""
+        return f"HessianProduct({self._sizes_and_origin()})"
 
 
 @dataclass
@@ -213,7 +215,7 @@ def hessian_sweep(
         memory.kinks = look(trajectory, [cost], second=True)
         memory.value = evaluate_cost(trajectory, cost)
     problem = trajectory.problem
-    chosen = choose_sweep(trajectory, engine, len(directions), running=bool(cost.densities))
+    chosen, why = choose_sweep(trajectory, engine, len(directions), running=bool(cost.densities))
     admitted = [admit_direction(problem, *direction) for direction in directions]
     # p stands in every step's second derivatives: no direction in it is a direction of zeros
     complete = [(du, problem.create_parameters() if dp is None else dp) for du, dp in admitted]
@@ -226,9 +228,10 @@ def hessian_sweep(
     error = solver_error(trajectory, left.total)
     told = problem.differences
     # lam and mu are the gradient, which comes for nothing
-    gradient = Gradient(memory.value, lam, mu, chosen, shared(problem, mu), error, told)
+    gradient = Gradient(memory.value, lam, mu, chosen, shared(problem, mu), error, told, why)
     products = [
-        HessianProduct(gradient, *dot, chosen, error, shared(problem, dot[1]), told) for dot in dots
+        HessianProduct(gradient, *dot, chosen, error, shared(problem, dot[1]), told, why)
+        for dot in dots
     ]
     if first:
         # compares these products with those along a run of other steps: second derivatives may need

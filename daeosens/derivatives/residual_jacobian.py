@@ -213,7 +213,7 @@ def gauss_newton_product(
         dp=dp,
         engine=engine,
     )
-    if choose_sweep(trajectory, engine) == "vectors":
+    if choose_sweep(trajectory, engine).engine == "vectors":
         refuse_one_way_solver(trajectory)
     _terms(trajectory, objective)  # what is no sum of squares is refused before the sweeps
     along = tangent(trajectory, du0, dp, engine)
@@ -223,7 +223,12 @@ def gauss_newton_product(
     # J^T (J d): the tangent gives J d, the adjoint takes it as its weights.
     ((by_u0, by_p),) = residual_adjoint(trajectory, objective, [change], engine)
     return HessianProduct(
-        None, by_u0, by_p, along.engine, shared_p=shared(trajectory.problem, by_p)
+        None,
+        by_u0,
+        by_p,
+        along.engine,
+        shared_p=shared(trajectory.problem, by_p),
+        why=along.why,
     )
 
 

@@ -30,6 +30,8 @@ from daeosens.petsc.vectors import Array, read
 from daeosens.problem.callback_guard import QUIET, unwrapped
 from daeosens.timestepping.trajectory.trajectory import Trajectory, check_trajectory
 
+ROWS_IN_C = "rows that are carried in C, where columns are not"
+
 
 @dataclass(frozen=True, eq=False)
 class Sensitivities:
@@ -45,6 +47,8 @@ class Sensitivities:
         "tangent" (by columns) or "adjoint" (by rows).
     engine : str
         What swept: "compiled", "vectors" or "arrays"; empty for other methods.
+    why : str
+        As of ``Gradient``.
 
     Examples
     --------
@@ -59,6 +63,7 @@ class Sensitivities:
     p: Array | None
     sweep: str
     engine: str = ""
+    why: str = ""
 
 
 @overload
@@ -160,19 +165,21 @@ def _matrices_at(
     # rows [n] or columns, the fewer; on several ranks each wants its own rows, which tangents give
     sweep = "adjoint" if n < columns and problem.comm.size == 1 else "tangent"
     matrices, by = None, "compiled"
-    if sweep == "tangent" and wants_compiled(trajectory, engine, columns):
+    why = wants_compiled(trajectory, engine, columns) if sweep == "tangent" else ""
+    if why:
         matrices = _columns_in_c(trajectory, last, wanted)
     # rows that are carried in C beat columns on vectors, even where they are more
     if matrices is None:
         swept = _rows(trajectory, last, engine, sweep)
         if swept is not None:
-            sweep, by, matrices = "adjoint", swept.name, swept.matrices()
+            by, why, matrices = swept.name, swept.why or ROWS_IN_C, swept.matrices()
+            sweep = "adjoint"
     if matrices is None:
-        by = choose_sweep(trajectory, engine, columns)
+        by, why = choose_sweep(trajectory, engine, columns)
         matrices = _columns(trajectory, last, wanted, by)
     by_u0, by_p = matrices
     return Sensitivities(
-        by_u0 if "u0" in wanted else None, by_p if "p" in wanted else None, sweep, by
+        by_u0 if "u0" in wanted else None, by_p if "p" in wanted else None, sweep, by, why
     )
 
 
@@ -186,7 +193,8 @@ def _rows(trajectory: Trajectory, last: int, engine: Sweep, sweep: str) -> Swept
     request = AdjointRequest(n, last, {}, nothing, np.eye(n))
     if sweep == "tangent":
         delayed = trajectory.problem.delays is not None
-        return None if delayed else swept_in_c(trajectory, request)
+        swept = "" if delayed else swept_in_c(trajectory, request)
+        return None if isinstance(swept, str) else swept
     return sweep_back(trajectory, request, engine)
 
 

@@ -60,6 +60,8 @@ class Tangent:
         What swept: "compiled", "vectors" or "arrays".
     solver_error : float
         As of ``Gradient``, at the end of the run.
+    why : str
+        As of ``Gradient``.
 
     Examples
     --------
@@ -77,10 +79,12 @@ class Tangent:
     parameters: Sequence[PETSc.Vec]
     engine: str = "vectors"
     solver_error: float = 0.0
+    why: str = ""
 
     def __repr__(self) -> str:
-        """Return what was differentiated."""
-        return f"Tangent of {self.trajectory}"
+        """Return what was differentiated, and by what."""
+        swept = f" ({self.engine}: {self.why})" if self.why else ""
+        return f"Tangent of {self.trajectory}{swept}"
 
     @property
     def final(self) -> PETSc.Vec:
@@ -225,7 +229,7 @@ def tangent_sweep(
     check_directions(directions)
     admitted = [admit_direction(trajectory.problem, *direction) for direction in directions]
     # the engine for all directions: each Jacobian serves all of them
-    chosen = choose_sweep(trajectory, engine, len(directions))
+    chosen, why = choose_sweep(trajectory, engine, len(directions))
     with remainders() as left:
         along = sweep_forward(trajectory, admitted, chosen)
     error = solver_error(trajectory, left.total)
@@ -238,6 +242,7 @@ def tangent_sweep(
             tuple(carried.parameters),
             chosen,
             solver_error=error,
+            why=why,
         )
         for carried, (_, dp) in zip(along, admitted, strict=True)
     ]
@@ -256,7 +261,7 @@ def tangent_rows(
     """
     check_trajectory(trajectory)
     check_directions(directions)
-    if choose_sweep(trajectory, engine, len(directions)) != "compiled":
+    if choose_sweep(trajectory, engine, len(directions)).engine != "compiled":
         return None
     look(trajectory)
     du, dp = admit_rows(trajectory.problem, directions)

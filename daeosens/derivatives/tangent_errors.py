@@ -92,7 +92,7 @@ def tangents(run: Trajectory, directions: Sequence[Direction]) -> Array:
 def swept(run: Trajectory, directions: Sequence[Direction]) -> list[ForwardDirection]:
     """Return the directions, carried along a run.  Collective."""
     admitted = [admit_direction(run.problem, *direction) for direction in directions]
-    return sweep_forward(run, admitted, choose_sweep(run, "auto", len(admitted)))
+    return sweep_forward(run, admitted, choose_sweep(run, "auto", len(admitted)).engine)
 
 
 def _rows(along: Sequence[ForwardDirection]) -> Array:

@@ -522,7 +522,7 @@ class Reduced:
 
     def _together(self, x: PETSc.Vec) -> int:
         """Return how many directions or rows share a sweep."""
-        in_blocks = choose_sweep(self.trajectory(x), self._sweep, x.size) == "arrays"
+        in_blocks = choose_sweep(self.trajectory(x), self._sweep, x.size).engine == "arrays"
         return DIRECTIONS if in_blocks else TOGETHER
 
     def _directions(self, directions: Sequence[Vector]) -> list[PETSc.Vec]:

@@ -1,7 +1,8 @@
 """Which engine sweeps: chosen by what the problem is, reported, and refused where it cannot be."""
 
-import batched
-import forms
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from petsc4py import PETSc
@@ -12,6 +13,7 @@ from daeosens import (
     ODE,
     Event,
     InputError,
+    LeastSquares,
     Parameter,
     Parameters,
     Reduced,
@@ -27,36 +29,38 @@ from daeosens import (
     tangent,
     trace,
 )
+from daeosens.derivatives import HessianProduct, gauss_newton_product
 from daeosens.derivatives.engines.choice import choose_engine, choose_sweep
-from daeosens.derivatives.engines.limits import MANY_POINTS as LARGE
-from daeosens.derivatives.engines.limits import POINT_BY_POINT as SMALL
-from daeosens.derivatives.engines.limits import SPARSE_SOLVES
-from daeosens.problem import Products
+from daeosens.derivatives.engines.limits import MANY_POINTS, POINT_BY_POINT, SPARSE_SOLVES
+from daeosens.problem import Problem, Products
+from daeosens.timestepping import Trajectory
+from tests.support import batched, forms
 
+LARGE, SMALL = MANY_POINTS, POINT_BY_POINT
 STEPPING = Stepping((0.0, 0.2), "cn", dt=0.1)
 COST = Terminal(lambda t, u, p: u[0], lambda t, u, p: np.eye(len(u))[0], "independent")
 DECAY = ODE(lambda t, u, p: -p[0] * u, 1, 1)
 
 
-def hessian_product_of_cost(run, engine):
+def hessian_product_of_cost(run: Trajectory, engine: Any) -> HessianProduct:
     return hessian_product(run, COST, [1.0], engine=engine)
 
 
-def run_of(problem, n=1, m=1):
+def run_of(problem: Problem, n: int = 1, m: int = 1) -> Trajectory:
     return solve(problem, np.ones(n), np.full(m, 0.5), STEPPING)
 
 
-def by_products():
+def by_products() -> Problem:
     by_u = Products(lambda t, u, p, v: -p[0] * v, lambda t, u, p, w: -p[0] * w)
     return ODE(lambda t, u, p: -p[0] * u, 1, 1, jacobian=by_u)
 
 
-def with_event():
+def with_event() -> Problem:
     halved = Event(0.1, lambda t, u, p: 0.5 * u)
     return ODE(lambda t, u, p: -p[0] * u, 1, 1, events=[halved])
 
 
-def with_modes():
+def with_modes() -> Problem:
     hot = Event(lambda t, u, p: u[0] - 9.0, mode="on", name="hot")
     return hybrid({"on": DECAY, "off": DECAY}, "off", [hot])
 
@@ -72,7 +76,7 @@ IMPOSSIBLE = {
 
 
 @pytest.mark.parametrize("reason", IMPOSSIBLE)
-def test_blocks_are_refused_with_the_reason_and_auto_takes_steps(reason):
+def test_blocks_are_refused_with_the_reason_and_auto_takes_steps(reason: str):
     run = run_of(IMPOSSIBLE[reason]())
     match = rf'engine = "arrays" for {reason}\n  expected: M u.*\n  try: engine="vectors"'
     with pytest.raises(UnsupportedError, match=match):
@@ -83,7 +87,7 @@ def test_blocks_are_refused_with_the_reason_and_auto_takes_steps(reason):
 
 
 @pytest.mark.parametrize("kind", EVENTS)
-def test_windows_between_events_go_in_blocks(kind):
+def test_windows_between_events_go_in_blocks(kind: str):
     run = run_of(EVENTS[kind]())
     assert adjoint(run, COST).engine == adjoint(run, COST, "arrays").engine == "arrays"
     assert hessian_product_of_cost(run, engine="arrays").engine == "arrays"
@@ -92,7 +96,7 @@ def test_windows_between_events_go_in_blocks(kind):
 
 
 def test_blocks_are_refused_for_petsc_style_callbacks():
-    def fill(t, u, p, out):
+    def fill(t: float, u: Any, p: Any, out: Any) -> None:
         out.zeroEntries()
         out.shift(-p[0])
 
@@ -107,7 +111,7 @@ def test_blocks_are_refused_for_petsc_style_callbacks():
     run = run_of(problem, 2)
     with pytest.raises(UnsupportedError, match='engine = "arrays" for PETSc-style callbacks'):
         choose_engine(run, "arrays")
-    assert choose_engine(run, "auto") == "vectors"
+    assert choose_engine(run, "auto") == ("vectors", "not arrays: PETSc-style callbacks")
 
 
 @pytest.mark.parametrize(
@@ -119,13 +123,13 @@ def test_blocks_are_refused_for_petsc_style_callbacks():
         (True, LARGE + 1, "vectors"),
     ],
 )
-def test_auto_chooses_by_size_and_blocks_can_be_forced(many, n, expected):
+def test_auto_chooses_by_size_and_blocks_can_be_forced(many: bool, n: int, expected: str):
     problem = ODE(lambda t, u, p: -p[0] * u, n, 1, jacobian=lambda t, u, p: u, batched=many)
     stepping = Stepping((0.0, 0.2), "rk4", dt=0.1)
     run = solve(problem, np.ones(n), [0.5], stepping)
-    assert choose_engine(run, "auto") == expected
-    assert choose_engine(run, "arrays") == "arrays"
-    assert choose_engine(run, "vectors") == "vectors"
+    assert choose_engine(run, "auto").engine == expected
+    for engine in ("arrays", "vectors"):
+        assert choose_engine(run, engine) == (engine, "asked for")
 
 
 @pytest.mark.parametrize(
@@ -138,22 +142,52 @@ def test_auto_chooses_by_size_and_blocks_can_be_forced(many, n, expected):
     ],
 )
 def test_large_traced_models_sweep_adjoints_in_blocks_unless_steps_solve_with_sparse_matrices(
-    function, method, expected
+    function: Callable[..., Any], method: str, expected: tuple[str, str]
 ):
     n = SPARSE_SOLVES + 1
     model = trace(function, n, {"A": (n, n)})
     run = solve(model, np.ones(n), np.zeros(n * n), Stepping((0.0, 0.2), method, dt=0.1))
-    assert (choose_engine(run, "auto"), choose_sweep(run, "auto", rows=100)) == expected
-    assert choose_sweep(run, "arrays") == "arrays"
+    chosen = choose_engine(run, "auto"), choose_sweep(run, "auto", rows=100)
+    assert tuple(choice.engine for choice in chosen) == expected
+    assert choose_sweep(run, "arrays").engine == "arrays"
 
 
 @pytest.mark.parametrize("engine", ["auto", "vectors", "arrays", "tsadjoint"])
-def test_gradients_say_what_swept(engine):
+def test_gradients_say_what_swept(engine: Any):
     run = run_of(DECAY)
     gradient = adjoint(run, COST, engine)
     assert gradient.engine == ("arrays" if engine == "auto" else engine)
     factor = (1 - 0.025) / (1 + 0.025)
     assert abs(gradient.u0[0] - factor**2) < 1e-13
+
+
+def test_results_say_why_an_engine_swept():
+    """What was asked for, the measured limit, or what the others cannot; the same in print."""
+    squares = LeastSquares([0.2], [[0.0]], 1.0)
+    few = f"up to {SMALL} unknowns ({POINT_BY_POINT.measured})"
+    run = run_of(DECAY)
+    assert adjoint(run, COST).why == few
+    assert adjoint(run, COST, "vectors").why == adjoint(run, COST, "tsadjoint").why == "asked for"
+    assert repr(adjoint(run, COST)).endswith(f"u0: [1], p: [1]; arrays: {few})")
+    product = hessian_product(run, COST, [1.0])
+    assert product.gradient is not None
+    assert product.why == product.gradient.why == few
+    assert repr(product) == f"HessianProduct(u0: [1], p: [1]; arrays: {few})"
+    assert sensitivities(run).why == few
+    assert repr(tangent(run, [1.0])).endswith(f" (arrays: {few})")
+    assert gauss_newton_product(run, squares, [1.0]).why == few
+    implicit = run_of(IMPOSSIBLE[r"F\(t, u, u', p\) = 0"]())
+    assert adjoint(implicit, COST).why == "not arrays: F(t, u, u', p) = 0"
+
+
+def test_results_say_why_nothing_was_swept_in_c():
+    model = trace(lambda t, u, p: -p[0] * u, 1, ["k"])
+    run = solve(model, [1.0], [0.5], Stepping((0.0, 0.2), "rk4", dt=0.1))
+    in_c, not_in_c = model.terminal(lambda t, u, p: u[0]), Running(lambda t, u, p: u[0])
+    assert adjoint(run, in_c).why == tangent(run, [1.0]).why == "all functions are in C"
+    told = "; not compiled: running costs that are not in C, or through events"
+    assert adjoint(run, not_in_c).why.endswith(told)
+    assert hessian_product(run, not_in_c, [1.0]).why.endswith("; not compiled: running costs")
 
 
 def test_a_reduced_functional_takes_any_engine():
@@ -165,17 +199,18 @@ def test_a_reduced_functional_takes_any_engine():
         Reduced(problem, forms.ANALYTIC_COST, stepping, control, engine=engine).gradient(forms.P0)
         for engine in ("auto", "arrays", "vectors")
     ]
-    for gradient in gradients:
-        assert (
-            abs(gradient.array - gradients[2].array).max() < 1e-13 * abs(gradients[2].array).max()
-        )
+    first, *others = (np.asarray(gradient.array, float) for gradient in gradients)
+    for other in others:
+        assert np.abs(other - first).max() < 1e-13 * np.abs(first).max()
 
 
 def test_unknown_engines_are_named():
+    unknown: Any = "blocks"
+    of_adjoints_alone: Any = "tsadjoint"
     with pytest.raises(InputError, match=r'engine = .blocks.\n  expected: "auto", "vectors"'):
-        adjoint(run_of(DECAY), COST, "blocks")
+        adjoint(run_of(DECAY), COST, unknown)
     with pytest.raises(InputError, match=r'engine = .tsadjoint.\n  expected: "auto", "vectors"'):
-        sensitivities(run_of(DECAY), engine="tsadjoint")
+        sensitivities(run_of(DECAY), engine=of_adjoints_alone)
 
 
 KURAMOTO = trace(
@@ -203,7 +238,7 @@ def test_one_cost_of_a_compiled_model_is_swept_in_c_at_any_size():
 
 def test_what_cannot_be_compiled_says_why():
     run = run_of(DECAY)
-    cases = {
+    cases: dict[str, Callable[[], object]] = {
         r"jacobian and rhs not in C": lambda: adjoint(run, COST, "compiled"),
         r"hessian_product, pull, push, rhs not in C": lambda: tangent(run, [1.0], None, "compiled"),
     }
@@ -220,10 +255,10 @@ def test_what_cannot_be_compiled_says_why():
 
 
 @pytest.mark.slow
-def test_sparse_models_are_sparse_in_every_engine(rng):
+def test_sparse_models_are_sparse_in_every_engine(rng: np.random.Generator):
     """Couplings as a constant matrix: no Jacobian is formed row by row, and its zeros are left."""
     n = 300
-    couplings = sparse.random_array((n, n), density=0.01, rng=rng, format="csr")
+    couplings: Any = sparse.random_array((n, n), density=0.01, rng=rng, format="csr")
     model = trace(lambda t, u, p: couplings @ u - p.k * u**3, n, {"k": ()})
     pattern = model.native["jacobian"].pattern
     assert pattern is not None
@@ -242,9 +277,9 @@ def test_sparse_models_are_sparse_in_every_engine(rng):
 
 
 @pytest.mark.slow
-def test_factors_that_fill_up_are_dense(rng):
+def test_factors_that_fill_up_are_dense(rng: np.random.Generator):
     n = 150
-    couplings = sparse.random_array((n, n), density=0.1, rng=rng, format="csr")
+    couplings: Any = sparse.random_array((n, n), density=0.1, rng=rng, format="csr")
     model = trace(lambda t, u, p: p.k * (couplings @ np.tanh(u)) - u, n, {"k": ()})
     matrix = model.rhs_u.create(0.0, model.create_state(), np.ones(1))
     assert matrix.getType() == PETSc.Mat.Type.SEQDENSE
@@ -253,7 +288,7 @@ def test_factors_that_fill_up_are_dense(rng):
     u = rng.uniform(0.1, 1.0, n)
     state = model.admit_state(u)
     model.rhs_u.fill(0.0, state, np.array([0.5]), matrix)
-    expected = 0.5 * couplings.toarray() / np.cosh(u) ** 2 - np.eye(n)
+    expected: Any = 0.5 * couplings.toarray() / np.cosh(u) ** 2 - np.eye(n)
     np.testing.assert_allclose(matrix.getDenseArray(), expected, rtol=1e-12, atol=1e-14)
     run = solve(model, u, [0.5], Stepping((0.0, 0.2), "cn", dt=0.1))
     cost = model.terminal(lambda t, u, p: u @ u)

@@ -17,4 +17,4 @@ def in_c(
 ) -> tuple[list[PETSc.Vec], list[PETSc.Vec], list[float]] | None:
     """Return the adjoints and values of lowered costs by the sweep in C, or None."""
     sweep = swept_in_c(run, of_costs(run, costs))
-    return None if sweep is None else (*sweep.rows(), sweep.values())
+    return None if isinstance(sweep, str) else (*sweep.rows(), sweep.values())

@@ -1,20 +1,47 @@
 """Limits of the choice of an engine, each with the measurement that set it.
 
-Milliseconds of processor time on an AMD EPYC (Zen 5).
+Milliseconds of processor time on an AMD EPYC (Zen 5).  Results quote them (``gradient.why``).
 """
 
-FEW_ROWS = 2
-"""Up to so many costs, or directions, are swept in C one beside the other where that can be.
+from __future__ import annotations
 
-One cost of a traced model with 1 % of its 1000^2 couplings, 50 steps of rk4: 13 in C, 30 in
-blocks.  Blocks form the Jacobian at every point, and gain by each further row.
-"""
 
-FEW_UNKNOWNS = 30
-"""Up to so many unknowns sweeps in C are quicker than blocks for any number of rows.
+class Limit(int):
+    """Up to how much of something an engine is the quickest, a number that knows why.
 
-All states of 10 dense Lotka-Volterra species: 0.12 in C, 0.2 in blocks; of 55: 0.8 in blocks, 1.5.
-"""
+    Attributes
+    ----------
+    of : str
+        What is counted.
+    measured : str
+        What that was measured with, and what each engine took.
+    """
+
+    of: str
+    measured: str
+
+    def __new__(cls, most: int, of: str, measured: str) -> Limit:
+        """Return a limit."""
+        limit = super().__new__(cls, most)
+        limit.of, limit.measured = of, measured
+        return limit
+
+    def why(self, count: int) -> str:
+        """Return why so many are below the limit, or above it."""
+        side = "up to" if count <= self else "more than"
+        return f"{side} {self} {self.of} ({self.measured})"
+
+
+# Blocks form the Jacobian at every point, and gain by each further row.  Measured with one cost of
+# a traced model with 1 % of its 1000^2 couplings, 50 steps of rk4.
+FEW_ROWS = Limit(2, "rows", "one row of 1000 unknowns: compiled 13 ms, arrays 30 ms")
+"""Up to so many costs, or directions, are swept in C one beside the other where that can be."""
+
+# Up to so many unknowns sweeps in C are quicker than blocks for any number of rows.  Measured with
+# all states of dense Lotka-Volterra species.
+FEW_UNKNOWNS = Limit(
+    30, "unknowns", "10 rows of 10: compiled 0.12 ms, arrays 0.2 ms; 55 of 55: 1.5 ms, 0.8 ms"
+)
 
 TINY = 12
 """Up to so many unknowns whole functions are quicker than their products with matrices.
@@ -22,23 +49,25 @@ TINY = 12
 One cost of 10 dense Lotka-Volterra species, rtol 1e-6: 0.02, and 0.03 by products.
 """
 
-POINT_BY_POINT = 300
-"""Up to so many unknowns blocks are quicker than steps where callbacks take one point at a time.
+# Where callbacks take one point at a time.  Measured with one cost of dense unknowns in NumPy with
+# Jacobians, 5 steps: of rk4, and of cn (310 by vectors, 71 by arrays); at 141 a Hessian product by
+# rk5dp takes 11700 and 12700.
+POINT_BY_POINT = Limit(300, "unknowns", "160: arrays 220 ms, vectors 530 ms")
 
-One cost of 160 dense unknowns in NumPy with Jacobians, 5 steps: of rk4 530 by steps and 220 in
-blocks, of cn 310 and 71; at 141 a Hessian product by rk5dp 11700 and 12700.
-"""
+# Where steps solve with sparse matrices, which blocks make dense.  Measured with four costs of a
+# traced chain, 20 steps of cn; with 160 unknowns 1.2 by vectors and 8.7 by arrays.
+SPARSE_SOLVES = Limit(
+    90,
+    "unknowns with sparse matrices",
+    "60: arrays 1.3 ms, vectors 1.4 ms; 110: 2.4 ms, 1.2 ms",
+)
 
-SPARSE_SOLVES = 90
-"""Likewise where steps solve with sparse matrices, which blocks make dense.
+# Where each stage of a step has a matrix: from there on Jacobians of NumPy callbacks with few
+# entries are sparse.
+STAGE_BY_STAGE = Limit(64, "unknowns with a matrix a stage", "sparse matrices from there on")
 
-Four costs of a traced chain, 20 steps of cn: with 60 unknowns 1.4 by steps and 1.3 in blocks, with
-110 1.2 and 2.4, with 160 1.2 and 8.7.
-"""
+# Where one call serves all points.
+MANY_POINTS = Limit(1000, "unknowns", "memory for a matrix at each point ends the gain of arrays")
 
-STAGE_BY_STAGE = 64
-"""Likewise where each stage of a step has a matrix: from there on Jacobians of NumPy callbacks with
-few entries are sparse."""
-
-MANY_POINTS = 1000
-"""Up to so many where one call serves all points: memory for [points, n, n] ends the gain."""
+DELAYS = "a delay equation"
+"""Why its sweeps are of arrays: there is no other engine for it."""

@@ -45,7 +45,7 @@ class TSAdjointSweep:
         PETSc's result would be wrong.
     """
 
-    name = "tsadjoint"
+    name, why = "tsadjoint", ""
 
     def __init__(self, trajectory: Trajectory, request: AdjointRequest) -> None:
         refuse_wrong_combinations(trajectory)

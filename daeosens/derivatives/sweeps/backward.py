@@ -13,6 +13,8 @@ from mpi4py import MPI
 
 from daeosens.derivatives.engines.arrays.adjoint import ArraySweep
 from daeosens.derivatives.engines.choice import (
+    ASKED,
+    Choice,
     Engine,
     check_of_delays,
     choose_engine,
@@ -31,11 +33,14 @@ from daeosens.petsc._kernels import finite_numbers
 from daeosens.petsc.vectors import Array, finite_vec
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
+NOT_FINITE = "values that are not finite, or a linear solver that failed"
+
 
 class SweptBack(Protocol):
-    """What a sweep back has come to."""
+    """What a sweep back has come to, which engine it was, and why that one."""
 
     name: str
+    why: str
 
     def values(self) -> list[float] | None:
         """Return the values of the costs, where the engine comes by them."""
@@ -90,21 +95,38 @@ def sweep_back(trajectory: Trajectory, request: AdjointRequest, engine: Engine) 
         check_of_delays(engine)
         return DelayedSweep(trajectory, request)
     # C first; what it meets that is not finite is found again below, where messages have names
-    if wants_compiled(trajectory, engine, request.rows):
-        sweep = swept_in_c(trajectory, request, required=engine == "compiled")
-        if sweep is not None:
-            return sweep
-    chosen = choose_engine(trajectory, engine)
-    if chosen == "arrays":
+    not_in_c, why = "", wants_compiled(trajectory, engine, request.rows)
+    if why:
+        in_c = swept_in_c(trajectory, request, required=engine == "compiled")
+        if isinstance(in_c, CompiledSweep):
+            in_c.why = why
+            return in_c
+        not_in_c = in_c
+    if engine == "tsadjoint":
+        return _by_steps(trajectory, request, TSAdjointSweep, ASKED)
+    chosen = choose_engine(trajectory, engine, not_in_c)
+    if chosen.engine == "arrays":
         sweep = ArraySweep(trajectory, request)
+        sweep.why = chosen.why
         _carry(trajectory, request, sweep)  # callbacks for many points look at what they return
         comm = trajectory.problem.comm
         finite = all(map(finite_numbers, sweep.matrices()))
         if finite if comm.size == 1 else comm.tompi4py().allreduce(finite, MPI.LAND):
-            return sweep  # vectors name what is not finite
-    by_steps = TSAdjointSweep if chosen == "tsadjoint" else VectorSweep
+            return sweep
+        chosen = Choice("vectors", NOT_FINITE)  # they name what is not finite
+    return _by_steps(trajectory, request, VectorSweep, chosen.why)
+
+
+def _by_steps(
+    trajectory: Trajectory,
+    request: AdjointRequest,
+    engine: type[VectorSweep | TSAdjointSweep],
+    why: str,
+) -> SweptBack:
+    """Carry rows back on vectors, and name what is not finite."""
     with named_faults(trajectory, back=True):
-        sweep = by_steps(trajectory, request)
+        sweep = engine(trajectory, request)
+        sweep.why = why
         _carry(trajectory, request, sweep)
         for name, rows in zip(("u0", "p"), sweep.rows(), strict=True):
             for row in rows:
@@ -114,8 +136,8 @@ def sweep_back(trajectory: Trajectory, request: AdjointRequest, engine: Engine) 
 
 def swept_in_c(
     trajectory: Trajectory, request: AdjointRequest, *, required: bool = False
-) -> CompiledSweep | None:
-    """Carry rows back in C; None where that cannot be, or comes upon what is not finite.
+) -> CompiledSweep | str:
+    """Carry rows back in C; or say why that cannot be, or that it failed.
 
     Raises
     ------
@@ -126,12 +148,12 @@ def swept_in_c(
     if isinstance(sweep, str):
         if required:
             refuse_compiled(sweep)
-        return None
+        return sweep
     try:
         _carry(trajectory, request, sweep)
         sweep.close()
     except SweepError:
-        return None
+        return NOT_FINITE
     return sweep
 
 

@@ -89,7 +89,7 @@ class ArraySweep:
         The rows.
     """
 
-    name = "arrays"
+    name, why = "arrays", ""
 
     def __init__(self, trajectory: Trajectory, request: AdjointRequest) -> None:
         problem = trajectory.problem

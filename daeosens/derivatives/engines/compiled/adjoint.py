@@ -64,7 +64,7 @@ class CompiledSweep:
     docs/mathematics.md, section 1.
     """
 
-    name = "compiled"
+    name, why = "compiled", ""
 
     def __init__(
         self,

@@ -15,6 +15,7 @@ from daeosens.derivatives.engines.delays.program import program_of
 from daeosens.derivatives.engines.delays.running import RunningCosts
 from daeosens.derivatives.engines.delays.second_order import forcing_along
 from daeosens.derivatives.engines.delays.tangents import push_forward
+from daeosens.derivatives.engines.limits import DELAYS
 from daeosens.derivatives.engines.request import AdjointRequest, Observed, Rows
 from daeosens.petsc.vectors import Array, finite_vec, read, write
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -93,7 +94,7 @@ def second_over_delays(
 class DelayedSweep:
     """The sweep back over a run of a delay equation."""
 
-    name = "arrays"
+    name, why = "arrays", DELAYS
 
     def __init__(self, trajectory: Trajectory, request: AdjointRequest) -> None:
         self._trajectory = trajectory

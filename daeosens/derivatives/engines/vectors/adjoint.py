@@ -29,7 +29,7 @@ class VectorSweep:
         The rows at the state that the sweep has reached.
     """
 
-    name = "vectors"
+    name, why = "vectors", ""
 
     def __init__(self, trajectory: Trajectory, request: AdjointRequest) -> None:
         self._trajectory = trajectory
