@@ -8,7 +8,13 @@ from typing import Any
 from petsc4py import PETSc
 
 from daeosens.errors import LinearSolverError, SingularMatrixError, SolveError, UnsupportedError
-from daeosens.petsc._kernels import has_transpose, take_passes, upwind_levels
+from daeosens.petsc._kernels import (
+    has_transpose,
+    levels_in_use,
+    smooth_short_steps,
+    take_passes,
+    upwind_levels,
+)
 from daeosens.petsc.options import scoped_options
 from daeosens.problem.grids.multigrid import depth, interpolations
 from daeosens.problem.matrices import is_one_sided
@@ -120,6 +126,7 @@ def coarsen_points(solver: PETSc.KSP, dm: PETSc.DM | None) -> None:
         preconditioner.setMGInterpolation(level, matrix)
     if PETSc.Options().getString("pc_mg_galerkin", "") == UPWINDED:
         upwind_levels(preconditioner, dm.getDof())
+    smooth_short_steps(preconditioner, dm.getDof())
 
 
 def linear_solver(
@@ -304,7 +311,9 @@ def _solvers_inside(preconditioner: PETSc.PC) -> list[PETSc.KSP]:
     """Return the solvers of levels, blocks, fields and parts."""
     kind = preconditioner.getType()
     if kind in MULTILEVEL:
-        return [preconditioner.getMGSmoother(k) for k in range(preconditioner.getMGLevels())]
+        levels = preconditioner.getMGLevels()
+        lowest = levels - levels_in_use(preconditioner)
+        return [preconditioner.getMGSmoother(k) for k in range(lowest, levels)]
     inside: Mapping[str, Any] = {
         "bjacobi": preconditioner.getBJacobiSubKSP,
         "asm": preconditioner.getASMSubKSP,

@@ -112,7 +112,7 @@ def test_iterations_grow_neither_with_the_grid_nor_with_the_step(boundary, rhs):
     for n in (80, 161):
         grid = Grid(((0.0, 1.0),) * 2, (n, n), boundary)
         model = trace_stencil(rhs, grid, ["k"])
-        for dt in (1e-3, 1.0):
+        for dt in (4e-3, 1.0):  # shorter ones are smoothed alone
             run = solve(model, random_field(grid, 3), [0.3], Stepping((0.0, dt), "cn", dt=dt))
             effort.append(run.effort.linear_iterations / run.effort.newton_iterations)
             assert duality(run, energy()) < 1e-12

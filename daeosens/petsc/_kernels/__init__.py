@@ -30,6 +30,11 @@ from daeosens.petsc._kernels.derivative_numbers import (
     value_of_number,
 )
 from daeosens.petsc._kernels.grids.bicgstab import BICGSTAB, take_passes
+from daeosens.petsc._kernels.grids.multigrid import (
+    levels_in_use,
+    smooth_short_steps,
+    upwind_levels,
+)
 from daeosens.petsc._kernels.grids.pooled import pool_memory, vec_to_fill
 from daeosens.petsc._kernels.grids.stencil_ts import (
     RegisteredStencil,
@@ -37,7 +42,6 @@ from daeosens.petsc._kernels.grids.stencil_ts import (
     linearise_matrix,
 )
 from daeosens.petsc._kernels.grids.stencils import Stencil
-from daeosens.petsc._kernels.grids.upwind import upwind_levels
 from daeosens.petsc._kernels.interpolants import Interpolant, interpolate
 from daeosens.petsc._kernels.natives import call_into, call_number, call_points, fill_matrix
 from daeosens.petsc._kernels.newton import know_rounding, take_remainder
@@ -98,6 +102,7 @@ __all__ = [
     "install",
     "interpolate",
     "know_rounding",
+    "levels_in_use",
     "linearise_matrix",
     "lock_onto",
     "look_back",
@@ -112,6 +117,7 @@ __all__ = [
     "rk_tableau",
     "set_chained",
     "smallest_trial",
+    "smooth_short_steps",
     "stages",
     "starting_step",
     "survive_trials",

@@ -1,3 +1,0 @@
-from petsc4py import PETSc
-
-def upwind_levels(preconditioner: PETSc.PC, kinds: int) -> None: ...

@@ -1,0 +1,47 @@
+"""The library's choice of linear solvers for implicit steps."""
+
+import pytest
+from fields import random_field
+from petsc4py import PETSc
+from step_matrices import filled_by
+
+from daeosens.methods import linear_solver as solvers
+from daeosens.problem.grids import Grid
+
+
+def diffusing(t, u, p):
+    return p.k * u.laplacian() - u.center**3
+
+
+def upwind(t, u, p):
+    flow = 0.0
+    for axis, h in enumerate(u.spacing):
+        back = tuple(-int(k == axis) for k in range(len(u.spacing)))
+        flow = flow + (u.center - u[back]) / h
+    return p.k * u.laplacian() - flow
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(("boundary", "rhs"), [("periodic", diffusing), ("zero", upwind)])
+@pytest.mark.parametrize("transpose", [False, True])
+def test_short_steps_are_solved_by_the_finest_smoother(boundary, rhs, transpose):
+    """And as by a new multigrid once they are long, whatever the steps were before."""
+    grid = Grid(((0.0, 1.0),) * 2, (75, 70), boundary)
+    matrix_of, right = filled_by(rhs, grid, 0.3), random_field(grid, 5)
+    solver = solvers.linear_solver(matrix_of(1e-4), {}, grid.dm)
+    levels = solver.getPC().getMGLevels()
+    assert levels > 1
+    for h, formed in ((1e-4, 1), (0.5, levels), (2e-4, levels), (0.02, levels)):
+        matrix = matrix_of(h)
+        solver.setOperators(matrix)
+        anew = solvers.linear_solver(matrix, {}, grid.dm)
+        for used in (solver, anew):
+            solution, residual = right.duplicate(), right.duplicate()
+            (used.solveTranspose if transpose else used.solve)(right, solution)
+            (matrix.multTranspose if transpose else matrix.mult)(solution, residual)
+            residual.axpy(-1.0, right)
+            size = matrix.norm(PETSc.NormType.INFINITY) * solution.norm()
+            assert residual.norm() < 1e-11 * size
+        assert anew.getIterationNumber() == solver.getIterationNumber()
+        assert solvers.levels_in_use(solver.getPC()) == formed
+        assert solvers.levels_in_use(anew.getPC()) == (1 if h < 0.01 else levels)
