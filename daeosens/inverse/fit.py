@@ -43,7 +43,7 @@ from daeosens.optimize.methods import NEWTON, first_order_method
 from daeosens.optimize.result import Progress
 from daeosens.petsc.options import Options
 from daeosens.petsc.ranks import admit_comm, agree, contents
-from daeosens.petsc.vectors import gather
+from daeosens.petsc.vectors import Array, gather
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.stepping import Stepping
 
@@ -141,8 +141,9 @@ def fit(
         ``start="bilevel"`` 5, or as many as make a hundred windows of an experiment, but for delay
         equations.
     starts : int
-        More than one: multistart over bounds and priors; with ``start="bilevel"`` starts of the
-        nonlinear parameters, at least eight, of delay equations sixteen.
+        More than one: multistart over bounds and priors, of windows too where these are asked for,
+        until a start explains the data; with ``start="bilevel"`` starts of the nonlinear
+        parameters, at least eight, of delay equations sixteen.
     seed : int
         Of the starts.
     comm : MPI.Intracomm, optional
@@ -251,6 +252,7 @@ def fit(
         "options": options,
     }
     attempts, x0, preparation = None, None, None
+    points = _starts(likelihood, starts, seed) if start == "given" and starts != 1 else None
     if start != "given" or windows is not None:
         preparation = prepared(
             problem,
@@ -265,22 +267,15 @@ def fit(
             seed=seed,
             columns=columns,
             comm=comm,
+            points=points,
         )
         x0 = preparation.x
         # beside its minimum what is left is rounding, and steps that change
         settings["value_tolerance"] = 0.0 if is_estimated(model) else BESIDE
-    elif starts != 1:
-        # The first start is the usual one, so that more starts never end higher.
-        points = starting_points(
-            functional,
-            starts,
-            names=likelihood.parameters.free_names,
-            normal=_laws(likelihood),
-            seed=seed,
-        )
+    elif points is not None:
         attempts = multistart(
             lambda _comm: functional,
-            points if limits is None else np.clip(points, *limits),
+            points,
             comm=problem.comm.tompi4py() if comm is None else comm,
             folder=folder,
             bounds=limits,
@@ -334,6 +329,20 @@ def fit(
         fit_discretization(functional, result.x, uncertainty, share),
         preparation,
     )
+
+
+def _starts(likelihood: Likelihood, starts: int, seed: int) -> Array:
+    """Return where several attempts begin [starts, k]."""
+    # The first start is the usual one, so that more starts never end higher.
+    points = starting_points(
+        likelihood.functional,
+        starts,
+        names=likelihood.parameters.free_names,
+        normal=_laws(likelihood),
+        seed=seed,
+    )
+    limits = likelihood.search_bounds()
+    return points if limits is None else np.clip(points, *limits)
 
 
 def _samples(problem: Problem, measured: Sequence[Measurements]) -> int | None:

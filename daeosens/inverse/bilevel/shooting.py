@@ -353,9 +353,9 @@ def _tangents(window: Window, du: Array, dp: Array, scale: Array, starts: range)
             restarts[start, k + start * n : k + (start + 1) * n] = np.diag(scale)
         none = np.zeros((own * n, n)), np.zeros((own * n, dp.shape[1]))
         program = DelayedProgram(trajectory)
-        tangents = push_forward(
-            program, np.vstack([du, none[0]]), np.vstack([dp, none[1]]), restarts
-        )
+        columns = np.vstack([du, none[0]]), np.vstack([dp, none[1]])
+        # windows that are held begin where they do, whatever x is
+        tangents = push_forward(program, *columns, restarts if own else None)
         return tangents.du.transpose(0, 2, 1)
     if window.starts:  # from which such a window begins, and not from what x says
         du = np.vstack([np.zeros((k, n)), np.diag(scale)[: own * n]])

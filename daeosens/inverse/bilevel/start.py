@@ -107,8 +107,12 @@ def prepared(
     seed: int,
     columns: Sequence[str] | None,
     comm: MPI.Intracomm | None = None,
+    points: Array | None = None,
 ) -> Preparation:
     """Return where to begin, from bi-level estimation (``start="bilevel"``) and windows.
+
+    ``points`` [s, k] are the starts of windows where there is no bi-level estimate; by default the
+    one that was given.
 
     Raises
     ------
@@ -123,7 +127,7 @@ def prepared(
     runs = likelihood.functional.experiments
     first: Array = gather(runs[0].start())
     # where a fit would begin without all this
-    ends, first_estimate = [first], None
+    ends, first_estimate = [first] if points is None else list(points), None
     if start == "bilevel":
         first_estimate, ends = _bilevel(
             problem, experiments, whole, observation, noise, starts, seed, columns, comm
@@ -139,8 +143,12 @@ def prepared(
     tried: list[tuple[list[Stage], Array, list[Stage]]] = []
     failure: SolveError | None = None
     known = not is_estimated(noise)
-    # windows of a delay equation look back into those before them
-    complete = problem.delays is None and all(psi is not None for part in guesses for psi in part)
+    # delays are kept where data tell of them, as in the fit
+    limits = likelihood.search_bounds()
+    how: dict[str, Any] = {"known": known, "limits": limits}
+    if limits is not None:
+        ends = [np.clip(end, *limits) for end in ends]
+    complete = all(psi is not None for part in guesses for psi in part)
     for end in ends:
         guess = [
             _completed(shot, interpolants, end)
@@ -148,19 +156,19 @@ def prepared(
         ]
         try:
             few = min(windows, HELD)
-            held = [held_windows(shots, end, few, guess, known=known)] if complete else []
+            held = [held_windows(shots, end, few, guess, **how)] if complete else []
             share = max((stage.value / variance for stage in held), default=0.0)
             if known and share > HOPELESS and not held[0].explained and len(ends) > 1:
                 lost.append(share)
-                if len(lost) == TWICE and not tried:
+                if len(lost) == TWICE and not tried and first_estimate is not None:
                     break
                 continue
             begin = held[0].x if held else end
-            stages = refined_by_windows(shots, begin, windows, guess, single=True, known=known)
+            stages = refined_by_windows(shots, begin, windows, guess, single=True, **how)
             # where noise levels are known, chi-square tells which candidate is worth going on with
             explained = known and stages[0].explained
             if explained or len(ends) == 1:
-                stages = refined_by_windows(shots, begin, windows, [], begun=stages[0], known=known)
+                stages = refined_by_windows(shots, begin, windows, [], begun=stages[0], **how)
         except SolveError as error:
             failure = error
             continue
@@ -168,9 +176,10 @@ def prepared(
         if explained and stages[-1].explained:
             break  # the others can come to no less
     if not tried and lost:
+        begun = "starts" if first_estimate is None else "bi-level estimates"
         raise SolveError(
-            f"windows from {len(lost)} bi-level estimates leave {min(lost):.0%} of the variance of "
-            "the data unexplained",
+            f"windows from {len(lost)} {begun} leave {min(lost):.0%} of the variance of the data "
+            "unexplained",
             expected=f"{HOPELESS:.0%} or less, from which fits come to the rest",
             remedy="starts nearer to the truth, bounds, or more measurements of what is fast",
         )
@@ -183,7 +192,7 @@ def prepared(
     whole_runs = [attempt for attempt in tried if len(attempt[2]) > 1 or not attempt[2][0].jumps]
     held, begin, best = min(whole_runs or tried, key=lambda attempt: attempt[2][-1].value)
     if not whole_runs:
-        best = refined_by_windows(shots, begin, windows, [], begun=best[0], known=known)
+        best = refined_by_windows(shots, begin, windows, [], begun=best[0], **how)
     return Preparation(first_estimate, (*held, *best), best[-1].x)
 
 

@@ -108,6 +108,7 @@ def held_windows(
     guess: Sequence[Any],
     *,
     known: bool = True,
+    limits: tuple[Array, Array] | None = None,
     max_iterations: int = 50,
 ) -> Stage:
     """Minimise over the parameters, with windows that stay where they begin.
@@ -121,7 +122,9 @@ def held_windows(
     _check(shots, samples)
     edges = [cut(shot, samples) for shot in shots]
     states = _guessed(shots, edges, guess)
-    return _minimized(shots, edges, x, states, samples, 1.0, x, known, max_iterations, held=True)
+    return _minimized(
+        shots, edges, x, states, samples, 1.0, x, known, limits, max_iterations, held=True
+    )
 
 
 def refined_by_windows(
@@ -133,6 +136,7 @@ def refined_by_windows(
     single: bool = False,
     begun: Stage | None = None,
     known: bool = True,
+    limits: tuple[Array, Array] | None = None,
     max_iterations: int = 100,
 ) -> list[Stage]:
     """Minimise over windows of ``samples`` samples, then with ever smaller jumps between them.
@@ -163,6 +167,8 @@ def refined_by_windows(
         What that has come to already: goes on with smaller jumps.
     known : bool
         Whether levels of noise are known, and not only sizes of the unknowns.
+    limits : (array [k], array [k]), optional
+        What bounds a search, in the place of the bounds of the parameters.
     max_iterations : int
         For each level.
 
@@ -185,7 +191,7 @@ def refined_by_windows(
     edges = [cut(shot, samples) for shot in shots]
     if begun is None:
         states = _guessed(shots, edges, guess)
-        begun = _minimized(shots, edges, x, states, samples, 1.0, x, known, max_iterations)
+        begun = _minimized(shots, edges, x, states, samples, 1.0, x, known, limits, max_iterations)
     stages = [begun]
     if single:
         return stages
@@ -194,14 +200,13 @@ def refined_by_windows(
         if last.jumps <= CLOSED * (1.0 if known else 2.0 * last.value / max(last.degrees, 1)):
             break
         level = last.level / SMALLER
-        stages.append(
-            _minimized(shots, edges, last.x, last.states, samples, level, x, known, max_iterations)
-        )
+        settings = (samples, level, x, known, limits, max_iterations)
+        stages.append(_minimized(shots, edges, last.x, last.states, *settings))
     last = stages[-1]
     ends = [times[[0, -1]] for times in edges]
     none = [np.zeros((0, len(shot.scale))) for shot in shots]
     try:
-        run = _minimized(shots, ends, last.x, none, 0, 0.0, None, known, max_iterations)
+        run = _minimized(shots, ends, last.x, none, 0, 0.0, None, known, limits, max_iterations)
     except SolveError:
         return stages  # windows had no need of what ends the run
     return [*stages, run]
@@ -237,6 +242,7 @@ def _minimized(
     level: float,
     centre: Array | None,
     known: bool,
+    limits: tuple[Array, Array] | None,
     max_iterations: int,
     *,
     held: bool = False,
@@ -247,7 +253,7 @@ def _minimized(
     the unit of the residuals, where levels of noise are not known.  Without it, the run itself.
     """
     functional = shots[0].run
-    lower, upper = _bounds(functional, len(x))
+    lower, upper = _bounds(functional, len(x)) if limits is None else limits
     longest = LONGEST_STEP * np.maximum(gather(functional.typical()[0]), 1e-8)
     runs = shoot(shots, edges, x, states, level)
     unit = 1.0 if known else 2.0 * runs.value / len(runs.residual)

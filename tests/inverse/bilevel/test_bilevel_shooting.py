@@ -154,6 +154,15 @@ def test_derivatives_of_windows_of_a_delay_equation_are_those_of_their_run(metho
     assert np.log2(rests[0] / rests[1]) > 1.95
 
 
+def test_windows_of_a_delay_equation_that_are_held_move_with_parameters_alone():
+    shot, edges, x, states = delayed_shot(ds.Stepping((0.0, 4.0), "rk5ts", dt=0.05))
+    rows = shoot([shot], [edges], x, [states], 0.5)
+    held = jacobian_of([shot], rows, 0.5, held=True).toarray()
+    free = jacobian_of([shot], rows, 0.5).toarray()
+    assert held.shape == (86, 5)
+    assert abs(held - free[:, :5]).max() < 1e-14 * abs(held).max()
+
+
 def test_windows_of_a_delay_equation_that_begin_at_its_run_are_that_run():
     """So that windows without jumps are what is fitted."""
     shot, edges, x, _ = delayed_shot(ds.Stepping((0.0, 4.0), "rk5ts", rtol=1e-10, atol=1e-12))

@@ -1,5 +1,7 @@
 """Windows, and ``fit(..., start="bilevel")``: truth where single shooting fails, refusals."""
 
+import sys
+
 import numpy as np
 import pytest
 from bilevel_data import NAMES, TIMES, TRUTH, measured, predators, unknowns
@@ -11,7 +13,7 @@ from daeosens import Experiment, InputError, Parameter, Parameters, SolveError, 
 from daeosens.inverse import Normal, bilevel, likelihood
 from daeosens.inverse.bilevel.shooting import Shot
 from daeosens.inverse.bilevel.start import _positive
-from daeosens.inverse.bilevel.windows import _damped, _lowest, _moved, refined_by_windows
+from daeosens.inverse.bilevel.windows import _damped, _lowest, _moved, refined_by_windows, shoot
 from daeosens.petsc import gather
 
 NO = np.zeros(2, dtype=bool)
@@ -123,6 +125,68 @@ def test_windows_recover_an_oscillator_with_a_delay_from_its_protein_alone():
     assert fitted.preparation.stages[-1].jumps < 0.1
     errors = [abs(np.log(fitted.estimate[k] / v)) for k, v in truth.items()]
     assert max(errors) < 0.12  # single shooting ends with rates that are wrong by 2000
+
+
+def blood_cells(delay, starts=1):
+    """Fit Mackey and Glass's equation by windows, from a delay that is wrong."""
+    truth = {"make": 2.0, "lose": 1.0, "tau": 2.0}
+    model = ds.trace(
+        lambda t, u, z, p: p.make * z[0] / (1.0 + z[0] ** 10) - p.lose * u,
+        ["cells"],
+        list(truth),
+        delays="tau",
+        history=[0.5],
+    )
+    times = np.linspace(0.2, 20.0, 100)
+    stepping = ds.Stepping((0.0, 20.0), "rk5ts", rtol=1e-7)
+    values = ds.solve(model, [0.5], truth, stepping, times).at(times)[:, 0]
+    values += 0.01 * np.random.default_rng(0).standard_normal(100)
+    limits = {"make": (0.1, 10.0), "lose": (0.1, 10.0), "tau": (None, 20.0)}
+    guess = {"make": 1.0, "lose": 3.0, "tau": delay}
+    if starts > 1:  # which lie between bounds
+        limits["tau"] = (0.02, 20.0)
+    entries = {
+        name: Parameter(
+            guess[name], scale="log", upper=upper, **({"lower": lower} if lower else {})
+        )
+        for name, (lower, upper) in limits.items()
+    }
+    return ds.fit(
+        model,
+        {"time": times, "cells": values},
+        Parameters(entries, [0.5]),
+        stepping,
+        noise=Normal(0.01),
+        hessian="gauss_newton",
+        windows=5,
+        starts=starts,
+    )
+
+
+def test_windows_of_a_delay_equation_are_held_first_and_keep_delays_in_reach(monkeypatch):
+    """Towards zero runs take ever more steps."""
+    shortest = []
+
+    def noted(shots, edges, x, *rest):
+        shortest.append(float(np.exp(x[2])))
+        return shoot(shots, edges, x, *rest)
+
+    monkeypatch.setattr(sys.modules[refined_by_windows.__module__], "shoot", noted)
+    fitted = blood_cells(0.03)
+    first, *others = fitted.preparation.stages
+    assert first.held
+    assert not any(stage.held for stage in others)
+    assert min(shortest) > 0.0199  # a thousandth of the run
+    assert 2.0 * fitted.objective < 97.0 + 3.0 * 14.0
+    assert fitted.estimate["tau"] == pytest.approx(2.0, abs=0.01)
+
+
+def test_windows_begin_at_several_starts_until_one_explains_the_data():
+    """Four times the delay is a minimum of its own."""
+    alone, several = blood_cells(8.0), blood_cells(8.0, starts=4)
+    assert alone.estimate["tau"] > 5.0
+    assert several.estimate["tau"] == pytest.approx(2.0, abs=0.01)
+    assert several.objective < 100.0 < alone.objective
 
 
 def test_a_rate_that_is_estimated_as_zero_begins_at_its_standard_deviation(model):
