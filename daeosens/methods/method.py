@@ -261,11 +261,16 @@ class Method(ABC):
         """Return the tangents of the error estimates of steps with embedded weights."""
         raise NotImplementedError  # no such method is asked
 
+    def no_blocks(self, problem: Problem) -> str:
+        """Return why steps of these equations cannot be linearised as blocks; empty if they can."""
+        del problem
+        return self.in_blocks
+
     def block_steps(
         self, problem: Problem, inside: Inside | None, mass: Array | None
     ) -> BlockSteps:
         """Return the steps of M u' = f in blocks, M [n, n] or None for the identity."""
-        raise NotImplementedError  # ``in_blocks`` says why
+        raise NotImplementedError  # ``no_blocks`` says why
 
     def grid_passes(self, problem: Problem, options: Mapping[str, Any]) -> Any:
         """Return the transposed steps between given ends on a grid; None if Python has a part."""

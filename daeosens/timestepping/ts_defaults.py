@@ -57,10 +57,10 @@ def default_options(
     if stepping.max_step is not None:
         defaults["ts_adapt_dt_max"] = stepping.max_step
     method = stepping.resolved_method
+    defaults |= method.defaults
+    if stepping.adaptive:
+        defaults |= method.adaptive_defaults
     if not method.explicit:
-        defaults |= method.defaults
-        if stepping.adaptive:
-            defaults |= method.adaptive_defaults
         if problem.coloring:
             defaults["snes_fd_color"] = None
         elif ts.getType() != DENSE:

@@ -236,10 +236,9 @@ def no_linear_steps(trajectory: Trajectory) -> str:
 
 def no_arrays(problem: Problem, method: Method) -> str:
     """Return why runs of a problem by a method cannot be swept by arrays; empty if they can."""
-    if method.in_blocks:
-        return method.in_blocks
-    if method.stagewise and problem.form != "rhs":
-        return "a mass by an ESDIRK method"
+    reason = method.no_blocks(problem)
+    if reason:
+        return reason
     for mode in (problem, *problem.modes.values()):
         reasons = {
             "PETSc-style callbacks": mode.style == "petsc",

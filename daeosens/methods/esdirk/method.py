@@ -57,6 +57,10 @@ class EsdirkMethod(Method):
             "with further unknowns q, 0 = q - Q(u), such as charges",
         )
 
+    def no_blocks(self, problem: Problem) -> str:
+        """Stages with a mass have no blocks: rates are of its rows, and may be algebraic."""
+        return self.in_blocks or ("a mass by an ESDIRK method" if problem.form != "rhs" else "")
+
     def set_type(self, ts: PETSc.TS, problem: Problem) -> EsdirkSteps:
         """Make a TS of our own type.
 
