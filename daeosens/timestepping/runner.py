@@ -122,7 +122,7 @@ class Runner:
         self._record: Recording = record
         self._ready = ready
         self._ts = ready.ts
-        self._listening = self._watched = False
+        self._watched = False
         self.first_step = ready.first_step
         # a tableau: the method has an error estimate for its first step, and a last rate to forget
         self._staged = stepping.resolved_method.tableau is not None
@@ -327,9 +327,9 @@ class Runner:
         ts, hooks = self._ts, self._ready.hooks
         solution = ts.getSolution()
         if not in_c:
-            if not self._listening:
+            if not hooks.listening:
                 ts.setMonitor(hooks.after_step)
-                self._listening = True
+                hooks.listening = True
             ts.setPreStep(hooks.before_step)
             hooks.log = log
             try:

@@ -31,11 +31,21 @@ A step on a grid takes some nanoseconds for each unknown.
 
 
 class Hooks:
-    """What TS calls.  It knows neither TS nor Runner: TS would hold itself, and never be freed."""
+    """What TS calls.  It knows neither TS nor Runner: TS would hold itself, and never be freed.
+
+    Attributes
+    ----------
+    log : StepLog or None
+        Of the run under way, where Python notes its steps.
+    listening : bool
+        Whether TS calls ``after_step``: once asked to, it does so in all later runs, of other
+        runners too.
+    """
 
     def __init__(self, scope: Scope) -> None:
         self._scope: Scope | None = scope
         self.log: StepLog | None = None
+        self.listening = False
 
     def before_step(self, ts: PETSc.TS) -> None:
         """Let the log choose the size of the step."""

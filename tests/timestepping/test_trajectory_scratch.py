@@ -53,6 +53,15 @@ def test_adaptive_steps_through_events_have_the_same_bits(checkpoint):
     assert ours == gradients(pendulum([turn]), stepping, "states")[1]
 
 
+def test_compiled_models_take_parts_again_and_again():
+    """Parts of one run share a TS, which Python and C log in turn."""
+    model = ds.trace(lambda t, u, p: np.array([u[1], -p[0] * np.sin(u[0])]), 2, ["k"])
+    stepping = Stepping((0.0, 9.0), "rk5dp", rtol=1e-7, atol=1e-10)
+    reference = gradients(model, stepping, "states")[1]
+    for _ in range(3):
+        assert gradients(model, stepping, Checkpoints(2, disk=4))[1] == reference
+
+
 def test_states_are_written_where_they_are_asked_for_and_leave_nothing(tmp_path):
     scratch = Scratch(str(tmp_path), 4, PETSc.Vec().createSeq(1000, comm=PETSc.COMM_SELF))
     states = []
