@@ -28,11 +28,17 @@ from daeosens.timestepping.method_choice import AUTO, by_form, replaced, run_cho
 from daeosens.timestepping.smooth_run import smooth_run
 from daeosens.timestepping.step_log import FLAT
 from daeosens.timestepping.stepping import Stepping, pinned_times, refuse_reserved
-from daeosens.timestepping.thinning import checkpointed, fitting, staying
+from daeosens.timestepping.thinning import checkpointed, fitting, refuse_other_steps, staying
+from daeosens.timestepping.trajectory.actions import (
+    CheckpointSchedule,
+    is_schedule,
+    name_of,
+    refuse_used,
+)
 from daeosens.timestepping.trajectory.schedule import Checkpoints
 from daeosens.timestepping.trajectory.trajectory import Recording, Trajectory
 
-Checkpoint: TypeAlias = "Literal['auto', 'states', 'stages'] | Checkpoints"
+Checkpoint: TypeAlias = "Literal['auto', 'states', 'stages'] | Checkpoints | CheckpointSchedule"
 """What runs keep for their derivatives."""
 
 
@@ -65,12 +71,13 @@ def solve(
     t_eval : array_like [K], optional
         Increasing times inside the span that steps must hit exactly; a time that rounding alone
         tells from an end of the span is that end.
-    checkpoint : {"auto", "states", "stages"} or Checkpoints
+    checkpoint : {"auto", "states", "stages"}, Checkpoints or a schedule
         What is kept for derivatives: "states", every state; "stages": also the stages of
         Runge-Kutta steps, up to 256 MiB a rank, which saves sweeps their recomputation;
-        ``Checkpoints(n)``, n states at a time, from which sweeps take the others again.  "auto"
-        keeps every state while they take up to half of the memory that is free, and as many as fit
-        there otherwise.
+        ``Checkpoints(n)``, n states at a time, from which sweeps take the others again; a schedule
+        of the library checkpoint_schedules, of which each run takes a copy: those that it says.
+        "auto" keeps every state while they take up to half of the memory that is free, and as many
+        as fit there otherwise.
     petsc_trajectory : {"memory", "disk"}, optional
         Keep PETSc's own trajectory as well, for ``adjoint(..., engine="tsadjoint")``.
 
@@ -110,7 +117,7 @@ def solve(
         )
         PETSc.garbage_cleanup(problem.comm)  # petsc4py delays the destruction of parallel objects
     check_checkpoint(checkpoint)
-    few = checkpoint if isinstance(checkpoint, Checkpoints) else None
+    few = None if isinstance(checkpoint, str) else checkpoint
     record: Recording = "stages" if checkpoint == "stages" else "states"
     if checkpoint == "auto":
         record = "first stages"
@@ -194,9 +201,9 @@ def solve(
         def chosen(steps: Stepping) -> Trajectory:
             return taken(steps, state.copy())
 
-        return run_chosen(problem, state, parameters, stepping, chosen)
+        return refuse_other_steps(run_chosen(problem, state, parameters, stepping, chosen), few)
     if stepping.control == "states":
-        return taken(stepping, state)
+        return refuse_other_steps(taken(stepping, state), few)
     if petsc_trajectory is not None:
         raise UnsupportedError(
             f'petsc_trajectory = "{petsc_trajectory}" with control = {stepping.control!r}',
@@ -263,10 +270,16 @@ def check_checkpoint(checkpoint: object) -> None:
     """
     if isinstance(checkpoint, Checkpoints) or is_one_of(checkpoint, "auto", "states", "stages"):
         return
+    if is_schedule(checkpoint):
+        refuse_used(checkpoint)
+        return
     remedy = ""
     if is_one_of(checkpoint, "memory", "disk"):
         remedy = f'petsc_trajectory="{checkpoint}", for engine="tsadjoint"'
-    expected = '"auto", "states", "stages" or timestepping.Checkpoints(n)'
+    expected = (
+        '"auto", "states", "stages", timestepping.Checkpoints(n) or a schedule of the library '
+        "checkpoint_schedules"
+    )
     raise InputError(f"checkpoint = {checkpoint!r}", expected=expected, remedy=remedy)
 
 
@@ -296,7 +309,7 @@ def _taken(
     stepping: Stepping,
     record: Recording,
     pinned: Array,
-    checkpoints: Checkpoints | None = None,
+    checkpoints: Checkpoints | CheckpointSchedule | None = None,
 ) -> Trajectory:
     """Return a run from ``state`` [n], which becomes the first one of its log."""
     taken = smooth_run if problem.smooth else run_through_events
@@ -328,23 +341,26 @@ def _needs_all(problem: Problem, stepping: Stepping, petsc_trajectory: str | Non
 
 
 def _refused_checkpoints(
-    checkpoints: Checkpoints, petsc_trajectory: str | None, stepping: Stepping
+    checkpoints: Checkpoints | CheckpointSchedule,
+    petsc_trajectory: str | None,
+    stepping: Stepping,
 ) -> UnsupportedError:
     """Return why a run cannot keep some of its states only."""
+    asked = str(checkpoints) if isinstance(checkpoints, Checkpoints) else name_of(checkpoints)
     if petsc_trajectory is not None:
         return UnsupportedError(
-            f'{checkpoints} with petsc_trajectory = "{petsc_trajectory}"',
+            f'{asked} with petsc_trajectory = "{petsc_trajectory}"',
             expected="one of them: PETSc's own trajectory keeps all states",
             remedy='engine="vectors", which needs no trajectory of PETSc\'s',
         )
     if stepping.control == "states":
         return UnsupportedError(
-            f"{checkpoints} for a delay equation",
+            f"{asked} for a delay equation",
             expected="all states: delayed ones are read as the run goes on",
             remedy='checkpoint="states"',
         )
     return UnsupportedError(
-        f"{checkpoints} with control = {stepping.control!r}",
+        f"{asked} with control = {stepping.control!r}",
         expected='control = "states": tangents that control steps need all states',
         remedy='checkpoint="states"',
     )

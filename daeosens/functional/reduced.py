@@ -78,7 +78,7 @@ class Reduced:
         What x means.
     engine : "auto", "vectors", "arrays" or "tsadjoint"
         Which adjoint; see ``adjoint``.  Tangents and second order by "vectors" for the last one.
-    checkpoint : "auto", "states", "stages" or Checkpoints
+    checkpoint : "auto", "states", "stages", Checkpoints or a schedule
         What runs keep; see ``solve``.  "auto": the states, and the stages where computing
         them again takes longer; as many states as fit where all of them do not.
 

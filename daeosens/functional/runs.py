@@ -55,7 +55,7 @@ class Runs:
         What steps hit.
     engine : str
         What sweeps back: PETSc's own adjoint needs its own record of a run.
-    checkpoint : "auto", "states", "stages" or Checkpoints
+    checkpoint : "auto", "states", "stages", Checkpoints or a schedule
         What is kept of a run.
     count : Count
         Where runs are counted.

@@ -312,8 +312,8 @@ class Runner:
             ts.setPostStep(self._ready.hooks.consider_stopping if watched else None)
         self._remainder()  # of steps in search of an event, where an unknown is about zero
         try:
-            # only Python writes states to files
-            in_c = self._ready.in_c and not watched and not log.files
+            # only Python writes states to files, and asks schedules of others
+            in_c = self._ready.in_c and not watched and not log.asks
             self._solve(log, in_c=in_c)
         except PETSc.Error as error:
             note_cause(ts, error)

@@ -251,9 +251,10 @@ class StepLog:
         return dict(enumerate(self._stages))
 
     @property
-    def files(self) -> bool:
-        """Whether states go to a file on the way."""
-        return self._stay is not None and self._stay.scratch is not None
+    def asks(self) -> bool:
+        """Whether states go to a file on the way, or it is asked of each where it stays."""
+        stay = self._stay
+        return stay is not None and (stay.scratch is not None or stay.place is not None)
 
     @property
     def begun(self) -> bool:

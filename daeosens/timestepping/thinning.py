@@ -12,13 +12,22 @@ from petsc4py import PETSc
 from daeosens.errors import InputError
 from daeosens.petsc._kernels import count_steps
 from daeosens.petsc.free_memory import free_memory
+from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.runner import repeating
 from daeosens.timestepping.stepping import Stepping
+from daeosens.timestepping.trajectory.actions import (
+    CheckpointSchedule,
+    WayForward,
+    follow,
+    is_schedule,
+    name_of,
+)
 from daeosens.timestepping.trajectory.schedule import (
     DROPPED,
     Checkpoints,
+    Schedule,
     Stay,
     repeated_steps,
 )
@@ -125,7 +134,7 @@ def expected_steps(stepping: Stepping, pinned: int = 0) -> int:
 
 
 def staying(
-    checkpoints: Checkpoints,
+    checkpoints: Checkpoints | CheckpointSchedule,
     problem: Problem,
     stepping: Stepping,
     pinned: Array,
@@ -135,8 +144,8 @@ def staying(
 
     Parameters
     ----------
-    checkpoints : Checkpoints
-        How many.
+    checkpoints : Checkpoints or CheckpointSchedule
+        How many, or by whose actions.
     problem : Problem
         What is run.
     stepping : Stepping
@@ -149,21 +158,66 @@ def staying(
     Raises
     ------
     InputError
-        There is no room on the disk.
+        There is no room on the disk; another number of steps than that of the schedule.
     """
-    folder = None if checkpoints.folder is None else str(checkpoints.folder)
-    scratch = Scratch(folder, checkpoints.disk + SPARE, start) if checkpoints.disk else None
     # The number of steps must be known to place checkpoints before; otherwise they are moved as
     # the run goes on (``Stay``).
-    if stepping.adaptive or stepping.dt is None or not problem.smooth:
+    steps = None
+    if not (stepping.adaptive or stepping.dt is None) and problem.smooth:
+        first, last = stepping.t_span
+        ends = [*(time for time in pinned.tolist() if first < time < last), last]
+        steps = count_steps(first, stepping.first_step, ends, stepping.max_steps)
+    if not isinstance(checkpoints, Checkpoints):
+        return _staying_by_actions(checkpoints, problem, steps, start)
+    folder = None if checkpoints.folder is None else str(checkpoints.folder)
+    scratch = Scratch(folder, checkpoints.disk + SPARE, start) if checkpoints.disk else None
+    if steps is None:
         return Stay(checkpoints.slots, None, scratch, checkpoints.memory)
-    first, last = stepping.t_span
-    ends = [*(time for time in pinned.tolist() if first < time < last), last]
-    steps = count_steps(first, stepping.first_step, ends, stepping.max_steps)
     # the way to the last step, where the sweep back begins, and all states of its window
     window, _, filed, held = checkpoints.schedule().way(0, steps, steps - 1)
     stays = np.array([*filed, *held, *range(window + 1, steps)], dtype=np.int64)
     return Stay(checkpoints.slots, stays, scratch, filed=frozenset(filed))
+
+
+def _staying_by_actions(
+    schedule: CheckpointSchedule, problem: Problem, steps: int | None, start: PETSc.Vec
+) -> Stay:
+    """Return which states stay by the actions of a schedule, for ``steps`` where they are known."""
+    if schedule.max_n is not None and steps not in (None, schedule.max_n):
+        raise _other_steps(schedule, steps)
+    steps = steps if schedule.max_n is None else schedule.max_n
+    if steps is None:
+        place = WayForward(schedule).place
+        return Stay(0, scratch=Scratch(None, 0, start, grows=True), place=place)
+    followed = follow(schedule, steps)
+    agree(problem.comm, "solve", schedule=followed.checksum)
+    scratch = Scratch(None, followed.disk + SPARE, start) if followed.disk else None
+    first, last, filed, held = followed.way(0, steps, steps - 1)
+    stays = np.array(sorted({*filed, *held, *range(first, last)}), dtype=np.int64)
+    return Stay(0, stays, scratch, filed=frozenset(filed).difference(held))
+
+
+def refuse_other_steps(run: Trajectory, schedule: object) -> Trajectory:
+    """Return a run, if a schedule with a number of steps has just that of the run.
+
+    Raises
+    ------
+    InputError
+        Tells both numbers.
+    """
+    if is_schedule(schedule) and schedule.max_n not in (None, run.n_steps):
+        raise _other_steps(schedule, run.n_steps)
+    return run
+
+
+def _other_steps(schedule: CheckpointSchedule, steps: int | None) -> InputError:
+    """Return why a run cannot follow a schedule."""
+    return InputError(
+        f"checkpoint = {name_of(schedule)}, and the run takes {steps}",
+        expected="as many steps as the schedule is for",
+        remedy=f"{type(schedule).__name__}({steps}, ...); timestepping.Checkpoints(n) and "
+        "TwoLevelCheckpointSchedule are for any number of them",
+    )
 
 
 def _fixed(trajectory: Trajectory) -> list[int]:
@@ -182,7 +236,24 @@ def _fixed(trajectory: Trajectory) -> list[int]:
     return sorted(numbers)
 
 
-def checkpointed(trajectory: Trajectory, checkpoints: Checkpoints, stay: Stay) -> Trajectory:
+def _schedule(
+    trajectory: Trajectory, checkpoints: Checkpoints | CheckpointSchedule, left: Sequence[int]
+) -> Schedule:
+    """Return by what a sweep over a run goes back, which has left the states with these numbers."""
+    end = trajectory.n_steps
+    if not isinstance(checkpoints, Checkpoints):
+        if checkpoints.max_n in (None, end):
+            followed = follow(checkpoints, end)
+            agree(trajectory.problem.comm, "solve", schedule=followed.checksum)
+            return followed
+        # a run on the way to the one that is wanted; of that one it is refused
+        checkpoints = Checkpoints(len(left))
+    return checkpoints.schedule(tuple(number for number in left if 0 < number < end), end)
+
+
+def checkpointed(
+    trajectory: Trajectory, checkpoints: Checkpoints | CheckpointSchedule, stay: Stay
+) -> Trajectory:
     """Return a run that has kept some of its states as one that takes the others again.
 
     Sweeps go from window to window; their results have the same bits, as long as linear systems are
@@ -192,15 +263,14 @@ def checkpointed(trajectory: Trajectory, checkpoints: Checkpoints, stay: Stay) -
     ----------
     trajectory : Trajectory
         A run, among whose states ``DROPPED`` stands for those that are not kept.
-    checkpoints : Checkpoints
-        How many are.
+    checkpoints : Checkpoints or CheckpointSchedule
+        How many are, or by whose actions.
     stay : Stay
         Which have stayed, and where.
     """
     states, scratch = trajectory.stored, stay.scratch
     left = {number: state for number, state in enumerate(states) if state is not DROPPED}
-    end = len(states) - 1
-    schedule = checkpoints.schedule(tuple(number for number in left if 0 < number < end), end)
+    schedule = _schedule(trajectory, checkpoints, [*left])
     kept = {number: in_memory(states[number]) for number in _fixed(trajectory)}
 
     def replay(

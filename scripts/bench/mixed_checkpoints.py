@@ -1,24 +1,39 @@
-"""What other schedules of checkpoints would gain: stages kept for some steps, and two levels.
+"""What other schedules of checkpoints gain: those of checkpoint_schedules, and stages kept.
 
     python scripts/bench/mixed_checkpoints.py
 
-Counts, in steps, the work of a run and of a sweep back without what the adjoint itself takes: steps
-of the run, those that are taken again, and stages that are found again where the sweep takes a
-step.  Schedules that keep the stages of some steps in place of states are the best of all that
-there are, by dynamic programming.  Writes the table of docs/checkpoints.md.
+Counts what sweeps back take again, write and read by schedules of the library checkpoint_schedules
+and by ours.  Then counts, in steps, the work of a run and of a sweep back without what the adjoint
+itself takes: steps of the run, those that are taken again, and stages that are found again where
+the sweep takes a step.  Schedules that keep the stages of some steps in place of states are the
+best of all that there are, by dynamic programming.  Writes the tables of docs/checkpoints.md.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from checkpoint_schedules import (
+    DiskRevolve,
+    HRevolve,
+    MixedCheckpointSchedule,
+    MultistageCheckpointSchedule,
+    Revolve,
+    SingleDiskStorageSchedule,
+    StorageType,
+    TwoLevelCheckpointSchedule,
+)
+from petsc4py import PETSc
 
 from daeosens import ODE, Event, Stepping, Terminal, adjoint, solve
 from daeosens.methods.esdirk.tableau import TABLEAUX
-from daeosens.timestepping import Checkpoints
+from daeosens.timestepping import Checkpoints, thinning
+from daeosens.timestepping.trajectory.actions import CheckpointSchedule
 from daeosens.timestepping.trajectory.schedule import repeated_steps
+from daeosens.timestepping.trajectory.scratch import Filed, Scratch
 from tables import markdown, number, put_between
 
 PAGE = Path(__file__).parents[2] / "docs" / "checkpoints.md"
@@ -76,19 +91,6 @@ def stages_of(method: str) -> tuple[int, float]:
     return stages - 1, (stages - 2) / (stages - 1)
 
 
-def two_levels(steps: int, states: int) -> int:
-    """Return the steps taken again where each k-th state stays, with the best k for these steps."""
-    taken: list[int] = []
-    for period in range(2, steps):
-        parts = -(-steps // period)
-        rest = states - parts
-        if rest < 0:
-            continue
-        sizes = [min(period, steps - k * period) for k in range(parts)]
-        taken.append(sum(repeated_steps(n, rest + 1) + n - 1 for n in sizes))
-    return min(taken)
-
-
 def thinned(steps: int, states: int) -> int:
     """Return the steps that ours takes again where their number is not known before."""
     never = Event(lambda _t, u, _p: u[0] - 3.0, name="never")
@@ -101,7 +103,64 @@ def thinned(steps: int, states: int) -> int:
         checkpoint=Checkpoints(states),
     )
     adjoint(run, Terminal(lambda _t, u, _p: u[0]), "vectors")
-    return run.stored.steps
+    stored: Any = run.stored
+    return stored.steps
+
+
+SCHEDULES = {
+    "Checkpoints(20)": Checkpoints(20),
+    "MultistageCheckpointSchedule(1000, 20, 0)": MultistageCheckpointSchedule(1000, 20, 0),
+    "MixedCheckpointSchedule(1000, 20, storage=RAM)": MixedCheckpointSchedule(
+        1000, 20, storage=StorageType.RAM
+    ),
+    "Revolve(1000, 20)": Revolve(1000, 20),
+    "Checkpoints(20, disk=30)": Checkpoints(20, disk=30),
+    "MultistageCheckpointSchedule(1000, 20, 30)": MultistageCheckpointSchedule(1000, 20, 30),
+    "Checkpoints(20, disk=30, write=2, read=2)": Checkpoints(20, disk=30, write=2, read=2),
+    "HRevolve(1000, 20, 30, wd=2, rd=2)": HRevolve(1000, 20, 30, wd=2, rd=2),
+    "DiskRevolve(1000, 20, wd=2, rd=2)": DiskRevolve(1000, 20, wd=2, rd=2),
+    "TwoLevelCheckpointSchedule(33, 20, binomial_storage=RAM)": TwoLevelCheckpointSchedule(
+        33, 20, binomial_storage=StorageType.RAM
+    ),
+    "SingleDiskStorageSchedule()": SingleDiskStorageSchedule(),
+}
+"""Schedules for 1000 steps, by how one writes them."""
+
+
+class Counted(Scratch):
+    """A file that counts the states in it."""
+
+    most = 0
+
+    def store(self, state: PETSc.Vec) -> Filed | PETSc.Vec:
+        """Store a state, and count."""
+        stored = super().store(state)
+        Counted.most = max(Counted.most, self.writes - self.released)
+        return stored
+
+    released = 0
+
+    def release(self, slot: int) -> None:
+        """Use a place again."""
+        self.released += 1
+        super().release(slot)
+
+
+def counted(schedule: Checkpoints | CheckpointSchedule, steps: int = 1000) -> list[str]:
+    """Return states in memory and on disk at most, steps taken again, states written and read."""
+    thinning.Scratch, Counted.most = Counted, 0
+    decay = ODE(lambda _t, u, p: -p[0] * u, 1, ["rate"])
+    stepping = Stepping((0.0, 1.0), "rk4", dt=1.0 / steps)
+    run = solve(decay, [1.0], [0.5], stepping, checkpoint=schedule)
+    adjoint(run, Terminal(lambda _t, u, _p: u[0]), "vectors")
+    states: Any = run.stored
+    found = states.steps, states.writes, states.reads
+    states = solve(decay, [1.0], [0.5], stepping, checkpoint=schedule).stored
+    most = len(states.made)
+    for k in range(steps, -1, -1):
+        states[k]
+        most = max(most, len(states.made))
+    return [str(count) for count in (most, Counted.most, *found)]
 
 
 def main() -> None:
@@ -118,12 +177,15 @@ def main() -> None:
             rows.append([method, str(vectors), str(steps), *map(number, quotients)])
     heads = ["method", "vectors of a step", "steps", *(f"room for {room}" for room in STATES)]
     unknown = [
-        [str(room), *(str(count(1000, room)) for count in (repeated_steps, thinned, two_levels))]
+        [str(room), *(str(count(1000, room)) for count in (repeated_steps, thinned))]
         for room in STATES
     ]
-    known = ["states", "number known", "not known", "two levels, best period"]
-    text = markdown(heads, rows) + "\nOf 1000 steps are taken again:\n\n"
-    put_between(PAGE, "scripts/bench/mixed_checkpoints.py", text + markdown(known, unknown))
+    by_actions = [[f"`{name}`", *counted(schedule)] for name, schedule in SCHEDULES.items()]
+    text = markdown(["schedule", "in memory", "on disk", "again", "written", "read"], by_actions)
+    text += "\nOf 1000 steps ours take again, with their number known or not:\n\n"
+    text += markdown(["states", "number known", "not known"], unknown)
+    text += "\nWork by states alone over that of the best mixture with stages, in as much room:\n\n"
+    put_between(PAGE, "scripts/bench/mixed_checkpoints.py", text + markdown(heads, rows))
 
 
 if __name__ == "__main__":

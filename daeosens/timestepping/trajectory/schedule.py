@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import comb, inf
@@ -488,6 +488,8 @@ class Stay:
         How many stay in memory beside such a file, the last ones, if numbers are not given.
     filed : collection of int
         Numbers of those in the file, if they are.
+    place : callable, optional
+        Where a state stays that is asked for by its number; in the place of numbers.
     """
 
     most: int
@@ -495,6 +497,7 @@ class Stay:
     scratch: Scratch | None = None
     memory: int = 0
     filed: Collection[int] = ()
+    place: Callable[[int], Literal["", "memory", "disk"]] | None = None
     stride: int = 1
     _known: frozenset[int] = frozenset()
     _in_memory: list[tuple[list[Any], int]] = field(default_factory=list[tuple[list[Any], int]])
@@ -509,6 +512,8 @@ class Stay:
 
     def stays(self, number: int) -> bool:
         """Return whether a state stays."""
+        if self.place is not None:
+            return bool(self.place(number))
         return number in self._known if self.numbers is not None else not number % self.stride
 
     def watch(self, states: list[Any], offset: int, fixed: set[int]) -> None:
@@ -525,11 +530,15 @@ class Stay:
         if place > 0 and not self.stays(offset + place):
             states[place] = DROPPED
         elif place > 0 and self.scratch is not None:
-            if self.numbers is None:
+            if self.place is None and self.numbers is None:
                 self._file_earlier(self.scratch, states, place)
-            elif offset + place in self.filed:
+            elif self._goes_to_file(offset + place):
                 self._file(self.scratch, states, place)
         self.count(offset + len(states) - 1)
+
+    def _goes_to_file(self, number: int) -> bool:
+        """Return whether it is known of a state that its place is in the file."""
+        return number in self.filed if self.place is None else self.place(number) == "disk"
 
     def _file_earlier(self, scratch: Scratch, states: list[Any], place: int) -> None:
         """Note one more state in memory, and store the earliest where they are too many."""
@@ -546,7 +555,8 @@ class Stay:
 
     def count(self, number: int) -> None:
         """Keep fewer of the states in all lists, if those up to a number are too many."""
-        if self.numbers is not None or number // self.stride < self.most:
+        known = self.numbers is not None or self.place is not None
+        if known or number // self.stride < self.most:
             return
         while number // self.stride >= self.most:
             self.stride *= 2

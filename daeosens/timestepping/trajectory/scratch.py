@@ -29,6 +29,9 @@ class Scratch:
         How many states there is room for.
     like : Vec [n]
         What states are like.
+    grows : bool
+        Whether more room is taken where that is too little; a state that cannot be written then is
+        an error where it is read.
 
     Attributes
     ----------
@@ -49,15 +52,17 @@ class Scratch:
     array([1., 2.])
     """
 
-    def __init__(self, folder: str | None, slots: int, like: PETSc.Vec) -> None:
-        self.like = like
+    def __init__(
+        self, folder: str | None, slots: int, like: PETSc.Vec, *, grows: bool = False
+    ) -> None:
+        self.like, self._grows = like, grows
         self.bytes = 8 * like.getLocalSize()
         complaint, file = "", None
         try:
             # It has no name any more when this returns: nothing is left behind by a kill either.
             file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
             # Room that is there before the first step cannot be missing in the middle of a run.
-            if self.bytes:
+            if self.bytes * slots:
                 os.posix_fallocate(file.fileno(), 0, slots * self.bytes)
         except OSError as error:
             complaint = f"{error.strerror} (rank {like.comm.rank})"
@@ -69,10 +74,11 @@ class Scratch:
                 f"{slots} states of {self.bytes} bytes a rank in a file in "
                 f"{folder or tempfile.gettempdir()}: {next(filter(None, complaints))}",
                 expected="a folder on a disk with room for them",
-                remedy="Checkpoints(..., folder=...), or fewer states on disk",
+                remedy="Checkpoints(..., folder=...), or fewer states on disk; of other schedules "
+                "the folder is TMPDIR in the environment",
             )
         self._file = file
-        self._free = list(range(slots))
+        self._free, self._slots = list(range(slots)), slots
         # One thread writes behind the computation, one state at a time.
         self._writer = ThreadPoolExecutor(1, "daeosens-scratch")
         weakref.finalize(self, _close, self._file, self._writer)
@@ -81,8 +87,11 @@ class Scratch:
 
     def store(self, state: PETSc.Vec) -> Filed | PETSc.Vec:
         """Return what a state is found by later; the state itself where there is no room."""
-        if not self._free:
+        if not self._free and not self._grows:
             return state
+        if not self._free:
+            self._free.append(self._slots)
+            self._slots += 1
         self.wait()  # no more than one state waits in memory
         self.writes += 1
         slot, numbers = self._free.pop(), read(state).copy()
@@ -92,7 +101,7 @@ class Scratch:
     def wait(self) -> None:
         """Return when all that was stored is written."""
         if self._pending is not None:
-            self._pending.result()
+            self._pending.exception()  # told where the state is read, on every rank
 
     def _write(self, slot: int, numbers: Array) -> None:
         """Write the numbers of a state at their place."""
@@ -154,7 +163,7 @@ class Filed:
         if complaint:
             raise SolveError(
                 f"a checkpoint on disk {complaint}; the run itself is as it was",
-                remedy="another folder: Checkpoints(..., folder=...)",
+                remedy="another folder: Checkpoints(..., folder=...), or TMPDIR",
             )
         state = scratch.like.duplicate()
         write(state, numbers)

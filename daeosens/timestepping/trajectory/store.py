@@ -95,9 +95,10 @@ class SomeStates(Sequence[S], Generic[S]):
         self.replays = self.steps = 0
         if left:
             first, last, filed, held = self._way(count - 2)
-            for number in (*filed, *held):
-                if number in left:
-                    self._hold(number, left[number], filed)
+            on_disk = {*filed}.difference(held)
+            for number in (*on_disk, *held):
+                if number in left and number not in kept:
+                    self._hold(number, left[number], on_disk)
             if all(number in left for number in range(first, last)):
                 self._first, self._last = first, last
                 self._window = [in_memory(left[number]) for number in range(first, last)]
@@ -145,7 +146,10 @@ class SomeStates(Sequence[S], Generic[S]):
     def _enter(self, number: int) -> None:
         """Make the window of a state the one in memory."""
         first, last, filed, held = self._way(number)
-        path = [*filed, *held]
+        on_disk = {*filed}.difference(
+            held
+        )  # a state may have been read into memory, and stay there
+        path = on_disk.union(held)
         known: dict[int, S | Filed] = dict(self._held)
         if self._window and first < self._first:
             # tangents that go back with the states are taken again up to here before them
@@ -160,27 +164,29 @@ class SomeStates(Sequence[S], Generic[S]):
         start = max(on_way, default=-1)
         kept = self._numbers[bisect_right(self._numbers, number) - 1]
         start, u = (start, in_memory(known[start])) if start > kept else (kept, self._kept[kept])
-        self._held = {}
-        if start in known and start not in filed:
+        before, self._held = self._held, {}
+        if start in known and start not in on_disk:
             known[start] = u  # read once
-        for place in path:
-            if place in known:
-                self._hold(place, known[place], filed)
+        for place in path.intersection(known):
+            # what is in the file already is not written again
+            state = before.get(place, known[place]) if place in on_disk else known[place]
+            self._hold(place, state, on_disk)
+        del before
         known[start] = u
         window = {place: in_memory(known[place]) for place in range(first, last) if place in known}
         known, self._window = {}, []  # free what is not on the way before anything is made
         if isinstance(u, PETSc.Vec) and u.comm.size > 1:
             PETSc.garbage_cleanup(u.comm)  # petsc4py delays the destruction of parallel objects
-        # checkpoints on the way first, then the states of the window
-        wanted = [place for place in path if place > start]
-        wanted += [place for place in range(max(first, start) + 1, last) if place not in window]
+        # checkpoints on the way, and the states of the window
+        missing = {*range(max(first, start + 1), last)}.difference(window)
+        wanted = sorted(missing.union(place for place in path if start < place < first))
         if wanted:
-            taken = self._taken(start, u, wanted, filed)
+            taken = self._taken(start, u, wanted, on_disk)
             for place, state in zip(wanted, taken, strict=True):
                 if place >= first:
                     window[place] = in_memory(state)
-                if place <= first:
-                    self._hold(place, window.get(place, state), filed)
+                if place in path:
+                    self._hold(place, window.get(place, state), on_disk)
         self._window = [window[place] for place in range(first, last)]
         self._first, self._last = first, last
         self.replays += 1
