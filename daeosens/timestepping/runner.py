@@ -93,8 +93,14 @@ def refuse_undetermined(problem: Problem, stepping: Stepping, run: Run, p: Any) 
 @contextmanager
 def repeating(problem: Problem, p: Any, stepping: Stepping, state: PETSc.Vec) -> Generator[Runner]:
     """Provide a runner for steps of prescribed sizes; ``state`` [n] is one of the run."""
+    with taking_part(problem, p, prescribed(stepping), state) as runner:
+        yield runner
+
+
+def prescribed(stepping: Stepping) -> Stepping:
+    """Return how steps of a run are taken again: one for all parts, whose sizes are prescribed."""
     first, last = stepping.t_span
-    fixed = replace(  # one for all windows: the sizes of their steps are prescribed
+    return replace(
         stepping,
         dt=last - first,
         rtol=None,
@@ -103,8 +109,19 @@ def repeating(problem: Problem, p: Any, stepping: Stepping, state: PETSc.Vec) ->
         control="states",
         t_eval=(),
     )
-    with LentTS(problem, state, p, fixed, "states") as ready:
-        yield Runner(problem, fixed, "states", ready)
+
+
+@contextmanager
+def taking_part(
+    problem: Problem, p: Any, stepping: Stepping, state: PETSc.Vec, *, more: bool = False
+) -> Generator[Runner]:
+    """Provide a runner for a part of a run, by the ``prescribed`` stepping of all parts.
+
+    If ``more`` follow, its TS waits for them even where the problem is large: ``drop_idle`` ends
+    that.
+    """
+    with LentTS(problem, state, p, stepping, "states", large=more) as ready:
+        yield Runner(problem, stepping, "states", ready)
 
 
 class Runner:

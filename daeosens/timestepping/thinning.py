@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from daeosens.petsc.free_memory import free_memory
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array
 from daeosens.problem.problem import Problem
-from daeosens.timestepping.runner import repeating
+from daeosens.timestepping.runner import prescribed, taking_part
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.actions import (
     CheckpointSchedule,
@@ -34,6 +35,7 @@ from daeosens.timestepping.trajectory.schedule import (
 from daeosens.timestepping.trajectory.scratch import Filed, Scratch
 from daeosens.timestepping.trajectory.store import SomeStates, in_memory
 from daeosens.timestepping.trajectory.trajectory import Trajectory
+from daeosens.timestepping.ts_cache import drop_idle
 
 SHARE = 0.5
 """The part of the memory left that states may take; sweeps and solvers have the other one."""
@@ -273,6 +275,8 @@ def checkpointed(
     schedule = _schedule(trajectory, checkpoints, [*left])
     kept = {number: in_memory(states[number]) for number in _fixed(trajectory)}
 
+    fixed = prescribed(trajectory.stepping)  # the same for all parts: they share a TS
+
     def replay(
         first: int, u: PETSc.Vec, numbers: Sequence[int], filed: Collection[int]
     ) -> Sequence[PETSc.Vec | Filed]:
@@ -283,10 +287,16 @@ def checkpointed(
         to_file = {number - first for number in numbers if number in filed}
         stay = Stay(len(numbers), wanted, scratch if to_file else None, filed=to_file)
         # the log's times and sizes, with no error control: the same steps, hence the same bits
-        with repeating(*equations, trajectory.stepping, u) as runner:
+        with taking_part(*equations, fixed, u, more=True) as runner:
             taken = runner.again(u, times, sizes, stay)
         return [taken[number - first] for number in numbers]
 
+    def swept() -> None:
+        for problem in {id(mode): mode for mode in (trajectory.problem, *modes.values())}.values():
+            drop_idle(problem, fixed)
+
+    modes = trajectory.problem.modes
     trajectory = replace(trajectory, stored=(), kept={})  # those that are not kept are not held
-    store = SomeStates(kept, len(states), replay, schedule, left, scratch)
+    store = SomeStates(kept, len(states), replay, schedule, left, scratch, swept)
+    weakref.finalize(store, swept).atexit = False  # sweeps that have not come to the first state
     return replace(trajectory, stored=store)

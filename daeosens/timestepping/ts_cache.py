@@ -115,6 +115,7 @@ def prepared_ts(
     record: Recording,
     *,
     keep: bool = False,
+    large: bool = False,
 ) -> Generator[ReusableTS]:
     """Set up a TS for runs of a problem; its PETSc options are there for the extent of the block.
 
@@ -128,6 +129,8 @@ def prepared_ts(
         The TS is left to the next run (``acquire_ts``): of small problems without Python in their
         steps, and as long as there are no options that it could read.  A run that fails leaves
         nothing.
+    large : bool
+        Large problems leave theirs too.
 
     Raises
     ------
@@ -136,7 +139,7 @@ def prepared_ts(
     """
     # options set a TS up: one that has read some cannot be lent to a run with others
     plain = not stepping.options and nothing_for_ts()
-    keep = keep and plain and _can_be_kept(problem, stepping, record)
+    keep = keep and plain and _can_be_kept(problem, stepping, record, large=large)
     held = Held(p)
     ts = make_ts(
         problem,
@@ -192,6 +195,15 @@ def acquire_ts(
     return None
 
 
+def drop_idle(problem: Problem, stepping: Stepping) -> None:
+    """Free what runs of a large problem with a stepping have left; there are no more of them."""
+    waiting = IDLE_TS.of(problem)
+    for ready in [item for item in waiting if item.stepping is stepping]:
+        if not _is_small(problem):
+            waiting.remove(ready)
+            ready.ts.destroy()
+
+
 class LentTS:
     """A TS that an earlier run has left, or a new one, for the extent of a block.
 
@@ -199,14 +211,23 @@ class LentTS:
     """
 
     def __init__(
-        self, problem: Problem, u: PETSc.Vec, p: Any, stepping: Stepping, record: Recording
+        self,
+        problem: Problem,
+        u: PETSc.Vec,
+        p: Any,
+        stepping: Stepping,
+        record: Recording,
+        *,
+        large: bool = False,
     ) -> None:
         self._problem = problem
         ready = acquire_ts(problem, p, stepping, record)
         self._ready = ready
         # that of a new one; runs of small models take less time than a block of a generator
         self._new = (
-            prepared_ts(problem, u, p, stepping, record, keep=True) if ready is None else None
+            prepared_ts(problem, u, p, stepping, record, keep=True, large=large)
+            if ready is None
+            else None
         )
 
     def __enter__(self) -> ReusableTS:
@@ -227,14 +248,21 @@ class LentTS:
             self._ready.ts.destroy()
 
 
-def _can_be_kept(problem: Problem, stepping: Stepping, record: Recording) -> bool:
+def _is_small(problem: Problem) -> bool:
+    """Whether making a TS takes a part of a run that shows."""
+    return problem.size <= (SMALL if problem.stencil is None else SMALL_GRID)
+
+
+def _can_be_kept(
+    problem: Problem, stepping: Stepping, record: Recording, *, large: bool = False
+) -> bool:
     """Whether a TS depends on nothing but the problem and the stepping, and holds neither.
 
     A TS with Python callbacks holds the problem that would hold it: both would live for ever.
     """
     return (
         record not in ("memory", "disk")
-        and problem.size <= (SMALL if problem.stencil is None else SMALL_GRID)
+        and (large or _is_small(problem))
         and problem.comm.size == 1
         # matrices of products hold more than C functions
         and (problem.stencil is None or stepping.resolved_method.explicit)

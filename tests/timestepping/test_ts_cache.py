@@ -10,8 +10,9 @@ import pytest
 from native_model import U0, P, compiled_ode, numpy_ode
 from petsc4py import PETSc
 
-from daeosens import ODE, SolveError, Stepping, solve
+from daeosens import ODE, SolveError, Stepping, Terminal, adjoint, solve
 from daeosens.errors import OptionError
+from daeosens.timestepping import Checkpoints, ts_cache
 from daeosens.timestepping.ts_cache import IDLE, IDLE_TS
 
 FIXED = Stepping((0.0, 1.0), "rk4", dt=0.1)
@@ -185,3 +186,28 @@ def test_ranks_may_run_and_drop_their_own_problems(c):
     assert record(solve(problem, U0, P, FIXED)) == expected
     del problem
     assert PETSc.COMM_WORLD.tompi4py().allgather(expected) == [expected] * PETSc.COMM_WORLD.size
+
+
+@pytest.mark.parametrize("method", ["rk4", "5dp"])
+def test_parts_of_a_large_run_share_a_ts_until_the_sweep_is_back(c, monkeypatch, method):
+    problem = compiled_ode(c)
+    last = Terminal(lambda t, u, p: u[0])
+    stepping = replace(FIXED, method=method, dt=0.01)
+    expected = adjoint(solve(problem, U0, P, stepping), last, "vectors")
+    monkeypatch.setattr(ts_cache, "SMALL", 0)  # as if the problem were large
+    IDLE_TS.of(problem).clear()
+    made, make = [], ts_cache.make_ts
+    monkeypatch.setattr(ts_cache, "make_ts", lambda *a, **b: made.append(make(*a, **b)) or made[-1])
+    run = solve(problem, U0, P, stepping, checkpoint=Checkpoints(5))
+    assert len(made) == 1
+    gradient = adjoint(run, last, "vectors")
+    assert run.stored.replays > 10
+    assert len(made) == 2
+    assert IDLE_TS.of(problem) == []
+    np.testing.assert_array_equal(gradient.p, expected.p)
+    np.testing.assert_array_equal(gradient.u0, expected.u0)
+    run.states[50]  # a sweep that does not come to the first state
+    assert len(IDLE_TS.of(problem)) == 1
+    del run, gradient
+    gc.collect()
+    assert IDLE_TS.of(problem) == []

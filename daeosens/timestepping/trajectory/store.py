@@ -51,6 +51,8 @@ class SomeStates(Sequence[S], Generic[S]):
         States that the run has left; those that the schedule keeps at first stay.
     scratch : Scratch, optional
         A file for those that the schedule wants there.
+    swept : callable, optional
+        Called where a way back has come to the first window: no more steps are taken again.
 
     Attributes
     ----------
@@ -79,6 +81,7 @@ class SomeStates(Sequence[S], Generic[S]):
         schedule: Schedule,
         left: Mapping[int, S | Filed],
         scratch: Scratch | None = None,
+        swept: Callable[[], None] | None = None,
     ) -> None:
         self._kept = kept
         self._numbers = sorted(kept)
@@ -87,7 +90,7 @@ class SomeStates(Sequence[S], Generic[S]):
         self._schedule = schedule
         # those between two that are kept always: on the way to the window, by number
         self._held: dict[int, S | Filed] = {}
-        self._scratch = scratch
+        self._scratch, self._swept = scratch, swept
         self._first = self._last = -1
         self._window: list[S] = []
         self._end: tuple[int, S] | None = None
@@ -190,6 +193,8 @@ class SomeStates(Sequence[S], Generic[S]):
         self._window = [window[place] for place in range(first, last)]
         self._first, self._last = first, last
         self.replays += 1
+        if first == self._numbers[0] and self._swept is not None:
+            self._swept()
 
     def _taken(
         self, first: int, u: S, wanted: list[int], filed: Collection[int] = ()
