@@ -410,7 +410,7 @@ def test_parameters_are_taken_by_name_in_any_order():
 
 
 def test_unknown_checkpoint_names_the_known_ones():
-    message = r"checkpoint = 'ram'\n  expected: \"auto\", \"states\", \"stages\" or .*Checkpoints"
+    message = r"checkpoint = 'ram'\n  expected: \"auto\", \"states\", \"stages\", .*Checkpoints"
     start = DECAY.problem, DECAY.u0, DECAY.p, Stepping(SPAN, "rk4", dt=0.1)
     with pytest.raises(InputError, match=message):
         solve(*start, checkpoint="ram")
