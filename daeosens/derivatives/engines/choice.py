@@ -17,7 +17,7 @@ from daeosens.derivatives.engines.limits import (
     SPARSE_SOLVES,
     STAGE_BY_STAGE,
 )
-from daeosens.errors import InputError, UnsupportedError, is_one_of
+from daeosens.errors import InputError, UnsupportedError
 from daeosens.methods.linear_solver import linear_solver, refuse_without_transpose
 from daeosens.methods.method import Method
 from daeosens.problem.implicit_matrix import SystemMatrix
@@ -61,7 +61,9 @@ def check_engine(engine: str, known: Sequence[str] = get_args(Engine)) -> None:
     InputError
         Names the known ones.
     """
-    if not is_one_of(engine, *known):
+    # not ``is_one_of``: every sweep comes here
+    named: object = engine
+    if not (isinstance(named, str) and named in known):
         *others, last = [f'"{name}"' for name in known]
         expected = f"{', '.join(others)} or {last}"
         raise InputError(f"engine = {engine!r}", expected=expected)
@@ -217,8 +219,10 @@ def _arrays_or_vectors(
     # arrays make a dense matrix of a sparse Jacobian: its factors grow with n^3
     if sparse and dense:
         limit = SPARSE_SOLVES
-    quicker = "arrays" if problem.size <= limit else "vectors"
-    return Choice(quicker, f"{limit.why(problem.size)}{told}")
+    told = f"{limit} {limit.of} ({limit.measured}){told}"
+    if problem.size <= limit:
+        return Choice("arrays", f"up to {told}")
+    return Choice("vectors", f"more than {told}")
 
 
 def no_linear_steps(trajectory: Trajectory) -> str:

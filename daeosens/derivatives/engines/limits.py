@@ -26,11 +26,6 @@ class Limit(int):
         limit.of, limit.measured = of, measured
         return limit
 
-    def why(self, count: int) -> str:
-        """Return why so many are below the limit, or above it."""
-        side = "up to" if count <= self else "more than"
-        return f"{side} {self} {self.of} ({self.measured})"
-
 
 # Blocks form the Jacobian at every point, and gain by each further row.  Measured with one cost of
 # a traced model with 1 % of its 1000^2 couplings, 50 steps of rk4.
