@@ -120,6 +120,7 @@ def _next(folder: Path, names: Sequence[str], left: list[int], locks: int) -> in
     """Return the number of a task that is now ours, or -1; done ones are taken from ``left``."""
     pause = 1e-3
     while True:
+        # what has a file is done; of the rest the first whose lock is free is ours
         for number in [*left]:
             if not (folder / names[number]).is_file():
                 if not _lock(locks, number):
@@ -132,6 +133,7 @@ def _next(folder: Path, names: Sequence[str], left: list[int], locks: int) -> in
         if not left or helping():
             return -1
         beat()
+        # others are at all that is left, and may die: look again, less often the longer it takes
         time.sleep(pause)
         pause = min(2.0 * pause, LONGEST_PAUSE)
 

@@ -80,11 +80,13 @@ class _Noting:
         self, function: Callable[..., Any], _types: Any, arguments: Any, options: Any
     ) -> Any:
         if function is np.clip and len(arguments) == 3 and not options:
+            # two choices, of which each is followed as any other
             return np.minimum(np.maximum(arguments[0], arguments[1]), arguments[2])
         places = {np.digitize: (0, 1), np.searchsorted: (1, 0)}.get(function)
         if places is not None and len(arguments) > 1:
             x, edges = (arguments[k] for k in places)
             if isinstance(x, _Noting) and x.formula is not None:
+                # the number of the bin is constant between edges, and jumps at each of them
                 levels = np.sort(np.asarray(edges, dtype=float))
                 self.noted.switches.append(Switch(x.formula, levels))
         if function is np.interp and len(arguments) > 2 and isinstance(arguments[0], _Noting):

@@ -93,6 +93,8 @@ def joint_prior(
     mean = functional.start()
     start, _ = mean.getOwnershipRange()
     own: Any = mean.getArray()
+    # A of 1/2 |A (x - mean)|^2, block by block: 1/sigma of numbers, the root of the precision of
+    # fields
     rows: list[Any] = []
     columns: list[Any] = []
     values: list[Array] = []
@@ -223,6 +225,7 @@ class FieldPenalty:
         agree(self.comm, "FieldPenalty.hessian_product")
         field, none = self._field(x), np.empty(0)
         out, of_p = field.duplicate(), self._model.create_parameters()
+        # weights of one: the second derivatives of all points' densities, added up
         self._model.rhs_hessian(
             (0.0, field, none), self._ones, (self._field(dx), none), (out, of_p)
         )
@@ -297,6 +300,7 @@ def total_variation(
     def density(q: Any) -> Any:
         total: Any = smoothing**2
         for axis, h in enumerate(q.spacing):
+            # differences to the next point: central ones do not see a field that alternates
             next_one = tuple(1 if k == axis else 0 for k in range(len(q.spacing)))
             total = total + ((q[next_one][0] - q.center[0]) / h) ** 2
         return np.sqrt(total)
@@ -319,6 +323,7 @@ def _natural(grid: Grid) -> Grid:
     """Return a grid of the same points, through whose edges nothing flows if it has any."""
     require_uniform(grid, "a penalty of a field")
     periodic = [kind == "periodic" for kind in grid.boundaries]
+    # without a periodic edge points are the middles of cells, half a spacing inside
     box = tuple(
         (first, first + n * h) if wraps else (first - 0.5 * h, first + (n - 0.5) * h)
         for first, h, n, wraps in zip(grid.origin, grid.spacing, grid.shape, periodic, strict=True)

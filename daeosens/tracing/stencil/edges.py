@@ -97,10 +97,12 @@ class Edges:
         parts: list[Any] = []
         for k in unknowns:
             if known[k] is not None:
+                # the face is halfway between the image and the point: the mean of both is its value
                 parts.append(2.0 * known[k] - image[k])
             elif across[k] is not None:
+                # the central difference across the face is the slope there
                 parts.append(image[k] + distances[0] * across[k])
-            else:
+            else:  # a mirror: nothing flows
                 parts.append(image[k])
         return as_symbol(parts)
 
