@@ -9,7 +9,8 @@ Read first: ``fit`` (all of these in order), ``fit_result``, ``uncertainty/covar
 """
 
 from daeosens.inverse.bilevel import Bilevel, bilevel
-from daeosens.inverse.discovery import Discovered, Discovery
+from daeosens.inverse.discovered_model import Discovered
+from daeosens.inverse.discovery import Discovery
 from daeosens.inverse.fit import fit
 from daeosens.inverse.fit_discretization import Discretization
 from daeosens.inverse.fit_result import Fit
