@@ -27,6 +27,9 @@ FEW = 12
 """So few unknowns hide no mode that is much faster than what they show, as many neighbours do; and
 their runs take no longer than the look at them."""
 
+MOST = 100
+"""Pieces of a run between events, at most, that are looked at."""
+
 Again: TypeAlias = "Callable[[Stepping], Trajectory]"
 """``again(stepping)``: the run by other steps."""
 
@@ -34,7 +37,7 @@ Again: TypeAlias = "Callable[[Stepping], Trajectory]"
 def resolve_oscillations(run: Trajectory, most: int, again: Again) -> Trajectory:
     """Return a run whose steps resolve oscillations; the one given if they do.
 
-    Of adaptive runs by explicit methods on one rank, without events.
+    Of adaptive runs by explicit methods on one rank, in each piece between events.
 
     Parameters
     ----------
@@ -47,17 +50,13 @@ def resolve_oscillations(run: Trajectory, most: int, again: Again) -> Trajectory
     """
     problem, stepping = run.problem, run.stepping
     method = stepping.resolved_method
-    known = problem.smooth and problem.comm.size == 1 and not run.thinned and run.n_steps
+    known = problem.comm.size == 1 and not run.thinned
     if not (known and method.explicit and stepping.adaptive and problem.size > FEW):
         return run
     rtol, _ = stepping.tolerances
     resolved = resolving_step(method, MANY * rtol)
-    # where steps are longest: others may be short for what is fast in their time only
-    n = int(run.step_sizes.argmax())
-    longest = float(run.step_sizes[n])
-    t = problem.inside(float(run.times[n]), float(run.times[n]), longest)
-    rate = fastest_oscillation(problem, t, run.stored[n], run.p, resolved / longest)
-    if longest * rate <= resolved:
+    rate = max((_unresolved(run, *piece, resolved) for piece in run.pieces[:MOST]), default=0.0)
+    if not rate:
         return run
     # of equal length, as many as the span needs: none of them is cut short at its end
     span = abs(float(run.times[-1] - run.times[0]))
@@ -68,3 +67,17 @@ def resolve_oscillations(run: Trajectory, most: int, again: Again) -> Trajectory
     finer = again(replaced(stepping, max_step=longest, max_steps=most))
     run.destroy()
     return finer
+
+
+def _unresolved(run: Trajectory, first: int, last: int, resolved: float) -> float:
+    """Return the rate of the fastest oscillation in some steps if they do not resolve it; else 0.
+
+    ``resolved`` is the longest step that does, in units of 1 / rate.
+    """
+    # where steps are longest: others may be short for what is fast in their time only
+    n = first + int(run.step_sizes[first:last].argmax())
+    longest = float(run.step_sizes[n])
+    problem, p = run.equations(n)
+    t = problem.inside(float(run.times[n]), float(run.times[n]), longest)
+    rate = fastest_oscillation(problem, t, run.stored[n], p, resolved / longest)
+    return rate if longest * rate > resolved else 0.0

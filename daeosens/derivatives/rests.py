@@ -4,6 +4,7 @@ A muscle waits for its pulse, a car drives straight on before it is steered.  Th
 moves along a straight line, so the error estimate lets steps grow to any length; but perturbations
 of the start decay and oscillate, and a step of an explicit method that is long beside them makes
 them anything.  So the run is taken again with steps that resolve the fastest mode of the start.
+What rests after an event does so at its start as well.
 """
 
 from __future__ import annotations
@@ -25,14 +26,17 @@ modes are faster than these."""
 ROUNDING = 1e-12
 """Part of a state by which a straight line may miss it."""
 
+PIECES = 100
+"""Pieces of a run between events, at most, that are looked at."""
+
 FEW = 50
 """Steps, at most, that are looked at: those of a rest grow four times from one to the next."""
 
 
 def divide_rest(run: Trajectory, pinned: Array, take: Take) -> tuple[Trajectory, Array]:
-    """Return a run that resolves its rest at the start, and the times [K] that its steps hit.
+    """Return a run that resolves its rests, and the times [K] that its steps hit.
 
-    Of adaptive runs by explicit methods on one rank, without events.
+    At its start and after events.  Of adaptive runs by explicit methods on one rank.
 
     Parameters
     ----------
@@ -43,25 +47,16 @@ def divide_rest(run: Trajectory, pinned: Array, take: Take) -> tuple[Trajectory,
     take : callable
         See ``Take``.
     """
-    problem, method = run.problem, run.stepping.resolved_method
-    known = problem.smooth and problem.comm.size == 1 and not run.thinned
-    last = _straight(run) if known and method.explicit else 0
-    if not last:
+    if not (run.stepping.resolved_method.explicit and run.problem.comm.size == 1) or run.thinned:
         return run, pinned
-    first, end = float(run.times[0]), float(run.times[last])
-    t = problem.inside(first, first, end - first)
-    fastest = np.abs(modes(problem, t, run.stored[0], run.parameters(0))).max(initial=0.0)
-    if not fastest:
-        return run, pinned
-    # so that what the method leaves of a mode in its own time is the tolerance
-    rtol, _ = run.stepping.tolerances
-    longest = resolving_step(method, rtol) / fastest
     # what is left of the steps that may be taken: a run that was possible does not fail for this
-    most = min(MOST, run.stepping.max_steps - (run.n_steps - last))
-    count = min(math.ceil((end - first) / longest), most)
-    if (end - first) * fastest > count or run.step_sizes[:last].max() <= longest:
+    marks, most = list[Array](), run.stepping.max_steps - run.n_steps
+    for first, last in run.pieces[:PIECES]:
+        marks.append(_marks(run, first, last, most))
+        most -= marks[-1].size
+    if not any(times.size for times in marks):
         return run, pinned
-    divided = np.union1d(pinned, np.linspace(first, end, count + 1)[1:-1])
+    divided = np.union1d(pinned, np.concatenate(marks))
     try:
         again = take(run.stored[0].copy(), divided)
         # steps after the rest begin elsewhere
@@ -72,13 +67,39 @@ def divide_rest(run: Trajectory, pinned: Array, take: Take) -> tuple[Trajectory,
     return again, divided
 
 
-def _straight(run: Trajectory) -> int:
-    """Return how many steps the state takes along a straight line at the start."""
-    times, u, last = run.times, run.u, 0
-    for n in range(2, min(run.n_steps, FEW) + 1):
-        parts = (times[1:n] - times[0]) / (times[n] - times[0])
-        line = u[0] + parts[:, None] * (u[n] - u[0])
-        if (np.abs(u[1:n] - line) > ROUNDING * (np.abs(u[0]) + np.abs(u[n]))).any():
+def _marks(run: Trajectory, first: int, last: int, most: int) -> Array:
+    """Return the times [K] at which steps resolve a rest at the start of a piece of a run.
+
+    ``most``: how many more steps there may be.
+    """
+    last, none = _straight(run, first, last), np.empty(0)
+    if last == first:
+        return none
+    begin, end = float(run.times[first]), float(run.times[last])
+    problem, p = run.equations(first)
+    t = problem.inside(begin, begin, end - begin)
+    fastest = np.abs(modes(problem, t, run.stored[first], p)).max(initial=0.0)
+    if not fastest:
+        return none
+    # so that what the method leaves of a mode in its own time is the tolerance
+    rtol, _ = run.stepping.tolerances
+    longest = resolving_step(run.stepping.resolved_method, rtol) / fastest
+    count = min(math.ceil((end - begin) / longest), MOST, most + last - first)
+    if (end - begin) * fastest > count or run.step_sizes[first:last].max() <= longest:
+        return none
+    return np.linspace(begin, end, count + 1)[1:-1]
+
+
+def _straight(run: Trajectory, first: int, end: int) -> int:
+    """Return up to which state it moves along a straight line from the first of a piece."""
+    times, u, last = run.times, run.u, first
+    for n in range(first + 2, min(end, first + FEW) + 1):
+        if times[n] == times[first]:  # an observation before an event
+            continue
+        parts = (times[first + 1 : n] - times[first]) / (times[n] - times[first])
+        line = u[first] + parts[:, None] * (u[n] - u[first])
+        missed = np.abs(u[first + 1 : n] - line)
+        if (missed > ROUNDING * (np.abs(u[first]) + np.abs(u[n]))).any():
             break
         last = n
     return last

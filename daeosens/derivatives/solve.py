@@ -23,7 +23,7 @@ from daeosens.problem.callback_guard import QUIET, unwrapped
 from daeosens.problem.problem import PossiblyNamed, Problem
 from daeosens.timestepping.c_rhs import runs_in_c
 from daeosens.timestepping.delayed_run import run_delayed
-from daeosens.timestepping.events.event_loop import run_through_events
+from daeosens.timestepping.events.event_loop import run_of
 from daeosens.timestepping.method_choice import AUTO, by_form, replaced, run_chosen
 from daeosens.timestepping.smooth_run import smooth_run
 from daeosens.timestepping.step_log import FLAT
@@ -312,7 +312,7 @@ def _taken(
     checkpoints: Checkpoints | CheckpointSchedule | None = None,
 ) -> Trajectory:
     """Return a run from ``state`` [n], which becomes the first one of its log."""
-    taken = smooth_run if problem.smooth else run_through_events
+    taken = run_of(problem)
     if record == "first stages" and (
         checkpoints is not None or not _repeats_python(problem, stepping)
     ):

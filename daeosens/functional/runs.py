@@ -12,7 +12,14 @@ from daeosens.derivatives.solve import Checkpoint, solve
 from daeosens.functional.parameters import Control
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.c_rhs import runs_in_c
-from daeosens.timestepping.method_choice import AUTO, adopted, made_stiff, replaced, stiff_along
+from daeosens.timestepping.method_choice import (
+    AUTO,
+    HELD,
+    adopted,
+    held_by_stability,
+    made_stiff,
+    replaced,
+)
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.thinning import fitting
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -114,7 +121,7 @@ class Runs:
         """Give later runs no more steps than a multiple of those of the last one, or all again."""
         # The best run so far shows how stiff the equations are where the search is going: the
         # method is changed before further trials, not within one.
-        if limited and self._chooses and self._kept and stiff_along(self._kept[1]):
+        if limited and self._chooses and self._kept and held_by_stability(self._kept[1], HELD):
             self.stepping = made_stiff(self.stepping)
             self._forget()
         self._trial_stepping = self.stepping

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from petsc4py import PETSc
 
 from daeosens.errors import SolveError, StiffError
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.stepping import Stepping
-from daeosens.timestepping.stiffness import DENSE, REACH, fastest_decay
+from daeosens.timestepping.stiffness import DENSE, REACH, fastest_decay, outermost_decay
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 AUTO = "auto"
@@ -22,6 +22,16 @@ STEPS = 2000
 """Steps that an explicit run may take before it is asked whether stability holds them small.
 
 As many as an implicit one takes the time of: each of its steps solves five systems.
+"""
+
+
+PLACES = 7
+"""So many states along a run are looked at, at most."""
+
+HELD = 100
+"""Explicit steps as long as stability allows, of which derivatives are not right.
+
+The error estimate keeps the state from growing in them, and nothing perturbations of it.
 """
 
 
@@ -46,7 +56,8 @@ def run_chosen(
     """Return a run by the method that fits the equations.
 
     Explicit, unless the Jacobian at the start says that stability would need more than ``STEPS``
-    steps, or a run that has taken as many says that it holds them small.
+    steps, a run that has taken as many says that it holds them small, or a run that has not that it
+    holds ``HELD`` of them.
     """
     stepping = by_form(problem, stepping)
     if stepping.method != AUTO:
@@ -63,7 +74,12 @@ def run_chosen(
     second = explicit if known else _with(stepping, STIFF, f"more than {STEPS} explicit steps")
     try:
         # tried for as many steps as an implicit run would cost
-        return take(_with(explicit, NONSTIFF, explicit.choice, min(STEPS, stepping.max_steps)))
+        run = take(_with(explicit, NONSTIFF, explicit.choice, min(STEPS, stepping.max_steps)))
+        held = held_by_stability(run, HELD)
+        if not held:
+            return run
+        run.destroy()
+        second = _with(stepping, STIFF, f"stability would hold {held} explicit steps small")
     except StiffError as error:
         second = _with(stepping, STIFF, f"stiff after t = {error.time:.3g}")
     except SolveError:
@@ -71,15 +87,24 @@ def run_chosen(
     return take(second)
 
 
-def stiff_along(run: Trajectory, least: int = STEPS) -> bool:
-    """Whether stability holds most steps of an explicit run, of so many at least, small."""
+def held_by_stability(run: Trajectory, least: int) -> int:
+    """Return about how many steps of an explicit run are as long as stability allows.
+
+    From ``PLACES`` states along the run; 0 where they are fewer than ``least``.
+    """
     if not run.stepping.resolved_method.explicit or run.n_steps < least:
-        return False
-    products: list[float] = []
-    for n in (np.arange(1, 8) * run.n_steps // 8).tolist():
-        decay = fastest_decay(run.problem, float(run.times[n]), run.stored[n], run.p)
-        products.append(float(run.step_sizes[n]) * decay)
-    return float(np.median(products)) >= REACH
+        return 0
+    held, needed = 0, math.ceil(PLACES * least / run.n_steps)
+    for k in range(PLACES):
+        n = (k + 1) * run.n_steps // (PLACES + 1)
+        h, (problem, p) = float(run.step_sizes[n]), run.equations(n)
+        if h:
+            limit = REACH / h
+            point = float(run.times[n]), run.stored[n], p
+            held += int(outermost_decay(problem, *point, limit) >= limit)
+        if held + PLACES - 1 - k < needed:
+            return 0
+    return held * run.n_steps // PLACES
 
 
 def made_stiff(stepping: Stepping) -> Stepping:

@@ -88,6 +88,19 @@ def fastest_decay(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> float:
     return float((-modes(problem, t, u, p).real).max(initial=0.0))
 
 
+def outermost_decay(problem: Problem, t: float, u: PETSc.Vec, p: Any, least: float) -> float:
+    """Return about the largest rate of decay; 0 where norms tell that there is none of ``least``.
+
+    0 too where it cannot be told, as by ``modes``.
+    """
+    matrix = _linearised(problem, t, u, p)
+    # rates of decay are at most the norm of the symmetric part (Bendixson, Hirsch)
+    if matrix is None or 0.5 * np.abs(matrix + matrix.T).sum(axis=1).max() < least:
+        return 0.0
+    rates = np.linalg.eigvals(matrix) if len(matrix) <= WHOLE else _ritz_values(matrix)
+    return float((-rates.real).max(initial=0.0))
+
+
 def modes(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> npt.NDArray[np.complex128]:
     """Return the eigenvalues of f_u.
 

@@ -329,3 +329,38 @@ def test_a_look_at_a_kink_takes_less_time_than_three_gradients():
             spent.append((look, time.process_time() - begin))
     first, later = (min(seconds for look, seconds in spent if look == k) for k in (0, 1))
     assert first < 4 * later
+
+
+def set_point(t):
+    return np.where(t < 20.0, 1.0, 2.0)
+
+
+def controlled(t, u, p):
+    """A mass by a spring that follows its set point by control in three parts."""
+    error = set_point(t) - u[0]
+    force = p[0] * error + p[1] * u[2] - p[2] * u[1]
+    return np.stack([u[1], force - 0.5 * u[1] - u[0], error])
+
+
+@pytest.mark.filterwarnings("error::daeosens.errors.KinkWarning")
+@pytest.mark.parametrize(("method", "rtol"), [("rk6vr", 1e-6), ("esdirk5", 1e-8)])
+def test_a_jump_that_the_equations_have_at_the_same_time_is_no_news(method, rtol):
+    """Steps are short there, and it stays there: value and gradient are right without a word."""
+    gains = [2.0, 0.8, 0.5]
+    cost = Running(lambda t, u, p: (set_point(t) - u[0]) ** 2)
+    gradients = []
+    for known, (steps, accuracy) in (((), (method, rtol)), ([20.0], ("rk8vr", 1e-12))):
+        problem = ODE(controlled, 3, ["kp", "ki", "kd"], breakpoints=known)
+        run = solve(problem, np.zeros(3), gains, Stepping((0.0, 40.0), steps, rtol=accuracy))
+        gradients.append(adjoint(run, cost))
+    told, exact = gradients
+    assert told.value == pytest.approx(exact.value, rel=100 * rtol)
+    np.testing.assert_allclose(told.p, exact.p, rtol=1000 * rtol)
+
+
+def test_a_jump_of_the_cost_that_moves_is_told_where_the_equations_jump_too():
+    problem = ODE(controlled, 3, ["kp", "ki", "switched"])
+    cost = Running(lambda t, u, p: np.where(t < p[2], 1.0, 2.0) - u[0])
+    run = solve(problem, np.zeros(3), [2.0, 0.8, 20.0], Stepping((0.0, 40.0), "rk6vr", rtol=1e-6))
+    with pytest.warns(KinkWarning, match="the running cost jumps near t = 20"):
+        adjoint(run, cost)

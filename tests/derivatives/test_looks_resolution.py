@@ -8,6 +8,7 @@ import pytest
 
 from daeosens import (
     ODE,
+    Event,
     LeastSquares,
     Parameter,
     Parameters,
@@ -16,6 +17,7 @@ from daeosens import (
     Stepping,
     Terminal,
     adjoint,
+    hessian_product,
     solve,
     trace,
 )
@@ -257,12 +259,20 @@ def test_derivatives_in_a_start_that_is_held_are_not_spoken_of():
 
 def test_where_stability_holds_steps_small_the_remedy_is_a_method_without_that_limit():
     """Precursors of a reactor: the prompt mode is slaved, and its tangent grows from nothing."""
-    run = solve(
-        ODE(reactor, 2, ["generation"]), [1.0, 1.3], [5e-5], Stepping((0.0, 20.0), rtol=1e-6)
-    )
-    power = Terminal(lambda t, u, p: u[0])
+    problem, power = ODE(reactor, 2, ["generation"]), Terminal(lambda t, u, p: u[0])
+
+    def slope(method, rtol=1e-6):
+        run = solve(problem, [1.0, 1.3], [5e-5], Stepping((0.0, 20.0), method, rtol=rtol))
+        return run, adjoint(run, power).p[0]
+
     with pytest.warns(DiscretizationWarning, match='try: method="esdirk5", as stability holds'):
-        adjoint(run, power)
+        _, unstable = slope("rk6vr")
+    with warnings.catch_warnings(action="error", category=DiscretizationWarning):
+        run, chosen = slope("auto")  # which sees it
+        _, exact = slope("esdirk6", 1e-10)
+    assert run.stepping.choice.startswith("stability would hold")
+    assert abs(unstable / exact - 1.0) > 1e-3
+    assert chosen == pytest.approx(exact, rel=1e-3)
 
 
 @pytest.mark.filterwarnings("error::daeosens.errors.DiscretizationWarning")
@@ -291,3 +301,68 @@ def test_errors_that_cancel_along_a_direction_do_not_along_all():
         estimates.append(error)
     # along a single random direction it is 0.2
     assert min(estimates) > 0.35 * max(estimates)
+
+
+def falling(t, u, p):
+    return np.stack([u[1], -p[0] - p[1] * u[1] * np.abs(u[1])])
+
+
+def thrown_back(t, u, p):
+    return np.stack([0.0 * u[0], -p[2] * u[1]])
+
+
+GROUND = Event(lambda t, u, p: u[0], thrown_back, direction=-1)
+DOSE = Event(0.4, lambda t, u, p: np.stack([u[0], u[1] + p[2]]))
+LIGHTER = Event(0.4, changes={"drag": lambda t, u, p: 0.5 * p[1] + 0.1 * u[0]})
+PASSAGES = {"ground": [GROUND], "dose": [DOSE], "drag": [LIGHTER, GROUND]}
+
+
+@pytest.mark.parametrize("passages", PASSAGES)
+@pytest.mark.parametrize(("make", "method"), [(ODE, "rk5dp"), (trace, "rk6vr"), (trace, "esdirk4")])
+def test_estimates_go_through_events(passages, make, method):
+    """Of a ball: from above, and not far, as those of runs without events."""
+    problem = make(falling, 2, ["g", "drag", "bounce"], events=PASSAGES[passages])
+    start, p = np.array([1.0, 0.5]), np.array([9.81, 0.3, 0.8])
+    cost = Terminal(lambda t, u, p: u[0] + 0.3 * u[1])
+
+    def gradient(method, rtol):
+        run = solve(problem, start, p, Stepping((0.0, 0.9), method, rtol=rtol))
+        sensitivity = adjoint(run, cost)
+        return run, np.concatenate([sensitivity.u0 * start, sensitivity.p * p])
+
+    run, computed = gradient(method, 1e-4)
+    _, exact = gradient("rk8vr", 1e-12)
+    estimate, _ = relative_errors(run, [lowered_on(run, cost)])[0]
+    error = np.abs(computed - exact).max() / np.abs(exact).max()
+    assert 1e-8 < error < 3.0 * estimate < 1.0
+    assert estimate < 100.0 * error
+
+
+@pytest.mark.parametrize("make", [ODE, trace])
+def test_derivatives_that_blow_up_after_an_event_are_told(make):
+    """What the event leaves at zero decays a hundred times in each step of the other unknown."""
+
+    def emptied(t, u, p):
+        return np.stack([0.0 * u[0], u[1]])
+
+    def washed_out_later(t, u, p):
+        return np.stack([-p[0] * u[0], 1.0 + u[0] + 1e-3 * np.sin(u[1])])
+
+    problem = make(washed_out_later, 2, ["k"], events=[Event(0.5, emptied)])
+    run = solve(problem, [0.1, 0.0], [300.0], Stepping((0.0, 15.0), "rk6vr", rtol=1e-8))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        gradient = adjoint(run, Terminal(lambda t, u, p: u[1])).u0
+    right = abs(gradient[0] * 300.0 - 1.0) < 1e-3
+    assert right or any("derivatives" in str(warning.message) for warning in told)
+
+
+def test_second_derivatives_through_events_are_told():
+    """As of a run without them, by halved steps: a relaxation oscillation with a push."""
+    push = Event(50.0, lambda t, u, p: np.stack([u[0] + 1e-3 * p[0], u[1]]))
+    problem = trace(van_der_pol, 2, ["mu"], events=[push])
+    run = solve(problem, [2.0, 0.0], [100.0], Stepping((0.0, 200.0), "esdirk4", rtol=1e-7))
+    with pytest.warns(DiscretizationWarning) as told:
+        hessian_product(run, LAST, dp=[1.0])
+    assert any("entries of a product with the Hessian" in str(item.message) for item in told)
+    assert any("derivatives are wrong by about" in str(item.message) for item in told)

@@ -76,3 +76,16 @@ def test_the_method_that_is_chosen_takes_as_many_steps_as_one_that_is_asked_for(
     )
     assert chosen.n_steps == asked.n_steps > 2000
     np.testing.assert_array_equal(ds.adjoint(chosen, cost).u0, ds.adjoint(asked, cost).u0)
+
+
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
+def test_so_has_a_wave_whose_springs_become_softer(make):
+    """Each piece between events is looked at: the closed form is a product of exponentials."""
+    softer = ds.Event(5.0, changes={"stiffness": lambda t, u, p: 0.25 * p[0]})
+    model = make(chain, 2 * COUNT, ["stiffness"], events=[softer])
+    run = ds.solve(model, START, [4.0], ds.Stepping((0.0, FINAL), "rk6vr", rtol=RTOL))
+    gradient = ds.adjoint(run, ds.Terminal(lambda t, u, p: u[3]))
+    zero, one = np.zeros_like(STIFFNESS), np.eye(COUNT)
+    hard, soft = (np.block([[zero, one], [-k * STIFFNESS, zero]]) for k in (4.0, 1.0))
+    exact = (expm((FINAL - 5.0) * soft) @ expm(5.0 * hard))[3]
+    assert np.abs(gradient.u0 - exact).max() < 100 * RTOL * np.abs(exact).max()

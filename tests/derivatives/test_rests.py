@@ -43,3 +43,22 @@ def test_a_rest_is_divided_into_no_more_steps_than_there_may_be():
         run = ds.solve(problem, [0.0, 0.0, 1.0], [100.0, 1.0], few)
         assert run.n_steps <= most
         assert run.u[-1] == pytest.approx(whole.u[-1], rel=1e-7)
+
+
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
+@pytest.mark.parametrize("rate", [20.0, 100.0])
+def test_a_rest_after_an_event_is_resolved_as_well(make, rate):
+    """A car is braked to a stand, waits, and is pushed: its speed after the stop is a parameter."""
+
+    def stopped(t, u, p):
+        return np.stack([u[0], p[2] + 0.0 * u[1], u[2]])
+
+    run = ds.solve(
+        make(pushed_later, 3, ["rate", "push", "left"], events=[ds.Event(0.5, stopped)]),
+        [0.0, 1.0, 1.0],
+        [rate, 1.0, 0.0],
+        ds.Stepping((0.0, 2.0), "rk6vr", rtol=1e-8),
+    )
+    fall = np.exp(-1.5 * rate)
+    slope = ds.adjoint(run, ds.Terminal(lambda t, u, p: u[0])).p[2]
+    assert slope == pytest.approx((1.0 - fall) / rate, rel=1e-7)

@@ -28,14 +28,14 @@ MOST = 100
 """Events, at most, that are looked at."""
 
 
-def warn_of_uncertain_events(trajectory: Trajectory, costs: Sequence[Cost], _seen: Seen) -> None:
+def warn_of_uncertain_events(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> None:
     """Warn where derivatives by way of events change when all steps are halved.
 
     Only where the tolerance leaves open how fast a surface is passed is the run taken again.
     Without costs the derivatives of the times of events are compared; running costs are not.
     """
     rtol, _ = trajectory.stepping.tolerances
-    limit = max(WRONG, MANY * rtol)
+    limit, seen.events_uncertain = max(WRONG, MANY * rtol), False
     ends = [n for n, record in enumerate(trajectory.records) if record.ends_at is not None][:MOST]
     unsure = next((n for n in ends if _uncertainty(trajectory, n) > limit), None)
     directions = None if unsure is None else relative_directions(trajectory)
@@ -61,6 +61,7 @@ def warn_of_uncertain_events(trajectory: Trajectory, costs: Sequence[Cost], _see
     missing = richardson(trajectory.stepping.resolved_method.order) * np.abs(slopes - better)
     error = float((missing.max(axis=1)[size > 0.0] / size[size > 0.0]).max(initial=0.0))
     if error > limit:
+        seen.events_uncertain = True
         ends_at = trajectory.records[unsure].ends_at
         assert ends_at is not None
         part = f"{100.0 * error:.2g} %" if error < 1.0 else "as much as their size"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -28,10 +29,11 @@ from daeosens.derivatives.looks.slope_jumps import (
     jumps_at_states,
     slope_jumps,
 )
-from daeosens.derivatives.looks.switch_times import switch_times
+from daeosens.derivatives.looks.switch_times import switch_times, times_of_change
 from daeosens.derivatives.sweeps.kink_terms import KinkTerm, admits_terms, kink_term, short_step
 from daeosens.errors import DaeosensError, KinkWarning, warn
 from daeosens.petsc.vectors import Array, read, write
+from daeosens.problem.branches import Branches
 from daeosens.problem.delays import Delays
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.delayed_steps import DelayedSteps, delayed_states
@@ -39,6 +41,9 @@ from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 PASSED = 1e-3
 """Part of a gradient in delays that kinks inside of steps may cost without a word."""
+
+OFF = 100.0
+"""Multiples of rtol by which an integral may be off, as a part of its size, where it jumps."""
 
 LOST = 0.02
 """Part of a gradient that the quadrature of kinks may lose without a word."""
@@ -220,11 +225,13 @@ def warn_of_running_kinks(trajectory: Trajectory, costs: Sequence[Cost], seen: S
 def _warn_of_densities(trajectory: Trajectory, cost: Cost, seen: Seen) -> None:
     for scalar in _densities(trajectory, [cost]):
         density = density_of(trajectory, scalar, in_time=True)
-        lost, last = 0.0, 0.0
+        lost, last, harmless = 0.0, 0.0, _HarmlessJumps(trajectory, scalar, density)
         # where a step ends on a jump the integral is right, and its derivative if the jump stays
         moving = slope_jumps(trajectory, density_of(trajectory, scalar), seen, at_ends="alone")
         inside = slope_jumps(trajectory, density, seen, at_ends="never")
         for change in chain(inside, (change for change in moving if change.jump)):
+            if change.jump and harmless(change.time):
+                continue
             if change.jump:
                 _warn(
                     f"the running cost jumps near t = {change.time:.6g}, where a branch changes "
@@ -238,6 +245,8 @@ def _warn_of_densities(trajectory: Trajectory, cost: Cost, seen: Seen) -> None:
         # a jump at the end of a step lies between no two states: both sides of each end are
         # compared
         for time in jumps_at_states(trajectory, density):
+            if harmless(time):
+                continue
             _warn(
                 f"the running cost jumps at t = {time:.6g}, where a step ends: there it is taken "
                 "from either side by chance, and its integral is off by as much as an end of a "
@@ -270,6 +279,60 @@ def _warn_of_densities(trajectory: Trajectory, cost: Cost, seen: Seen) -> None:
                 "<what changes its sign>)]; breakpoints= for a time that is known, or smaller "
                 "vectors"
             )
+
+
+class _HarmlessJumps:
+    """Jumps of a running cost at times that nothing moves, where steps are short.
+
+    Those of adaptive runs are where the equations jump as well: the integral is right then, and so
+    is its derivative, since the jump stays where it is.
+    """
+
+    def __init__(self, trajectory: Trajectory, scalar: Any, density: Piecewise) -> None:
+        self._trajectory, self._density, self._branches = trajectory, density, scalar.branches
+
+    def __call__(self, time: float) -> bool:
+        """Return whether a jump of the running cost at a time is one of these."""
+        run, density = self._trajectory, self._density
+        if not run.stepping.adaptive or any(record.timed for record in run.records):
+            return False
+        still, moved = self._times
+        if np.any(np.abs(moved - time) <= LOCAL * abs(time)):
+            return False
+        n = min(max(int(np.searchsorted(run.times, time)) - 1, 0), run.n_steps - 1)
+        at = [density.value(*point_on_chord(run, n, place)) for place in (0.0, 1.0)]
+        rtol, _ = run.stepping.tolerances
+        off = float(run.step_sizes[n] * np.abs(at[1] - at[0]).max())
+        if off > OFF * rtol * self._size:
+            return False
+        jump = SlopeJump(time, 0.0, jump=True, sharp=False, timed=True, step=n, number=0)
+        return _jumps_in_time_alone(run, density, jump, still)
+
+    @cached_property
+    def _times(self) -> tuple[Array, Array]:
+        """The times at which the cost may jump, those that parameters do not move and the others.
+
+        None of a function with an ``if``: what it compares elsewhere is not known.
+        """
+        run, branches = self._trajectory, self._branches
+        if not isinstance(branches, Branches) or branches.forks:
+            return np.empty(0), np.empty(0)
+        point = float(run.times[0]), run.u[0], np.asarray(run.p)
+        still, every = (branches.of_time(*point, fixed=fixed).switches for fixed in (True, False))
+        keys = {switch.key for switch in still}
+        moved = [switch for switch in every if switch.key not in keys]
+        return times_of_change(run, still), times_of_change(run, moved)
+
+    @cached_property
+    def _size(self) -> float:
+        """Of the integral, without regard to signs."""
+        run, density = self._trajectory, self._density
+        values = [
+            float(h * np.abs(density.value(*point_on_chord(run, n, 0.5))).max())
+            for n, h in enumerate(run.step_sizes.tolist())
+            if h
+        ]
+        return sum(values)
 
 
 def _warn_of_passed_jumps(trajectory: Trajectory, seen: Seen) -> None:

@@ -146,9 +146,9 @@ def look(
     seen, kinks = _SEEN.of(trajectory.problem), list[KinkTerm]()
     if second:
         kinks = warn_of_kinks(trajectory, costs, seen)
-        looks = (_RESOLUTION, _EVENTS, _ORDERS_OF_SECOND, _START, _FIRST_ORDER)
+        looks = (_EVENTS, _RESOLUTION, _ORDERS_OF_SECOND, _START, _FIRST_ORDER)
     else:
-        looks = (_JUMPS, _RUNNING_COSTS, _RESOLUTION, _EVENTS, _ORDERS, _START)
+        looks = (_JUMPS, _RUNNING_COSTS, _EVENTS, _RESOLUTION, _ORDERS, _START)
     for item in looks:
         if item.concerns(trajectory, costs):
             seen.uses[item] = use = seen.uses.get(item, 0) + 1

@@ -23,7 +23,7 @@ from daeosens.derivatives.looks.seen import Seen
 from daeosens.errors import DiscretizationWarning, SolveError, warn
 from daeosens.petsc.vectors import Array
 from daeosens.timestepping.consistency_check import known_algebraic_rows
-from daeosens.timestepping.smooth_run import smooth_run
+from daeosens.timestepping.events.event_loop import run_of
 from daeosens.timestepping.stepping import Stepping, pinned_times
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
@@ -74,7 +74,6 @@ def concerns_products(trajectory: Trajectory, seen: Seen) -> bool:
         trajectory.stepping.adaptive
         and not (alternates and trajectory.stepping.resolved_method.carried)
         and trajectory.stepping.cut
-        and problem.smooth
         and problem.comm.size == 1
         and problem.delays is None
         and problem.size < LARGE
@@ -130,7 +129,7 @@ def _again(trajectory: Trajectory, objective: Objective, steps: Stepping) -> Tra
     """
     problem, start = trajectory.problem, trajectory.stored[0].copy()
     pinned = pinned_times(steps, objective.times, problem.breakpoints)
-    return smooth_run(problem, start, trajectory.p, steps, pinned, "states")
+    return run_of(problem)(problem, start, trajectory.p, steps, pinned, "states")
 
 
 def _error(

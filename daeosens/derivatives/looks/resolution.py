@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.costs.cost import At, Cost, Scalar, Start
+from daeosens.costs.cost import Cost, Scalar, Start
 from daeosens.derivatives.halved import halved
 from daeosens.derivatives.looks.branch_changes import equations_of
 from daeosens.derivatives.looks.seen import Seen
@@ -34,8 +34,8 @@ from daeosens.problem.problem import Problem
 from daeosens.problem.slope_check import deciding_lines
 from daeosens.timestepping.consistency_check import known_algebraic_rows
 from daeosens.timestepping.delayed_run import run_delayed
-from daeosens.timestepping.method_choice import STIFF, stiff_along
-from daeosens.timestepping.smooth_run import smooth_run
+from daeosens.timestepping.events.event_loop import run_of
+from daeosens.timestepping.method_choice import STIFF, held_by_stability
 from daeosens.timestepping.stepping import pinned_times
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
@@ -48,11 +48,14 @@ SMALL, EXPECTED = 1e-5, 1000.0
 KINK = 1000.0
 """Errors by kinks that are told, at least, in units of rtol."""
 
-MANY_STEPS = 50
-"""Fewer explicit steps are not looked at for what stability does to them."""
+HELD = 25
+"""Explicit steps held small by stability, at least, where another method is the remedy."""
 
 SAMPLES = 3
 """So many random directions of each kind: along one of them errors of entries may cancel."""
+
+MANY_EVENTS = 100
+"""More events at times of their own are passed in longer than all other steps of a look take."""
 
 LEAST = 0.01
 """Part of the larger one of two derivatives that the other one is taken for, if it is smaller."""
@@ -71,20 +74,16 @@ def told_above(trajectory: Trajectory) -> float:
 def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> None:
     """Warn where adaptive steps do not resolve the derivatives of costs.
 
-    Of runs without events on one rank, by methods with embedded weights; by others only where steps
-    go across kinks.
+    Of runs on one rank, by methods with embedded weights; by others only where steps go across
+    kinks.
     """
     stepping, problem = trajectory.stepping, trajectory.problem
     method = stepping.resolved_method
-    if seen.equations_jump:  # which is told, and shows here as well
+    if seen.equations_jump or seen.events_uncertain:  # which is told, and shows here as well
         return
-    if (
-        problem.comm.size > 1
-        or trajectory.crossings
-        or problem.modes
-        or trajectory.thinned
-        or not trajectory.n_steps
-    ):
+    if problem.comm.size > 1 or trajectory.thinned or not trajectory.n_steps:
+        return
+    if len(trajectory.moving) > 2 * MANY_EVENTS:
         return
     if seen.kink_left is not None and _warn_of_kink(trajectory, costs, seen.kink_left):
         return
@@ -102,7 +101,7 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen
         which = "" if by_parts > limit else " in the initial states that are zero"
         size = f"{100.0 * error:.2g} %" if error < 1.0 else "as much as their size"
         # between errors that the state shows, modes that have decayed grow from rounding
-        unstable = stiff_along(trajectory, least=MANY_STEPS)
+        unstable = held_by_stability(trajectory, HELD) > 0
         stiff = f'method="{STIFF}", as stability holds most steps small; ' if unstable else ""
         warn(
             f"the steps follow the states, and derivatives{which} are wrong by about {size}: "
@@ -146,7 +145,8 @@ def relative_directions(
     by_size = np.concatenate([np.abs(start), np.abs(np.asarray(trajectory.p))])
     changes: list[tuple[PETSc.Vec, PETSc.Vec | None]] = []
     raised: list[tuple[PETSc.Vec, PETSc.Vec | None]] = []
-    for _ in range(SAMPLES):
+    # single steps through events take one direction after the other
+    for _ in range(1 if trajectory.moving else SAMPLES):
         # of different sizes: where a model has a symmetry, equal parts may change nothing at all
         parts = rng.choice([-1.0, 1.0], count) * rng.uniform(0.5, 1.0, count)
         moved, fixed, by_p = (
@@ -189,7 +189,7 @@ def _warn_of_kink(trajectory: Trajectory, costs: Sequence[Cost], time: float) ->
     try:
         start = trajectory.stored[0].copy()
         pinned = pinned_times(finer, sorted(set(times)), problem.breakpoints)
-        taken = smooth_run if problem.delays is None else run_delayed
+        taken = run_of(problem) if problem.delays is None else run_delayed
         other = taken(problem, start, trajectory.p, finer, pinned, "stages")
     except SolveError:
         return False
@@ -198,7 +198,7 @@ def _warn_of_kink(trajectory: Trajectory, costs: Sequence[Cost], time: float) ->
     error = 0.0
     for cost in costs:
         terms = [
-            np.array([values[number] @ slope for number, slope in _slopes(run, cost)])
+            np.array([values[number] @ slope[:-1] for number, slope in _slopes(run, cost)])
             for run, values in zip((trajectory, other), both, strict=True)
         ]
         if not terms[0].size:
@@ -239,7 +239,7 @@ def _vector(problem: Problem, dp: Array) -> Array | PETSc.Vec:
 def _relative(
     trajectory: Trajectory, cost: Cost, tangents: Array, errors: Array, relative: int
 ) -> tuple[float, float]:
-    """Return the largest relative errors along both kinds of directions, of tangents [N+1, D, n].
+    """Return the largest relative errors along both kinds of directions, of tangents [N+1, D, n+1].
 
     Relative to the sum of the absolute values of all terms: where they cancel, at the minimum of a
     misfit, nothing is said.  A derivative that is no hundredth of the other one counts as that.
@@ -257,18 +257,20 @@ def _relative(
 
 
 def _slopes(trajectory: Trajectory, cost: Cost) -> list[tuple[int, Array]]:
-    """Return the derivatives [n] of a cost in states, by the number of the state."""
+    """Return the derivatives [n+1] of a cost in states and times, by the number of the state."""
     slopes: list[tuple[int, Array]] = []
     by_u = trajectory.problem.create_state()
 
     def add(number: int, weight: float, scalar: Scalar) -> None:
-        point = float(trajectory.times[number]), trajectory.stored[number], trajectory.p
+        _, p = trajectory.equations(min(number, trajectory.n_steps - 1))
+        point = float(trajectory.times[number]), trajectory.stored[number], p
         by_u.zeroEntries()
         scalar.add_u(weight, *point, by_u)
-        slopes.append((number, read(by_u).copy()))
+        by_t = weight * scalar.value_t(*point) if trajectory.moving else 0.0
+        slopes.append((number, np.append(read(by_u), by_t)))
 
     for when, weight, scalar in cost.points:
-        if not isinstance(when, (At, Start)):
+        if not isinstance(when, Start):
             add(trajectory.index(when), weight, scalar)
     if cost.densities:
         sizes = np.concatenate([[0.0], trajectory.step_sizes, [0.0]])

@@ -19,6 +19,8 @@ class Seen:
         Whether the equations have jumped there: then no error of steps is known.
     kink_left : float or None
         The last time of a kink, in the run that was looked at last, across which a step goes.
+    events_uncertain : bool
+        Whether the times of events were not known well enough, of the run that was looked at last.
     unresolved : bool
         Whether the steps of the last run that was looked at did not resolve derivatives.
     products_unresolved : bool
@@ -33,6 +35,7 @@ class Seen:
     branches_change: bool = False
     equations_jump: bool = False
     kink_left: float | None = None
+    events_uncertain: bool = False
     unresolved: bool = False
     products_unresolved: bool = False
     start_follows: bool = False

@@ -115,11 +115,15 @@ class DirkStep(FixedTimes):
         destroy(stages)
 
     def accumulate(
-        self, step: Step, tangents: Sequence[tuple[PETSc.Vec, PETSc.Vec]], dp: Sequence[PETSc.Vec]
+        self,
+        step: Step,
+        tangents: Sequence[tuple[PETSc.Vec, PETSc.Vec]],
+        dp: Sequence[tuple[PETSc.Vec, PETSc.Vec | None]],
     ) -> None:
         """Carry tangents over a step, and beside each the sum of its error estimates so far.
 
-        Both [n] of each pair are overwritten; all of them share the factors of the stages.
+        Both [n] of each pair are overwritten; all of them share the factors of the stages.  ``dp``
+        [m] are the directions in the parameters of both.
         """
         equations, h = self._equations, step.h
         points = equations.points(step)
@@ -129,8 +133,8 @@ class DirkStep(FixedTimes):
             return equations.tangents(h, points, slots, (vec, None), along, (0.0, 0.0), ())
 
         moved = [
-            (carried(total, None), carried(du, along))
-            for (du, total), along in zip(tangents, dp, strict=True)
+            (carried(total, moved), carried(du, along))
+            for (du, total), (along, moved) in zip(tangents, dp, strict=True)
         ]
         of_error = self._problem.create_state()  # whose matrix may take the place of the stages'
         for (du, total), (later, stages) in zip(tangents, moved, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -39,6 +39,7 @@ from daeosens.timestepping.events.simultaneous import (
 )
 from daeosens.timestepping.events.zeno import refuse_chatter, refuse_crowd, refuse_passing
 from daeosens.timestepping.runner import Run, Runner, made_runner
+from daeosens.timestepping.smooth_run import smooth_run
 from daeosens.timestepping.step_times import inside_span, span_rounding
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.schedule import Stay
@@ -528,3 +529,8 @@ def run_through_events(
         if passage.monitor is None
         else replace(trajectory, report=passage.monitor.report)
     )
+
+
+def run_of(problem: Problem) -> Callable[..., Trajectory]:
+    """Return what runs a problem without delays: through events if it has some."""
+    return smooth_run if problem.smooth else run_through_events

@@ -297,6 +297,13 @@ class Trajectory:
                 moving |= {n, n + 1}
         return frozenset(moving)
 
+    @property
+    def pieces(self) -> list[tuple[int, int]]:
+        """Numbers of the first and the last state of each piece of a run without events."""
+        at = [crossing.step for crossing in self.crossings]
+        ends = zip([0, *(n + 1 for n in at)], [*at, self.n_steps], strict=True)
+        return [pair for pair in ends if self.times[pair[1]] > self.times[pair[0]]]
+
     def point(self, t: When) -> Point:
         """Return (t, u, p) at a step time or event, as scalars of costs take them."""
         return self.point_at(self.index(t))
