@@ -541,3 +541,31 @@ def test_jumps_at_given_times_that_turn_a_limit_on_are_not_told():
     run = solve(ODE(later, 1, 3), [19.0], [2.0, 4.0, 7.0], stepping)
     with pytest.warns(KinkWarning, match="jump near t = 7"):
         adjoint(run, last)
+
+
+def two_springs(t, u, p):
+    """Push from both sides of a gap, which may have no width."""
+    return np.stack([2.0 - 0.5 * t * (np.maximum(u[0] - p[0], 0) - np.maximum(p[1] - u[0], 0))])
+
+
+@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize(("method", "rtol"), [("rk8vr", 1e-12), ("rk6vr", 1e-8), ("esdirk5", 1e-8)])
+def test_kinks_that_cancel_at_these_parameters_alone_are_told(make, method, rtol):
+    """Without a gap f is a straight line in u, whose second derivative in the gap is not zero."""
+    problem = make(two_springs, 1, ["upper", "lower"])
+    run = solve(problem, [0.0], [1.0, 1.0], Stepping((0.0, 3.0), method, rtol=rtol))
+    cost = Terminal(lambda t, u, p: u[0] ** 2)
+    with pytest.warns(KinkWarning, match="change sides at once near t = 0.490016"):
+        hessian_product(run, cost, dp=[1.0, 0.3])
+
+
+@pytest.mark.filterwarnings("error::daeosens.errors.KinkWarning")
+def test_two_branches_of_one_surface_without_a_kink_are_none():
+    problem = ODE(
+        lambda t, u, p: np.stack([2.0 - np.maximum(u[0] - p[0], 0) - np.minimum(u[0] - p[0], 0)]),
+        1,
+        ["level"],
+    )
+    run = solve(problem, [0.0], [1.0], Stepping((0.0, 3.0), "rk6vr", rtol=1e-8))
+    product = hessian_product(run, Terminal(lambda t, u, p: u[0] ** 2), dp=[1.0])
+    assert product.p[0] == pytest.approx(2.0 * (1.0 - np.exp(-3.0)) ** 2, rel=1e-6)

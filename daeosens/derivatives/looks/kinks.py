@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -38,6 +38,9 @@ from daeosens.problem.delays import Delays
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.delayed_steps import DelayedSteps, delayed_states
 from daeosens.timestepping.trajectory.trajectory import Trajectory
+
+AT_ONCE = 1e-6
+"""Part of a step by which changes are apart that are at one time."""
 
 PASSED = 1e-3
 """Part of a gradient in delays that kinks inside of steps may cost without a word."""
@@ -150,6 +153,14 @@ def warn_of_kinks(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> 
         # a kink of f is a jump of f_u: first derivatives are right, second ones lack its term
         what = "a jump" if change.jump else "a kink"
         then = "lack what the moving time of that change contributes"
+        if not (change.kink or change.jump or change.sharp):
+            _warn(
+                f"two branches of the equations change sides at once near t = {change.time:.6g}: "
+                "along this run their kinks cancel, and beside it they do not, so products with "
+                "the Hessian lack what the moving times of these changes contribute\n"
+                "  try: other parameters, or one smooth function in the place of both"
+            )
+            return known
         if not change.kink and not change.jump:
             what, then = "no bounded second derivative", "may be far off"
         when = '"<parameter>"' if change.timed else "lambda t, u, p: <what changes its sign>"
@@ -181,9 +192,12 @@ def _kink_terms(trajectory: Trajectory, seen: Seen) -> tuple[list[KinkTerm], lis
     Of the latter the first one.
     """
     every = admits_terms(trajectory)
-    changes = slope_jumps(trajectory, equations_of(trajectory), seen, every=every)
+    changes, hidden = _those_that_cancel(
+        trajectory,
+        slope_jumps(trajectory, equations_of(trajectory), seen, every=every, silent=True),
+    )
     if not every:
-        return [], list(itertools.islice(changes, 1))
+        return [], [*changes, *hidden][:1]
     by_step: dict[int, list[SlopeJump]] = {}
     for change in changes:
         by_step.setdefault(change.step, []).append(change)
@@ -198,7 +212,33 @@ def _kink_terms(trajectory: Trajectory, seen: Seen) -> tuple[list[KinkTerm], lis
             missing.append(together[0])
         else:
             known.append(term)
-    return known, missing[:1]
+    return known, [*missing, *hidden][:1]
+
+
+def _those_that_cancel(
+    trajectory: Trajectory, changes: Iterable[SlopeJump]
+) -> tuple[list[SlopeJump], list[SlopeJump]]:
+    """Return changes where something jumps, and the first of others that cancel along the run.
+
+    Two branches that change sides at once, by surfaces that are different ones beside the run:
+    ``max(u - a, 0) - max(b - u, 0)`` is a straight line where a = b.
+    """
+    jumping: list[SlopeJump] = []
+    silent: list[SlopeJump] = []
+    for change in changes:
+        jumps = change.kink > 0.0 or change.jump or change.sharp
+        (jumping if jumps else silent).append(change)
+    loud = {change.step for change in jumping}
+    for change, following in itertools.pairwise(silent):
+        h = max(float(trajectory.step_sizes[change.step]), LOCAL * abs(change.time))
+        at_once = change.step == following.step and abs(change.time - following.time) <= AT_ONCE * h
+        if (
+            at_once
+            and change.step not in loud
+            and not _one_surface(trajectory, [change, following])
+        ):
+            return jumping, [change]
+    return jumping, []
 
 
 def _one_surface(trajectory: Trajectory, together: Sequence[SlopeJump]) -> bool:

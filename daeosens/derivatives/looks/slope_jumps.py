@@ -78,11 +78,12 @@ def slope_jumps(
     at_ends: Literal["too", "never", "alone"] = "too",
     *,
     every: bool = False,
+    silent: bool = False,
 ) -> Iterator[SlopeJump]:
     """Yield where a function or its slope jumps inside of steps, but for those ``elsewhere``.
 
     ``at_ends`` says whether where a step ends just there is meant, ``every`` that of many changes
-    none is left out.
+    none is left out, ``silent`` that changes are meant too where neither jumps.
     """
     if function is None:
         return
@@ -97,7 +98,7 @@ def slope_jumps(
             # slopes are those of a rank's own rows
             kink, *flags = zip(*comm.allgather(sides), strict=True)
             sides = max(kink), any(flags[0]), any(flags[1])
-        if any(sides):
+        if any(sides) or silent:
             time = float(trajectory.times[n] + place * trajectory.step_sizes[n])
             timed = of_rank(comm, rank, _in_time_alone(trajectory, function, n, k))
             yield SlopeJump(time, *sides, timed, n, k)
