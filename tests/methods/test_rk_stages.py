@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 from forms import FORMS, P0, U0, rhs, rhs_p, rhs_u
 
+from daeosens import Stepping, Terminal, adjoint, solve, trace_stencil
 from daeosens.methods.rk.stages import ExplicitStages, pull_back, weigh
 from daeosens.methods.rk.tableau import tableau
 from daeosens.methods.step import Step
 from daeosens.petsc import write
+from daeosens.problem.grids import Grid
+from daeosens.timestepping import Checkpoints
 
 PROBLEM = FORMS["rhs"].analytic
 T, H = 0.4, 0.15
@@ -50,6 +53,38 @@ def test_kept_stages_are_taken_as_they_are_and_their_rates_where_they_are_wanted
         np.testing.assert_array_equal(rate.array, rhs(T + c * H, U0 + k, P0))
     stages.recompute(step._replace(number=1))  # another one, of which none were kept
     assert stages.states[0].handle != kept[0].handle
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("method", ["rk2a", "rk4"])
+def test_stages_of_grids_are_found_in_the_passes_of_the_run(method):
+    """To the last bit: a sweep that finds them is the same as one that has them from the run."""
+    grid = Grid(((0.0, 1.0), (0.0, 1.0)), (12, 10), dof=2)
+
+    def reaction(t, u, p):
+        a, b = u.center
+        of_a, of_b = u.laplacian()
+        rate = a * b * b * (1.0 + 0.1 * t)
+        return [p.d * of_a - rate, 0.5 * p.d * of_b + rate - p.k * b]
+
+    problem = trace_stencil(reaction, grid, ["d", "k"])
+    first, last = grid.create_vec().getOwnershipRange()
+    u0 = grid.create_vec()
+    u0.setArray(np.random.default_rng(4).uniform(0.2, 1.0, 240)[first:last])
+    cost = Terminal(lambda t, u, p: 0.5 * u.dot(u), lambda t, u, p, out: u.copy(out), "independent")
+    start = problem, u0, [2e-3, 0.06], Stepping((0.0, 1.0), method, dt=0.05)
+    runs = [solve(*start, checkpoint=kept) for kept in ("stages", "states", Checkpoints(3))]
+    assert len(runs[0].kept) == runs[0].n_steps
+    table = start[3].resolved_method.tableau.of_step
+    found = ExplicitStages(problem, table, {}, passes=True)
+    for number in range(runs[0].n_steps):
+        found.recompute(runs[1].step(number))
+        for ours, kept in zip(found.states, runs[0].stages[number], strict=True):
+            np.testing.assert_array_equal(ours.array, kept.array)
+    kept, *others = (adjoint(run, cost, "vectors") for run in runs)
+    for gradient in others:
+        np.testing.assert_array_equal(gradient.u0_vec.array, kept.u0_vec.array)
+        np.testing.assert_array_equal(gradient.p, kept.p)
 
 
 def test_weights_and_transposes(rng):

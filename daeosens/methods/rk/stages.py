@@ -10,6 +10,7 @@ from petsc4py import PETSc
 
 from daeosens.methods.rk.tableau import Tableau
 from daeosens.methods.step import Kept, Step
+from daeosens.petsc._kernels import vec_to_fill
 from daeosens.problem.problem import Problem
 
 
@@ -24,6 +25,9 @@ class ExplicitStages:
         Coefficients of the steps.
     kept : mapping
         Stage states that the run has kept.
+    passes : bool
+        Whether stages may be found in passes over the points of a grid, as the run does: of a
+        chained tableau, by compiled functions of the points.
 
     Attributes
     ----------
@@ -31,8 +35,10 @@ class ExplicitStages:
         Of the step that was asked for last.
     """
 
-    def __init__(self, problem: Problem, tableau: Tableau, kept: Kept) -> None:
-        self._problem = problem
+    def __init__(
+        self, problem: Problem, tableau: Tableau, kept: Kept, *, passes: bool = False
+    ) -> None:
+        self._problem, self._in_passes = problem, passes
         self._tableau = tableau
         self._kept = kept
         self.states: Sequence[PETSc.Vec] = ()
@@ -40,6 +46,10 @@ class ExplicitStages:
     @cached_property
     def _own(self) -> list[PETSc.Vec]:
         return [self._problem.create_state() for _ in self._tableau.b]
+
+    @cached_property
+    def _passed(self) -> list[PETSc.Vec]:
+        return [vec_to_fill(self._problem.state) for _ in self._tableau.b[1:]]
 
     @cached_property
     def rates(self) -> list[PETSc.Vec]:
@@ -72,7 +82,22 @@ class ExplicitStages:
                 for i, (stage, rate) in enumerate(zip(self.states, self.rates, strict=True)):
                     self._problem.rhs(self.time(i, t, h), stage, p, rate)
             return
-        self.advance(t, h, u, p)
+        if self._in_passes and not rates:
+            self._pass(t, h, u, p)
+        else:
+            self.advance(t, h, u, p)
+
+    def _pass(self, t: float, h: float, u: PETSc.Vec, p: Any) -> None:
+        """Compute the stages, each in one pass that evaluates f and adds it up; no rate is kept."""
+        stencil, read = self._problem.stencil, self._problem.read_by_points(p)
+        assert stencil is not None
+        below, _, c = self._tableau.of_passes
+        stages = [u]
+        for i, stage in enumerate(self._passed, start=1):
+            time = t + float(c[i - 1]) * h
+            stencil.apply("rhs", time, read, (stages[-1],), stage, h * float(below[i]), u)
+            stages.append(stage)
+        self.states = stages
 
     def advance(self, t: float, h: float, u: PETSc.Vec, p: Any, first: int = 0) -> None:
         """Compute the stages and their rates, from number ``first`` on."""

@@ -39,7 +39,6 @@ class RungeKuttaStep(FixedTimes):
     def __init__(self, problem: Problem, tableau: Tableau, kept: Kept | None = None) -> None:
         self._problem = problem
         self._tableau = tableau.of_step
-        self._stages = ExplicitStages(problem, self._tableau, {} if kept is None else kept)
         self._work = problem.create_state()
         self._by_p = problem.create_parameters()
         self._rhs_u, self._rhs_p = PointMatrix(problem.rhs_u), PointMatrix(problem.rhs_p)
@@ -47,8 +46,11 @@ class RungeKuttaStep(FixedTimes):
         python = problem.breakpoints or problem.field_parameter
         compiled = problem.stencil is not None and not python
         self._passes: GridStepAdjoint | None = None
-        if compiled and self._tableau.chained:
+        in_passes = compiled and self._tableau.chained
+        if in_passes:
             self._passes = GridStepAdjoint(problem, *self._tableau.of_passes)
+        kept = {} if kept is None else kept
+        self._stages = ExplicitStages(problem, self._tableau, kept, passes=in_passes)
 
     def advance(
         self, t: float, h: float, u: PETSc.Vec, p: Any, out: PETSc.Vec, *, again: bool = False
