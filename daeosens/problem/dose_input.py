@@ -8,11 +8,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.petsc.vectors import Array, read
+from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.batched.linearization import Linearization, by_matrices
 from daeosens.problem.batched.protocol import Batch
+from daeosens.problem.breakpoints import admit_breakpoints
 from daeosens.problem.hessian_products import residual_hessian
 from daeosens.problem.matrices import Derivative, shell
 from daeosens.problem.problem import Problem
@@ -240,3 +242,119 @@ def _added(derivative: Derivative, doses: Input, sign: float) -> Derivative:
         out.stateIncrease()
 
     return Derivative(create, fill, assembled=False)
+
+
+@dataclass(frozen=True)
+class Infusion:
+    """What comes to the rate of an unknown between two times."""
+
+    begin: float
+    end: float
+    unknown: int
+    rate: Amount
+
+
+def with_infusions_of_delays(problem: Problem, infusions: Sequence[Infusion]) -> Problem:
+    """Return a delay equation with infusions at known times.
+
+    These are terms of f that jump at breakpoints, so that steps end there and where delays have
+    passed since.
+    """
+    delays = problem.delays
+    assert delays is not None
+    rates = _InfusedRates(delays.rates, problem.n_parameters, infusions)
+
+    def rate(y: Array, p: Array) -> Array:
+        return delays.rate(y, p) + rates.of_unknowns(float(y[0]), p, problem.size)
+
+    infused = replace(delays, rates=rates, rate=rate)
+
+    def start_rate(t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
+        write(out, rate(infused.start(t, read(u), p), p))
+
+    times = {time for infusion in infusions for time in (infusion.begin, infusion.end)}
+    return replace(
+        problem,
+        delays=infused,
+        rhs_function=start_rate,
+        breakpoints=admit_breakpoints(sorted({*problem.breakpoints, *times})),
+    )
+
+
+class _InfusedRates:
+    """(0, f, 0) of points (t, u, z), with infusions added to f: a ``Batch`` of a delay equation."""
+
+    rhs_in_c = None
+
+    def __init__(self, inner: Batch, m: int, infusions: Sequence[Infusion]) -> None:
+        self._inner, self._m, self._infusions = inner, m, tuple(infusions)
+        self._begins = np.array([infusion.begin for infusion in infusions])
+        self._ends = np.array([infusion.end for infusion in infusions])
+        # an unknown is behind the time in a point
+        self._columns = np.array([1 + infusion.unknown for infusion in infusions])
+        self.at_once, self.rows_at_once = inner.at_once, inner.rows_at_once
+
+    def of_unknowns(self, t: float, p: Array, n: int) -> Array:
+        """Return what comes to the rates [n] at a time."""
+        result = np.zeros(n)
+        for infusion in self._infusions:
+            if infusion.begin <= t < infusion.end:
+                result[infusion.unknown] += infusion.rate.value(p)
+        return result
+
+    def rhs(self, t: Array, u: Array, p: Array) -> Array:
+        """Return f at every point [K, n]."""
+        return self._inner.rhs(t, u, p) + self._spread(u, self._values(p)[np.newaxis])[0]
+
+    def jacobian(self, t: Array, u: Array, p: Array) -> Array:
+        """Return f_u at every point [K, n, n]."""
+        return self._inner.jacobian(t, u, p)
+
+    def pull_parameters(self, t: Array, u: Array, p: Array, w: Array) -> Array:
+        """Return the sum over the points of f_p^T w [M, m]."""
+        return self._inner.pull_parameters(t, u, p, w) + self._totals(u, w) @ self._slopes(p)
+
+    def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
+        """Return f_u and f_p at the points, for M rows."""
+        return by_matrices(self.jacobian(t, u, p), partial(self.pull_parameters, t, u, p), rows)
+
+    def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
+        """Return f_p dp at every point [D, K, n]."""
+        return self._inner.push_parameters(t, u, p, dp) + self._spread(u, dp @ self._slopes(p).T)
+
+    def hessian_product(
+        self, t: Array, u: Array, p: Array, w: Array, du: Array, dp: Array
+    ) -> tuple[Array, Array]:
+        """Return the derivatives of f_u^T w [D, K, n] and, summed over the points, f_p^T w."""
+        by_u, by_p = self._inner.hessian_product(t, u, p, w, du, dp)
+        totals = self._totals(u, w[np.newaxis])[0]
+        bent = [
+            sum(
+                total * infusion.rate.curvature(p, row)
+                for total, infusion in zip(totals.tolist(), self._infusions, strict=True)
+            )
+            for row in dp
+        ]
+        return by_u, by_p + np.reshape(bent, by_p.shape)
+
+    def _under_way(self, u: Array) -> npt.NDArray[np.bool_]:
+        """Return which infusions there are at points [K, J], whose first entry is the time."""
+        return (self._begins <= u[:, :1]) & (u[:, :1] < self._ends)
+
+    def _values(self, p: Array) -> Array:
+        return np.array([infusion.rate.value(p) for infusion in self._infusions], dtype=float)
+
+    def _slopes(self, p: Array) -> Array:
+        return np.array([infusion.rate.gradient(p) for infusion in self._infusions])
+
+    def _spread(self, u: Array, amounts: Array) -> Array:
+        """Return amounts [D, J] of infusions where they are under way [D, K, n]."""
+        result = np.zeros((len(amounts), *u.shape))
+        under_way = self._under_way(u)
+        for j, column in enumerate(self._columns.tolist()):
+            result[:, :, column] += np.multiply.outer(amounts[:, j], under_way[:, j])
+        return result
+
+    def _totals(self, u: Array, w: Array) -> Array:
+        """Return the sums of weights [M, K, n] over the points of each infusion [M, J]."""
+        return np.einsum("MKJ,KJ->MJ", w[:, :, self._columns], self._under_way(u))

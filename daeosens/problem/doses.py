@@ -22,7 +22,13 @@ from daeosens.errors import (
     together,
 )
 from daeosens.io.tables import columns_by_name, read_table
-from daeosens.problem.dose_input import Amount, Input, with_input
+from daeosens.problem.dose_input import (
+    Amount,
+    Infusion,
+    Input,
+    with_infusions_of_delays,
+    with_input,
+)
 from daeosens.problem.event import Event
 from daeosens.problem.modes import add_events, hybrid
 from daeosens.problem.problem import Problem
@@ -102,7 +108,8 @@ def with_doses(problem: Problem, doses: Any) -> Problem:
 
     A bolus is an event, a jump of the state at its time.  Infusions make the equations change at
     events: there is a mode for each rate at which something is infused, in which the rate is added
-    to the right-hand side (that of M u' = f).  Derivatives in amounts, bioavailability and lag are
+    to the right-hand side (that of M u' = f); of a delay equation they are terms that jump at
+    breakpoints.  Derivatives in amounts, bioavailability and lag are
     exact.  The state at the time of a dose is the one before or the one after it: ``side=`` of
     ``LeastSquares``, ``fit`` and ``Trajectory.at``.
 
@@ -122,8 +129,8 @@ def with_doses(problem: Problem, doses: Any) -> Problem:
     InputError
         Compartments or parameters that there are not; amounts of no known compartment.
     UnsupportedError
-        PETSc-style callbacks; infusions of a problem with modes or delays, in the form
-        F(t, u, u', p) = 0, or with lags that differ.
+        PETSc-style callbacks; infusions of a problem with modes, or in the form F(t, u, u', p) = 0;
+        infusions with lags that differ, or of a delay equation with a lag that is a parameter.
 
     Examples
     --------
@@ -149,6 +156,9 @@ def with_doses(problem: Problem, doses: Any) -> Problem:
         events = [moment.event(problem) for moment in schedule]
         return add_events(problem, events)
     _check_infusions(problem, schedule)
+    if problem.delays is not None:
+        events = [moment.event(problem) for moment in schedule]
+        return with_infusions_of_delays(add_events(problem, events), _infusions(schedule))
     return _with_infusions(problem, schedule)
 
 
@@ -198,6 +208,16 @@ def _with_infusions(problem: Problem, schedule: Sequence[_Moment]) -> Problem:
     return hybrid(modes, NOTHING, [*problem.events, *events])
 
 
+def _infusions(schedule: Sequence[_Moment]) -> list[Infusion]:
+    """Return the infusions of a schedule."""
+    ends = {row: moment.time for moment in schedule for row in moment.ends}
+    return [
+        Infusion(moment.time, ends[row], k, rate)
+        for moment in schedule
+        for row, k, rate in moment.starts
+    ]
+
+
 def _counted(parts: Any) -> list[tuple[Any, int]]:
     parts = list(parts)
     return [(part, parts.count(part)) for part in set(parts)]
@@ -210,10 +230,11 @@ def _check_infusions(problem: Problem, schedule: Sequence[_Moment]) -> None:
             expected="boluses, or rates in f",
             remedy="the rate in f, with an event at its start and end that changes a parameter",
         )
-    if problem.delays is not None:
+    lags = {moment.lag for moment in schedule if moment.starts or moment.ends}
+    if problem.delays is not None and lags != {None}:
         raise UnsupportedError(
-            "infusions into a delay equation: each rate would be a mode",
-            expected="boluses",
+            "infusions into a delay equation with a lag that is a parameter",
+            expected="lags that are numbers, or boluses",
             remedy="an unknown more of rate 0 that f adds: Event(time, reset=...) adds "
             "amount / duration to it, and another one takes that off",
         )
@@ -229,7 +250,6 @@ def _check_infusions(problem: Problem, schedule: Sequence[_Moment]) -> None:
             expected="ODE(f, ..., mass=M)",
             remedy="the rate in the equations, with breakpoints=",
         )
-    lags = {moment.lag for moment in schedule if moment.starts or moment.ends}
     if len(lags) > 1:
         raise UnsupportedError(
             f"infusions with the lags {', '.join(sorted(str(lag or 0) for lag in lags))}",

@@ -22,11 +22,13 @@ from daeosens import (
     solve,
     tangent,
     taylor,
+    trace,
 )
 from daeosens.costs import AtEvent, EventData, EventTime
 from daeosens.derivatives import at_fixed_times, derivative_error
 from daeosens.derivatives.residual_jacobian import residual_adjoint
 from daeosens.errors import GrazingError
+from daeosens.problem import Doses, with_doses
 from daeosens.verify import duality
 
 NAMES = ["level", "kick", "tau", "when"]
@@ -467,3 +469,76 @@ def test_short_steps_between_events_and_breaking_points(later):
         return adjoint(run, cost).p
 
     np.testing.assert_allclose(gradient(later), gradient(1e-6), rtol=1e-4)
+
+
+def infused(style, amounts, state=(0.0, 0.3)):
+    """A drug that comes back, by doses of a table, with an effect."""
+
+    def fed(t, u, z, p):
+        return np.array([p[0] * z[0, 0] * z[0, 1] - p[1] * u[0], u[0] - 0.5 * u[1] * u[0]])
+
+    plain = style(
+        fed,
+        ["drug", "effect"],
+        ["back", "loss", "amount", "F", "tau"],
+        delays="tau",
+        history=lambda t, p: np.array([state[0] + 0.1 * p[0], state[1] + 0.1 * t]),
+    )
+    table = {"time": [0.0, 1.0, 1.4], "duration": [0.0, 1.0, 0.8], "compartment": ["drug"] * 3}
+    doses = Doses(table | {"amount": amounts}, bioavailability={"drug": "F"}, lag={"drug": 0.25})
+    return with_doses(plain, doses)
+
+
+INFUSED = [0.4, 0.7, 3.0, 0.6, 0.93]
+INFUSIONS = [2.0, "amount", "amount"]
+EFFECT = Terminal(lambda t, u, p: u[0] ** 2 + u[1] * p[2]) + LeastSquares([1.1, 1.9, 3.3], DATA)
+
+
+@pytest.mark.parametrize("method", ["rk4", "rk5ts"])
+@pytest.mark.parametrize("style", [DDE, trace])
+def test_infusions_have_exact_derivatives(style, method):
+    problem, control = infused(style, INFUSIONS), {"dt": 0.1} if method == "rk4" else {"rtol": 1e-8}
+    stepping = Stepping((0.0, 4.0), method, **control)
+    run = solve(problem, [0.0, 0.3], INFUSED, stepping, EFFECT.times)
+    names = [crossing.name for crossing in run.crossings]
+    assert names == ["dose 0", "dose 1", "dose 2", "dose 1 ends", "dose 2 ends"]
+    assert [crossing.t for crossing in run.crossings] == [0.25, 1.25, 1.65, 2.25, 2.45]
+    assert duality(run, EFFECT) < 1e-12
+    entries = dict(zip(problem.parameter_names, map(Parameter, INFUSED), strict=True))
+    functional = Reduced(problem, EFFECT, stepping, Parameters(entries, [0.0, 0.3]))
+    assert 1.95 < min(taylor(functional)) < 2.1
+    assert 2.9 < min(taylor(functional, hessian=True)) < 3.1
+
+
+def test_infusions_are_unknowns_that_events_reset():
+    """The other way to write them, in the whole Hessian."""
+
+    def fed(t, u, z, p):
+        back = p[0] * z[0, 0] * z[0, 1] - p[1] * u[0]
+        return np.array([back + u[2], u[0] - 0.5 * u[1] * u[0], 0.0 * u[0]])
+
+    def more(amounts):
+        return lambda t, u, p: u + np.array([amounts[0] * p[3], 0.0, amounts[1] * p[2] * p[3]])
+
+    times = {0.25: (2.0, 0.0), 1.25: (0.0, 1.0), 1.65: (0.0, 1.0 / 0.8)}
+    times |= {2.25: (0.0, -1.0), 2.45: (0.0, -1.0 / 0.8)}
+    by_events = DDE(
+        fed,
+        3,
+        5,
+        delays=lambda p: p[4],
+        history=lambda t, p: np.array([0.1 * p[0], 0.3 + 0.1 * t, 0.0]),
+        events=[Event(time, more(amounts)) for time, amounts in times.items()],
+    )
+    stepping = Stepping((0.0, 4.0), "rk5ts", rtol=1e-11)
+    cost = Terminal(lambda t, u, p: u[0] ** 2 + u[1] * p[2])
+    runs = (
+        solve(infused(DDE, INFUSIONS), [0.0, 0.3], INFUSED, stepping),
+        solve(by_events, [0.0, 0.3, 0.0], INFUSED, stepping),
+    )
+    np.testing.assert_allclose(runs[0].u[-1], runs[1].u[-1, :2], rtol=1e-9)
+    rows = [hessian_product(run, cost, dp=np.eye(5)) for run in runs]
+    matrices = [np.array([row.p for row in products]) for products in rows]
+    np.testing.assert_allclose(*matrices, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(*(row[0].gradient.p for row in rows), rtol=1e-9)
+    np.testing.assert_allclose(matrices[0], matrices[0].T, atol=1e-10)

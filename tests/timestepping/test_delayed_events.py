@@ -216,8 +216,31 @@ def test_doses_by_a_table():
     assert [crossing.t for crossing in run.crossings] == [0.25, 1.25]
     # until 0.25 + 0.7 nothing has come back
     assert abs(run(0.8).array[0] - 2.0 * np.exp(-0.55)) < 1e-7
-    with pytest.raises(UnsupportedError, match="infusions into a delay equation"):
-        ds.problem.with_doses(problem, {"time": [0.0], "amount": [2.0], "duration": [1.0]})
+
+
+def test_infusions_at_known_times():
+    """Closed forms until the drug has come back twice: superposition of two constant rates."""
+    problem = DDE(
+        lambda t, u, z, p: p[0] * z[0], ["drug"], ["back", "lag"], delays=[0.7], history=[0.0]
+    )
+    table = {"time": [0.3, 0.5], "amount": [2.0, 0.6], "duration": [0.4, 0.3]}
+    treated = ds.problem.with_doses(problem, table)
+    run = solve(treated, [0.0], [0.3, 0.25], Stepping((0.0, 1.9), "rk5ts", rtol=1e-6))
+    assert [crossing.t for crossing in run.crossings] == pytest.approx([0.3, 0.5, 0.7, 0.8])
+
+    def given(t, power):
+        """The integrals of so many folds of both rates up to a time."""
+        parts = [(5.0, 0.3), (-5.0, 0.7), (2.0, 0.5), (-2.0, 0.8)]
+        factorial = [1.0, 1.0, 2.0, 6.0][power]
+        return sum(rate * max(t - begin, 0.0) ** power / factorial for rate, begin in parts)
+
+    for t in (0.4, 0.6, 0.75, 1.05, 1.3, 1.75, 1.9):
+        exact = given(t, 1) + 0.3 * given(t - 0.7, 2) + 0.09 * given(t - 1.4, 3)
+        assert abs(run(t).array[0] - exact) < 1e-12
+    with pytest.raises(InputError, match="lies outside the time span"):
+        solve(treated, [0.0], [0.3, 0.25], Stepping((0.4, 1.9), "rk5ts", rtol=1e-6))
+    with pytest.raises(UnsupportedError, match="infusions into a delay equation with a lag"):
+        ds.problem.with_doses(problem, ds.problem.Doses(table, lag="lag"))
 
 
 def test_what_is_refused():
