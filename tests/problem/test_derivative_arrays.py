@@ -4,6 +4,8 @@
 # pyright: basic, reportAttributeAccessIssue=false
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -414,7 +416,7 @@ def grid(u):
     return (np.roll(cube, 1, axis=1) - np.moveaxis(cube, 0, 2)[:, :, 0].mean()).sum(axis=(0, 2))
 
 
-ARRAYS = {
+ARRAYS: dict[str, Callable[..., Any]] = {
     "filled": filled,
     "views": filled_by_views,
     "swapped": swapped,
