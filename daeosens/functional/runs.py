@@ -27,14 +27,20 @@ from daeosens.timestepping.trajectory.trajectory import Trajectory
 TRIAL_STEPS, TRIAL_FACTOR = 1000, 10
 """Trial points may take so many adaptive steps, or so many times those of the best run if more."""
 
+MANY, LONGER = 10_000, 2
+"""Beyond so many steps it is so many times those of the best run: where a search leads to equations
+that are ever stiffer, or to delays that are ever shorter, each accepted run would take ten times as
+long as the one before it."""
+
 CHEAP = 12
 """Up to how many unknowns stages of steps in C are sooner computed again than kept."""
 
 
 def most_steps(steps: int) -> int:
     """Return how many adaptive steps a trial may take, by those of the best run."""
+    most = max(min(TRIAL_FACTOR * steps, MANY), LONGER * steps, 1)
     # by powers of two, so that few different ones are asked for
-    return max(TRIAL_STEPS, 2 ** math.ceil(math.log2(TRIAL_FACTOR * max(steps, 1))))
+    return max(TRIAL_STEPS, 2 ** math.ceil(math.log2(most)))
 
 
 @dataclass

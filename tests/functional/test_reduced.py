@@ -34,6 +34,7 @@ from daeosens import (
 )
 from daeosens.functional import InitialState
 from daeosens.functional.functional import Functional
+from daeosens.functional.runs import most_steps
 from daeosens.petsc import read
 
 SUM = COSTS["sum"].objective
@@ -260,3 +261,14 @@ def test_equations_without_a_value_at_the_start_are_bad_input():
     message = r"at the start: callback 'rhs' returned nan in entry \[0\] at t = 0"
     with pytest.raises(InputError, match=message):
         Reduced(problem, Terminal(lambda t, u, p: u[0]), stepping, control)
+
+
+def test_runs_of_a_search_may_become_longer_but_not_without_end():
+    """Each best run sets the limit of the next ones: tenfold, and twofold where they are long."""
+    assert [most_steps(steps) for steps in (0, 20, 150)] == [1000, 1000, 2048]
+    assert most_steps(1500) == most_steps(5000) == 16_384
+    assert most_steps(26_000) == 65_536
+    limits = [20]
+    while limits[-1] < 1_000_000:
+        limits.append(most_steps(limits[-1]))
+    assert limits[:5] == [20, 1000, 16_384, 32_768, 65_536]
