@@ -54,7 +54,16 @@ class Unknown:
             SymbolLostError,
         )
 
-    __int__ = __complex__ = __float__
+    __complex__ = __float__
+
+    def __int__(self) -> int:
+        raise untraceable(
+            "a whole number is wanted where a symbol stands: int() and arrays of whole numbers "
+            "take none",
+            "np.floor for int(); where it is the place in a table read by the time, "
+            "problem.PiecewiseConstant with breakpoints=; or ODE, which takes int(t)",
+            SymbolLostError,
+        )
 
     def __index__(self) -> int:
         raise untraceable("an index depends on the data", "np.where instead of an index")

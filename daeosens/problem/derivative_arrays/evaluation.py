@@ -154,7 +154,7 @@ def _mathematical(name: str) -> Callable[..., Any]:
 
     def call(*arguments: Any) -> Any:
         for argument in arguments:
-            if type(argument) in (DerivativeArray, DerivativeNumber, Clock):
+            if type(argument) in (DerivativeArray, DerivativeNumber, Clock, PointArray):
                 # math.sin takes floats alone: numbers that vary go to NumPy's function of that name
                 return _MATH[name](*arguments) if name in _MATH else ufunc(*arguments)  # type: ignore[misc]
         return original(*arguments)
