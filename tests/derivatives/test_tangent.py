@@ -318,3 +318,41 @@ def test_tangents_in_c_of_equations_as_stiff_as_can_be(method, rate):
     ):
         np.testing.assert_allclose(moved.u, by_vectors.u, rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(moved.u[-1], expected, rtol=2.0 / rate, atol=1e-11 + 2.0 / rate)
+
+
+@pytest.mark.parametrize("method", ["rk4", "esdirk4"])
+def test_steps_that_c_cannot_take_are_taken_in_python_and_those_after_them_in_c(
+    method, monkeypatch
+):
+    model = trace(lambda t, u, p: np.array([u[1], -p[0] * np.sin(u[0])]), 2, ["stiffness"])
+    run = solve(model, [1.0, 0.0], [2.0], Stepping((0.0, 2.0), method, dt=0.1))
+    directions = [([1.0, 0.0], None), (None, [1.0])]
+    whole = tangent_rows(run, directions)
+    assert whole is not None
+    taken = []
+    in_python = compiled_tangent._push_by_step
+
+    class Failing:
+        """Steps in C of which two fail."""
+
+        def __init__(self, steps):
+            self.steps = steps
+
+        def push(self, last, dp, along, first=0):
+            end = next((number for number in (3, 11) if first <= number), last)
+            self.steps.push(end, dp, along[: end + 1], first)
+            return end
+
+    def counted(steps, trajectory, number, *rest):
+        taken.append(number)
+        in_python(steps, trajectory, number, *rest)
+
+    linear_steps = compiled_tangent.linear_steps
+    monkeypatch.setattr(compiled_tangent, "_push_by_step", counted)
+    monkeypatch.setattr(
+        compiled_tangent, "linear_steps", lambda *a, **k: Failing(linear_steps(*a, **k))
+    )
+    mended = tangent_rows(run, directions)
+    assert taken == [3, 11]
+    assert mended is not None
+    np.testing.assert_allclose(mended[0], whole[0], rtol=1e-12, atol=1e-13)

@@ -166,6 +166,7 @@ cdef class LinearSteps:
         Returns the number of the last state that was reached.
         """
         cdef long size = count * self.system.n, k
+        self.system.fault = 0  # that of a step before, which was taken otherwise
         for k in range(first, last):
             if not self.linearise(k):
                 return k
