@@ -340,6 +340,11 @@ def test_generated_expressions(tree, first, last):
 A = np.arange(9.0).reshape(3, 3) + np.eye(3)
 SYMMETRIC = A + A.T + np.diag([0.0, 3.0, 8.0])
 SPARSE = sparse.csr_array(A)
+SOME = A > 1.5
+# entries of a row, or of all, in an order that is not that of the argument
+SLANTED = np.array([[1.0, -2.0, 0.7], [0.3, 1.9, -1.1], [-0.4, 0.6, 2.3]])
+STACK = np.cos(np.arange(18.0)).reshape(2, 3, 3)
+WITH_NAN = np.array([1.5, np.nan, 0.5])
 
 
 def filled(u):
@@ -520,6 +525,59 @@ ARRAYS: dict[str, Callable[..., Any]] = {
     "item": lambda u: [u[0].item(), u.item(1), u[2] * u.real.item(2)],
     "int": lambda u: u * int(u[2]) + np.array([1.0, 2.0, 3.0])[int(u[1])],
     "vander": lambda u: np.vander(u, 3) @ u,
+    "sum of some": lambda u: np.sum(u * u, where=[True, False, True], initial=u[1]),
+    "sum of rows": lambda u: np.sum(np.outer(u, u), axis=(1,), dtype=float, keepdims=True),
+    "mean of some": lambda u: np.mean(np.outer(u, u), axis=1, where=SOME),
+    "variance of rows": lambda u: np.var(np.outer(u, u), axis=1, correction=1, keepdims=True),
+    "average of rows": lambda u: np.average(np.outer(u, u), axis=1, weights=u) + np.average(u),
+    "product of some": lambda u: np.prod(np.outer(u, u), axis=0, where=SOME, initial=2.0),
+    "product of rows": lambda u: np.prod(np.outer(u, u), axis=1, keepdims=True),
+    "largest of rows": lambda u: np.max(np.outer(u, u), axis=1, keepdims=True, initial=1.0),
+    "range of rows": lambda u: np.ptp(np.outer(u, u) * SLANTED, axis=1),
+    "percentiles": lambda u: np.percentile(np.outer(u, u) * SLANTED, [10.0, 60.0], axis=1),
+    "median of rows": lambda u: np.median(np.outer(u, u) * SLANTED, axis=1, keepdims=True),
+    "median of all": lambda u: np.median(np.outer(u, u) * SLANTED, keepdims=True),
+    "without nan": lambda u: [
+        np.nanmean(u * WITH_NAN),
+        np.nansum(u * u * WITH_NAN),
+        np.nanprod(u * WITH_NAN),
+    ],
+    "trapezoid over x": lambda u: np.trapezoid(np.outer(u, u), u, axis=0),
+    "trapezoid over rows": lambda u: np.trapezoid(np.outer(u, u), np.outer(u, u), axis=1),
+    "ediff1d with ends": lambda u: np.ediff1d(u * u, to_end=u[0], to_begin=[1.0, 2.0]),
+    "reductions of ufuncs": lambda u: np.add.reduce(np.outer(u, u)) * np.maximum.reduce(u),
+    "outer of ufuncs": lambda u: np.divide.outer(u, u) + np.add.outer(u, u),
+    "sorted": lambda u: np.sort(np.outer(u, u) * SLANTED, axis=None),
+    "dot of numbers": lambda u: np.dot(u, 2.0) + np.inner(3.0, u) * np.dot(u[0], u),
+    "dot of three axes": lambda u: np.dot(np.outer(u, u), STACK),
+    "vector and stack": lambda u: u @ STACK,
+    "matrices in a stack": lambda u: np.outer(u, u) @ (STACK * u[:, None]),
+    "stack and vector": lambda u: (STACK * u) @ u,
+    "tensordot of matrices": lambda u: np.tensordot(np.outer(u, u), A),
+    "cross along": lambda u: np.cross(np.outer(u, u), A, axis=0),
+    "convolve inside": lambda u: np.convolve(u, [1.0, 2.0], "valid"),
+    "correlate inside": lambda u: [*np.correlate(u, u[:2], "same"), *np.correlate(u, u[1:])],
+    "vecdot": lambda u: np.vecdot(u, np.outer(u, u)),
+    "det of one and two": lambda u: (
+        np.linalg.det(np.outer(u, u)[:1, :1]) + np.linalg.det((A + np.outer(u, u))[:2, :2])
+    ),
+    "negative power": lambda u: np.linalg.matrix_power(A + np.diag(u), -2),
+    "norms of rows": lambda u: np.linalg.norm(np.outer(u, u) * SLANTED, 1, axis=1, keepdims=True),
+    "norm of columns": lambda u: np.linalg.norm(np.outer(u, u), axis=0, keepdims=True),
+    "norms of a matrix": lambda u: [
+        np.linalg.norm(np.outer(u, u) * SLANTED, k) for k in (-1, np.inf, -np.inf, "fro")
+    ],
+    "roll all": lambda u: np.roll(np.outer(u, u), 2) + np.roll(np.outer(u, A[0]), (1, 2), (0, 1)),
+    "roll both": lambda u: np.roll(np.outer(u, u), 1, axis=[0, 1]),
+    "columns first": lambda u: np.reshape(np.outer(u, A[0]), 9, order="F"),
+    "concatenate all": lambda u: np.concatenate([np.outer(u, u), u[None]], axis=None),
+    "meshgrid by rows": lambda u: np.meshgrid(u, [1.0, 2.0], indexing="ij", sparse=True)[0],
+    "split columns": lambda u: np.hsplit(np.outer(u, u), [1])[1] * np.vsplit(A[:, :2], [3])[0],
+    "pad by reflection": lambda u: np.pad(u, 2, mode="reflect") * np.pad(u, 2, mode="wrap"),
+    "fft of all axes": lambda u: np.abs(np.fft.fftn(np.outer(u, A[0]))) ** 2,
+    "rfft2": lambda u: np.fft.irfft2(np.fft.rfft2(np.outer(u, u)), (3, 3)),
+    "sums in turn": lambda u: np.cumsum(np.outer(u, u)) * np.cumprod(np.outer(u, u), axis=None),
+    "diff of two": lambda u: np.diff(np.outer(u, u), 2, 0),
 }
 POINT = np.array([0.75, 1.3, 2.1])
 

@@ -204,7 +204,7 @@ def _correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     if mode == "full":
         return whole
     if mode == "same":
-        start = v.size // 2 if v.size % 2 == 0 else (v.size - 1) // 2
+        start = (v.size - 1) // 2
         return whole[start : start + a.size]
     return whole[v.size - 1 : a.size]
 
