@@ -60,6 +60,9 @@ The steps of a run are taken again with other delays, in their shares of pieces.
 SAFETY, SHRINK, GROW = 0.9, 0.1, 5.0
 """What step sizes are multiplied by beside the root of the error, and the limits of that."""
 
+LEAST_FIRST = 100.0
+"""The first step that is tried is no shorter than so many times the rounding of times."""
+
 EQUAL = 1e-9
 """Part of a step by which a piece may be longer than its steps without one more of them."""
 
@@ -322,7 +325,9 @@ class _Run:
                 out.fill(np.nan)
 
         known = (least, longest, self._order, *stepping.tolerances)
-        return starting_step(rate, self._first, start, None, *known)
+        size = starting_step(rate, self._first, start, None, *known)
+        # an unknown in a large unit that starts at zero asks for less than times can tell
+        return min(max(size, LEAST_FIRST * self._rounding), longest)
 
     def _longest(self) -> float:
         """Return how long a step is at most: what a stage asks for is behind the step."""

@@ -64,3 +64,33 @@ def test_what_rounding_leaves_of_terms_that_cancel_is_no_kink() -> None:
 
     run = ds.solve(ds.ODE(rhs, 2, 3), [1.0, 0.3], RATES, ds.Stepping((0.0, 6.0), rtol=1e-6))
     assert np.isfinite(ds.hessian_product(run, COST, [0.2, -0.5], [0.3, 0.6, -0.4]).p).all()
+
+
+def late(unit: float) -> Any:
+    """Return a delay equation that is driven with a kink, and what is counted in some unit."""
+
+    def rhs(t: float, u: Array, z: Array, p: Array) -> Array:
+        return np.array([-p[0] * z[0, 0] + np.abs(t - 1.53), unit * (1.0 + 0.1 * u[0] ** 2)])
+
+    return ds.DDE(rhs, 2, ["rate", "delay"], delays="delay", history=[1.0, 0.0])
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e12])
+def test_kinks_that_delays_move_past_are_told_beside_a_rate_in_a_large_unit(unit: float) -> None:
+    stepping = ds.Stepping((0.0, 4.0), "rk4", dt=0.31)
+    run = ds.solve(late(unit), [1.0, 0.0], [0.7, 0.8], stepping)
+    with pytest.warns(KinkWarning, match="kink near t = 1.53"):
+        ds.adjoint(run, ds.Terminal(lambda t, u, p: u[0]))
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_is_counted_in_a_large_unit_may_begin_at_zero_beside_a_delay() -> None:
+    cost = ds.Terminal(lambda t, u, p: u[0])
+    gradients = [
+        ds.adjoint(
+            ds.solve(late(unit), [1.0, 0.0], [0.7, 0.8], ds.Stepping((0.0, 4.0), rtol=1e-8)), cost
+        )
+        for unit in (1.0, 1e12)
+    ]
+    assert gradients[1].value == pytest.approx(gradients[0].value, rel=1e-7)
+    assert np.allclose(gradients[1].p, gradients[0].p, rtol=1e-6)

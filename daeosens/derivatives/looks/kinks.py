@@ -26,7 +26,9 @@ from daeosens.derivatives.looks.slope_jumps import (
     NEARER,
     SIDE,
     SlopeJump,
+    Stretch,
     jumps_at_states,
+    rounding_along,
     slope_jumps,
 )
 from daeosens.derivatives.looks.switch_times import switch_times, times_of_change
@@ -500,14 +502,18 @@ def _kinks_passed_by_delays(
         return delays.rate(np.concatenate([[t if of_history else beside], u, z]), p)
 
     steps = np.flatnonzero(sizes > 0.0).tolist()
-    largest = max(float(np.abs(rate(n, 0.0)).max()) for n in steps)
-    missing = 0.0
+    # components have units of their own
+    largest = np.abs([rate(n, 0.0) for n in steps]).max(axis=0)
+    missing, function = np.zeros_like(largest), equations_of(trajectory)
+    assert function is not None
     for time in kinks:
         n = max(int(np.searchsorted(trajectory.times, time)) - 1, 0)
         place = (time - float(trajectory.times[n])) / float(sizes[n])
         at = [rate(n, place, k * SIDE) for k in (-2, -1, 1, 2)]
-        missing += 0.5 * float(np.abs(at[3] - at[2] - at[1] + at[0]).max()) / SIDE
-    return kinks if missing > PASSED * largest else []
+        bend = np.abs(at[3] - at[2] - at[1] + at[0])
+        chord = Stretch(lambda x, n=n: point_on_chord(trajectory, n, x), place)
+        missing += np.where(bend > rounding_along(function, chord), 0.5 * bend / SIDE, 0.0)
+    return kinks if np.any(missing > PASSED * largest) else []
 
 
 def _densities(trajectory: Trajectory, costs: Sequence[Cost]) -> list[Any]:

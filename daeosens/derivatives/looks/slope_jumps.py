@@ -113,7 +113,7 @@ def _in_time_alone(trajectory: Trajectory, function: Piecewise, n: int, k: int) 
 
 
 @dataclass(frozen=True)
-class _Stretch:
+class Stretch:
     """Points (n, t, u) of the chord of a step, or beyond it, and the place of what may be a kink.
 
     ``point(x)`` is that at x, from 0 to 1.
@@ -123,7 +123,7 @@ class _Stretch:
     place: float
 
 
-def _stretch(trajectory: Trajectory, n: int, place: float) -> _Stretch | None:
+def _stretch(trajectory: Trajectory, n: int, place: float) -> Stretch | None:
     """Return the chord of a step with a place in [0, 1] where a function may have a kink.
 
     Adaptive steps become so short at a jump that rounding leaves no room for slopes on its sides,
@@ -134,7 +134,7 @@ def _stretch(trajectory: Trajectory, n: int, place: float) -> _Stretch | None:
     long = max(h, LOCAL * abs(t))
     low, high = t + place * h - 0.5 * long, t + place * h + 0.5 * long
     if long == h and INSIDE < place < 1.0 - INSIDE:
-        return _Stretch(lambda x: point_on_chord(trajectory, n, x), place)
+        return Stretch(lambda x: point_on_chord(trajectory, n, x), place)
     if any(low <= known <= high for known in trajectory.problem.breakpoints):
         return None  # a step between two numbers of one breakpoint
     before, after = read(trajectory.stored[n]), read(trajectory.stored[n + 1])
@@ -143,10 +143,10 @@ def _stretch(trajectory: Trajectory, n: int, place: float) -> _Stretch | None:
         ahead = place + (x - 0.5) * long / h  # in steps
         return n, t + ahead * h, before + ahead * (after - before)
 
-    return _Stretch(point, 0.5)
+    return Stretch(point, 0.5)
 
 
-def _slope_jump(function: Piecewise, stretch: _Stretch) -> tuple[float, bool, bool]:
+def _slope_jump(function: Piecewise, stretch: Stretch) -> tuple[float, bool, bool]:
     """Return by how much the slope along a chord jumps at a place, and whether the function does.
 
     The last one tells whether the slope of the slope has no bound there, as that of |x|^1.5.
@@ -157,7 +157,7 @@ def _slope_jump(function: Piecewise, stretch: _Stretch) -> tuple[float, bool, bo
 
     place, jumps, bends, slopes = stretch.place, [], [], []
     changed = np.abs(value(1.0) - value(0.0))
-    left_by_rounding = _rounding(function, stretch)
+    left_by_rounding = rounding_along(function, stretch)
     for side in (SIDE, SIDE / NEARER, SIDE / NEARER**2):
         # a slope on each side of the place, which itself is left out
         at = [value(place + k * side) for k in (-2, -1, 1, 2)]
@@ -182,7 +182,7 @@ def _slope_jump(function: Piecewise, stretch: _Stretch) -> tuple[float, bool, bo
     return float(kink.max(initial=0.0)), jump, sharp
 
 
-def _rounding(function: Piecewise, stretch: _Stretch) -> Array:
+def rounding_along(function: Piecewise, stretch: Stretch) -> Array:
     """Return what rounding may leave in each component of a function along a chord.
 
     Components have units of their own, and what is left of terms that cancel has the rounding of
