@@ -37,7 +37,7 @@ from daeosens.timestepping.delayed_run import run_delayed
 from daeosens.timestepping.events.event_loop import run_of
 from daeosens.timestepping.method_choice import STIFF, held_by_stability
 from daeosens.timestepping.stepping import pinned_times
-from daeosens.timestepping.trajectory.trajectory import Trajectory
+from daeosens.timestepping.trajectory.trajectory import Trajectory, unseen_unknowns
 
 WRONG, MANY = 1e-3, 100.0
 """Estimated relative error of a derivative that is told, at least, and in units of rtol."""
@@ -102,12 +102,15 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen
         size = f"{100.0 * error:.2g} %" if error < 1.0 else "as much as their size"
         # between errors that the state shows, modes that have decayed grow from rounding
         unstable = held_by_stability(trajectory, HELD) > 0
-        stiff = f'method="{STIFF}", as stability holds most steps small; ' if unstable else ""
+        first = f'method="{STIFF}", as stability holds most steps small; ' if unstable else ""
+        unseen = unseen_unknowns(trajectory)
+        if unseen is not None:
+            first += f"atol={unseen[1]:.0e}, since unknowns {unseen[0]} are not seen beside atol; "
         warn(
             f"the steps follow the states, and derivatives{which} are wrong by about {size}: "
             "somewhere in this run they change faster than the states, or are small beside errors "
             "of these\n"
-            f'  try: {stiff}Stepping(..., control="sensitivities"), or a much smaller rtol with a '
+            f'  try: {first}Stepping(..., control="sensitivities"), or a much smaller rtol with a '
             "method of high order, rk8vr or esdirk6; derivatives.derivative_error tells what is "
             "reached",
             DiscretizationWarning,

@@ -612,20 +612,13 @@ class Trajectory:
         return f"; keeps {len(self.stored.made)} of {len(self.stored)} states"
 
     def _uncontrolled(self) -> Iterator[str]:
-        """Yield which unknowns the error control has not seen, of few on one processor."""
-        if not self.stepping.adaptive or self.problem.comm.size > 1 or self.problem.size > FEW:
-            return
-        # errors are measured beside atol + rtol |u|: of an unknown much below atol nothing is
-        # controlled
-        peaks, (_, atol) = np.abs(self.u).max(axis=0), self.stepping.tolerances
-        small = np.flatnonzero((peaks > NOTHING * peaks.max()) & (peaks < SEEN * atol))
-        if small.size:
-            names = self.problem.state_names or range(self.problem.size)
-            listed = ", ".join(str(names[k]) for k in small[:6])
-            more = ", ..." if small.size > 6 else ""
+        """Yield which unknowns the error control has not seen."""
+        unseen = unseen_unknowns(self)
+        if unseen is not None:
+            level = SEEN * self.stepping.tolerances[1]
             yield (
-                f"not seen by the error control: unknowns {listed}{more} stay below {SEEN:g} atol "
-                f"= {SEEN * atol:.3g}; try: atol={1e-3 * peaks[small].min():.0e}"
+                f"not seen by the error control: unknowns {unseen[0]} stay below {SEEN:g} atol "
+                f"= {level:.3g}; try: atol={unseen[1]:.0e}"
             )
 
     def _outside(self) -> Iterator[str]:
@@ -682,3 +675,21 @@ def check_trajectory(trajectory: object) -> None:
         require(trajectory, Trajectory, "trajectory", expected)
     elif not trajectory.stored[0].handle:
         refuse_freed(trajectory.stored[0])
+
+
+def unseen_unknowns(run: Trajectory) -> tuple[str, float] | None:
+    """Return which unknowns the error control has not seen, and an ``atol`` by which it would.
+
+    None where there are none, and of many unknowns or on several processors.
+    """
+    if not run.stepping.adaptive or run.problem.comm.size > 1 or run.problem.size > FEW:
+        return None
+    # errors are measured beside atol + rtol |u|: of an unknown much below atol nothing is
+    # controlled
+    peaks, (_, atol) = np.abs(run.u).max(axis=0), run.stepping.tolerances
+    small = np.flatnonzero((peaks > NOTHING * peaks.max()) & (peaks < SEEN * atol))
+    if not small.size:
+        return None
+    names = run.problem.state_names or range(run.problem.size)
+    listed = ", ".join(str(names[k]) for k in small[:6])
+    return listed + (", ..." if small.size > 6 else ""), 1e-3 * float(peaks[small].min())
