@@ -95,6 +95,12 @@ def linear_defaults(
         return iterative
     if not isinstance(dm, PETSc.DMDA):
         return {**iterative, **MULTIGRID}
+    if not _has_rows(matrix):
+        raise UnsupportedError(
+            f'pc_type = "mg" for a matrix of type "{matrix.getType()}"',
+            expected="matrices of type aij, from which PETSc makes those of coarser grids",
+            remedy='dm.setMatType("aij"), or another pc_type, such as "bjacobi"',
+        )
     levels: dict[str, Any] = {"pc_mg_levels": depth(dm)}
     if is_one_sided(matrix):
         levels["pc_mg_galerkin"] = UPWINDED
@@ -109,8 +115,15 @@ def _preconditioner(matrix: PETSc.Mat, dm: PETSc.DM | None) -> str:
         return "bjacobi" if several else "lu"
     if dm.getDim() == 1 or matrix.getSize()[0] <= DIRECT_LIMIT:
         return "redundant" if several else "lu"
+    if not _has_rows(matrix):
+        return "bjacobi"
     # geometric coarsening where ranks have enough points on each level
     return "mg" if depth(dm) > 1 else "gamg"
+
+
+def _has_rows(matrix: PETSc.Mat) -> bool:
+    """Whether a matrix has compressed rows, as those of coarser grids are products of."""
+    return bool(matrix.getType().startswith(("seqaij", "mpiaij")))
 
 
 def coarsen_points(solver: PETSc.KSP, dm: PETSc.DM | None) -> None:

@@ -5,6 +5,7 @@ from fields import random_field
 from petsc4py import PETSc
 from step_matrices import filled_by
 
+from daeosens import UnsupportedError
 from daeosens.methods import linear_solver as solvers
 from daeosens.problem.grids import Grid
 
@@ -45,3 +46,20 @@ def test_short_steps_are_solved_by_the_finest_smoother(boundary, rhs, transpose)
         assert anew.getIterationNumber() == solver.getIterationNumber()
         assert solvers.levels_in_use(solver.getPC()) == formed
         assert solvers.levels_in_use(anew.getPC()) == (1 if h < 0.01 else levels)
+
+
+@pytest.mark.mpi
+def test_matrices_of_blocks_have_no_coarser_grids():
+    """PETSc has no products of these: multigrid ended in a crash of the process."""
+    grid = Grid(((0.0, 1.0),) * 2, (75, 70), "periodic")
+    matrix, right = filled_by(diffusing, grid, 0.3)(1e-3).convert("baij"), random_field(grid, 5)
+    solver = solvers.linear_solver(matrix, {}, grid.dm)
+    assert solver.getPC().getType() == "bjacobi"
+    solution, residual = right.duplicate(), right.duplicate()
+    solver.solve(right, solution)
+    matrix.mult(solution, residual)
+    residual.axpy(-1.0, right)
+    size = matrix.norm(PETSc.NormType.INFINITY) * solution.norm()
+    assert residual.norm() < 1e-11 * size
+    with pytest.raises(UnsupportedError, match=r'pc_type = "mg" for a matrix of type "\w+baij"'):
+        solvers.linear_solver(matrix, {"pc_type": "mg"}, grid.dm)

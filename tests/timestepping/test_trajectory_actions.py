@@ -407,6 +407,13 @@ def test_what_cannot_be_followed_is_refused():
     with pytest.raises(InputError, match=r"EndForward\(\): no step forward while the run goes on"):
         solve(pendulum(), *START, adaptive, checkpoint=Rushing(None, 0))
 
+    class Ending(Random):
+        def _iterator(self):
+            yield Forward(0, 2, True, False, RAM)
+
+    with pytest.raises(InputError, match="None: no step forward while the run goes on"):
+        solve(pendulum(), *START, adaptive, checkpoint=Ending(None, 0))
+
 
 def test_what_needs_all_states_is_refused():
     start, schedule = (pendulum(), *START), SCHEDULES["two levels"](10)

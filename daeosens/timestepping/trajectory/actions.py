@@ -109,7 +109,7 @@ class WayForward:
     def place(self, number: int) -> Place:
         """Return where the state with a number is kept."""
         while self._reached <= number:
-            action = next(self._actions)
+            action: Any = next(self._actions, None)  # of one that is for fewer steps
             if not isinstance(action, self._library.Forward):
                 raise _invalid(action, "no step forward while the run goes on")
             self._reached = action.n1

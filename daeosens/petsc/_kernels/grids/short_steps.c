@@ -52,12 +52,15 @@ static PetscErrorCode couples_weakly(Mat matrix, PetscInt kinds, PetscBool *weak
   Mat                inside = matrix, outside = NULL;
   const PetscInt    *numbers;
   const PetscScalar *pivots;
-  PetscBool          distributed;
+  PetscBool          distributed, stored;
   PetscReal         *shares;
   PetscInt           count;
   Vec                diagonal;
 
   PetscFunctionBegin;
+  *weak = PETSC_FALSE;
+  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)matrix, &stored, MATSEQAIJ, MATMPIAIJ, ""));
+  if (!stored) PetscFunctionReturn(PETSC_SUCCESS); /* products and blocks have no rows to look at */
   PetscCall(PetscObjectBaseTypeCompare((PetscObject)matrix, MATMPIAIJ, &distributed));
   if (distributed) PetscCall(MatMPIAIJGetSeqAIJ(matrix, &inside, &outside, &numbers));
   PetscCall(MatGetLocalSize(matrix, &count, NULL));
