@@ -1,7 +1,6 @@
 """Unknowns that the tolerances of a run do not see, and what warnings say of them."""
 
 import re
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,14 +23,14 @@ def binding(t: float, u: Array, p: Array) -> Array:
 
 def test_a_warning_names_an_atol_by_which_steps_are_right() -> None:
     problem = ds.ODE(binding, ["free", "bound"], ["on", "off", "ligand"])
-    cost: Any = ds.Terminal(lambda t, u, p: u[1])
+    cost = ds.Terminal(lambda t, u, p: u[1])
     run = ds.solve(problem, [UNIT, 0.0], RATES, ds.Stepping((0.0, 600.0), rtol=1e-6))
     with pytest.warns(DiscretizationWarning, match="unknowns free, bound are not seen") as told:
         ds.adjoint(run, cost)
     named = re.search(r"atol=([0-9.e-]+),", str(told[0].message))
     assert named is not None
     stepping = ds.Stepping((0.0, 600.0), rtol=1e-6, atol=float(named[1]))
-    value: Any = ds.adjoint(ds.solve(problem, [UNIT, 0.0], RATES, stepping), cost).value
+    seen = ds.adjoint(ds.solve(problem, [UNIT, 0.0], RATES, stepping), cost)
     rate = RATES[0] * RATES[2] + RATES[1]
     bound = UNIT * RATES[0] * RATES[2] / rate * (1.0 - np.exp(-rate * 300.0))
-    assert value == pytest.approx(bound * np.exp(-RATES[1] * 300.0), rel=1e-5)
+    assert seen.value == pytest.approx(bound * np.exp(-RATES[1] * 300.0), rel=1e-5)

@@ -6,7 +6,7 @@ schedule.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Generic, TypeAlias, TypeVar, cast, overload
@@ -89,11 +89,7 @@ class SomeStates(Sequence[S], Generic[S]):
         self._replay = replay
         self._schedule = schedule
         # those between two that are kept always: on the way to the window, by number
-        self._held: dict[int, S] = {}
-        self._filed: dict[int, S | Filed] = {}
-        self._places: list[int] = []  # the numbers of those in the file, increasing
-        self._listed: Sequence[int] = ()  # what is to be there, by the last way
-        self._on_disk: frozenset[int] = frozenset()
+        self._held: dict[int, S | Filed] = {}
         self._scratch, self._swept = scratch, swept
         self._first = self._last = -1
         self._window: list[S] = []
@@ -102,12 +98,10 @@ class SomeStates(Sequence[S], Generic[S]):
         self.replays = self.steps = 0
         if left:
             first, last, filed, held = self._way(count - 2)
-            self._other_places(filed)
-            for number in left.keys() - kept.keys():
-                if number in held:
-                    self._held[number] = in_memory(left[number])
-                elif number in self._on_disk:
-                    self._file(number, left[number])
+            on_disk = {*filed}.difference(held)
+            for number in (*on_disk, *held):
+                if number in left and number not in kept:
+                    self._hold(number, left[number], on_disk)
             if all(number in left for number in range(first, last)):
                 self._first, self._last = first, last
                 self._window = [in_memory(left[number]) for number in range(first, last)]
@@ -144,91 +138,63 @@ class SomeStates(Sequence[S], Generic[S]):
         after = bisect_right(self._numbers, number)
         return self._schedule.way(self._numbers[after - 1], self._numbers[after], number)
 
-    def _file(self, number: int, state: S | Filed) -> None:
-        """Keep a state on the way to a window in the file; in memory where there is none."""
-        if self._scratch is None:
+    def _hold(self, number: int, state: S | Filed, filed: Collection[int]) -> None:
+        """Keep a state on the way to a window, in the file or in memory."""
+        if self._scratch is None or number not in filed:
             state = in_memory(state)
         elif isinstance(state, PETSc.Vec):
             state = cast("S | Filed", self._scratch.store(state))
-        if number not in self._filed:
-            insort(self._places, number)
-        self._filed[number] = state
+        self._held[number] = state
 
     def _enter(self, number: int) -> None:
         """Make the window of a state the one in memory."""
         first, last, filed, held = self._way(number)
+        on_disk = {*filed}.difference(
+            held
+        )  # a state may have been read into memory, and stay there
+        path = on_disk.union(held)
+        known: dict[int, S | Filed] = dict(self._held)
         if self._window and first < self._first:
             # tangents that go back with the states are taken again up to here before them
             self._passed = (self._first, self._window[0])
-        # what is known besides the states in the file that stay there: these may be many, and are
-        # the same from window to window
-        known: dict[int, S | Filed] = self._other_places(filed)
-        known |= self._held
         for state in (self._end, self._passed):
             if state is not None:
                 known[state[0]] = state[1]
         known |= dict(enumerate(self._window, self._first))
-        self._end = self._known_end(known, last)
+        self._end = (last, in_memory(known[last])) if last in known else None
         # the nearest known state before the window: steps are taken again from there
+        on_way = {place for place in known if place <= first}
+        start = max(on_way, default=-1)
         kept = self._numbers[bisect_right(self._numbers, number) - 1]
-        there = bisect_right(self._places, first)
-        start = max((place for place in known if place <= first), default=-1)
-        if there and self._places[there - 1] > start:
-            start = self._places[there - 1]
-        if start > kept:
-            u = in_memory(known[start] if start in known else self._filed[start])
-        else:
-            start, u = kept, self._kept[kept]
-        known[start] = u  # read once
-        self._held = {}
-        on_disk, staying = self._on_disk, {*held}
-        for place in staying:
-            if place in known or place in self._filed:
-                state = known[place] if place in known else self._filed[place]
-                self._held[place] = in_memory(state)
-        for place in on_disk.intersection(known).difference(staying, self._filed):
-            self._file(place, known[place])
-        places = range(first, last)
-        window = {place: in_memory(known[place]) for place in places if place in known}
-        for place in places:
-            if place not in window and place in self._filed:
-                window[place] = in_memory(self._filed[place])
+        start, u = (start, in_memory(known[start])) if start > kept else (kept, self._kept[kept])
+        before, self._held = self._held, {}
+        if start in known and start not in on_disk:
+            known[start] = u  # read once
+        for place in path.intersection(known):
+            # what is in the file already is not written again
+            state = before.get(place, known[place]) if place in on_disk else known[place]
+            self._hold(place, state, on_disk)
+        del before
+        known[start] = u
+        window = {place: in_memory(known[place]) for place in range(first, last) if place in known}
         known, self._window = {}, []  # free what is not on the way before anything is made
         if isinstance(u, PETSc.Vec) and u.comm.size > 1:
             PETSc.garbage_cleanup(u.comm)  # petsc4py delays the destruction of parallel objects
         # checkpoints on the way, and the states of the window
-        begin, end = bisect_right(filed, start), bisect_left(filed, first)
-        wanted = {*range(max(first, start + 1), last)}.difference(window)
-        wanted.update(filed[begin:end], (place for place in held if start < place < first))
+        missing = {*range(max(first, start + 1), last)}.difference(window)
+        wanted = sorted(missing.union(place for place in path if start < place < first))
         if wanted:
-            numbers = sorted(wanted)
-            to_file = on_disk.intersection(numbers).difference(staying)
-            for place, state in zip(numbers, self._taken(start, u, numbers, to_file), strict=True):
+            taken = self._taken(start, u, wanted, on_disk)
+            for place, state in zip(wanted, taken, strict=True):
                 if place >= first:
                     window[place] = in_memory(state)
-                if place in staying:
-                    self._held[place] = window.get(place, in_memory(state))
-                elif place in to_file:
-                    self._file(place, window.get(place, state))
-        self._window = [window[place] for place in places]
+                if place in path:
+                    self._hold(place, window.get(place, state), on_disk)
+        self._window = [window[place] for place in range(first, last)]
         self._first, self._last = first, last
         self.replays += 1
         if first == self._numbers[0] and self._swept is not None:
             self._swept()
-
-    def _other_places(self, filed: Sequence[int]) -> dict[int, S | Filed]:
-        """Let other states be in the file than before; return those that are not to be there."""
-        if filed is self._listed:
-            return {}
-        self._listed, self._on_disk = filed, frozenset(filed)
-        others = {number: self._filed.pop(number) for number in {*self._filed} - self._on_disk}
-        self._places = sorted(self._filed)
-        return others
-
-    def _known_end(self, known: Mapping[int, S | Filed], last: int) -> tuple[int, S] | None:
-        """Return the state that a window ends with, if it is there."""
-        state = known[last] if last in known else self._filed.get(last)
-        return None if state is None else (last, in_memory(state))
 
     def _taken(
         self, first: int, u: S, wanted: list[int], filed: Collection[int] = ()
@@ -268,8 +234,8 @@ class SomeStates(Sequence[S], Generic[S]):
     @property
     def made(self) -> list[S]:
         """The vectors that are there, each once."""
-        filed = [state for state in self._filed.values() if not isinstance(state, Filed)]
-        there = [*self._kept.values(), *self._held.values(), *filed, *self._window]
+        held = [state for state in self._held.values() if not isinstance(state, Filed)]
+        there = [*self._kept.values(), *held, *self._window]
         there += [beside[1] for beside in (self._end, self._passed) if beside is not None]
         return list({id(vec): vec for vec in there}.values())
 
