@@ -12,17 +12,15 @@ from daeosens.derivatives.directions import admit_direction
 from daeosens.derivatives.engines.arrays.step_blocks import dense_mass, kept_stages
 from daeosens.derivatives.engines.choice import choose_sweep
 from daeosens.derivatives.engines.compiled.tangent import Direction, admit_rows, push_directions
-from daeosens.derivatives.engines.request import window_of, windows
-from daeosens.derivatives.sweeps.forward import ForwardDirection, direction_arrays, sweep_forward
-from daeosens.methods.esdirk.step import ALMOST_NONE, DirkStep
+from daeosens.derivatives.sweeps.forward import ForwardDirection, sweep_forward
+from daeosens.methods.esdirk.step import ALMOST_NONE
 from daeosens.methods.events.consistent_reset import consistent_map
-from daeosens.methods.events.event_step import HybridStep
 from daeosens.methods.step import ErrorMap, Step
 from daeosens.petsc._kernels import LinearSteps
-from daeosens.petsc.vectors import Array, norm, read, write
-from daeosens.timestepping.dense_ts import directed_steps, error_steps
+from daeosens.petsc.vectors import Array, norm, read
+from daeosens.timestepping.dense_ts import error_steps
 from daeosens.timestepping.trajectory.states import rows_of
-from daeosens.timestepping.trajectory.trajectory import NO_STAGES, Trajectory, steps_of
+from daeosens.timestepping.trajectory.trajectory import NO_STAGES, Trajectory
 
 Start: TypeAlias = "tuple[PETSc.Vec, PETSc.Vec | None]"
 """A direction (du [n], dp [m]) of a start and parameters; None is zero."""
@@ -101,148 +99,6 @@ def _rows(along: Sequence[ForwardDirection]) -> Array:
     return np.array([rows_of(direction.states) for direction in along]).swapaxes(0, 1)
 
 
-def accumulated_errors(run: Trajectory, du: Array, dp: Array) -> tuple[Array, Array] | None:
-    """Return tangents along D directions and how far they are from those of the solution.
-
-    The latter are estimates: errors of the steps (``tangents_and_errors``), each carried on by the
-    tangents of the steps after it, through events too.  For adaptive methods with embedded weights,
-    on one rank.  None where it would take much longer than a gradient: explicit steps of many
-    unknowns.
-
-    Parameters
-    ----------
-    run : Trajectory
-        From ``solve``.
-    du, dp : array [D, n], [D, m]
-        The directions.
-
-    Returns
-    -------
-    (array [N+1, D, n+1], array [N+1, D, n+1]) or None
-        Of states and, in the last column, of their times, which move with those of events.
-    """
-    start = du, dp, np.zeros_like(du), np.zeros_like(dp)
-    if not (run.crossings or run.problem.modes):
-        both = _accumulated(run, *start)
-        return None if both is None else (_with_times(both[0]), _with_times(both[1]))
-    problem, count = run.problem, len(du)
-    along: list[ForwardDirection] = []
-    # the errors so far are tangents as well, to which each step adds its own
-    for rows_u, rows_p in (start[:2], start[2:]):
-        for by_u, by_p in zip(rows_u, rows_p, strict=True):
-            vectors = problem.create_state(), problem.create_parameters()
-            write(vectors[0], by_u)
-            write(vectors[1], by_p)
-            along.append(ForwardDirection(run, *vectors, range(run.n_steps + 1)))
-    hybrid = along[0].steps if run.crossings else None
-    assert hybrid is None or isinstance(hybrid, HybridStep)
-    maps: dict[str, ErrorMap] = {}
-    for first, last, smooth in windows(run, hybrid, (), run.n_steps):
-        if smooth:
-            here = [(direction.du, direction.enter(first)) for direction in along]
-            by_u, by_p = direction_arrays(run, here)
-            parts = (by_u[:count], by_p[:count], by_u[count:], by_p[count:])
-            both = _accumulated(window_of(run, first, last), *parts)
-            if both is None:
-                return None
-            for k, direction in enumerate(along):
-                direction.follow(both[k // count][1:, k % count])
-            continue
-        step, error = run.step(first), None
-        if step.h and run.records[first].jump is None:
-            equations, p = run.equations(first)
-            step, mode = step._replace(p=p), run.records[first].mode
-            if mode not in maps:
-                method, options = run.stepping.resolved_method, run.stepping.options
-                maps[mode] = method.error_map(equations, options)
-            error = maps[mode]
-        for direction, total in zip(along[:count], along[count:], strict=True):
-            missed = direction.du.copy()
-            direction.step(run.step(first))
-            total.step(run.step(first))
-            if error is not None:
-                error(step, missed, direction.parameters[first])
-                total.add(missed)
-            missed.destroy()
-    states = _rows(along)
-    times = np.array([direction.times for direction in along]).T
-    both = np.concatenate([states, times[:, :, np.newaxis]], axis=2)
-    return both[:, :count], both[:, count:]
-
-
-def _with_times(states: Array) -> Array:
-    """Return states [N+1, D, n] whose times do not move, with a column for these."""
-    return np.concatenate([states, np.zeros((*states.shape[:2], 1))], axis=2)
-
-
-def _accumulated(
-    run: Trajectory, du: Array, dp: Array, so_far: Array, moved: Array
-) -> tuple[Array, Array] | None:
-    """Return tangents and accumulated errors [N+1, D, n] of smooth steps.
-
-    Of errors ``so_far`` [D, n] at the start, which events may have passed on to parameters, as
-    ``moved`` [D, m].
-    """
-    quickly = _accumulated_in_c(run, du, dp, so_far, moved)
-    if quickly is not None:
-        return quickly
-    explicit, both = run.stepping.resolved_method.explicit, None
-    if explicit or run.problem.form == "rhs":
-        # as many more directions, to which each step adds its own error
-        pairs = np.concatenate([du, so_far]), np.concatenate([dp, moved])
-        both = _in_arrays(run, *pairs, carried=len(du))
-    if both is not None:
-        return both[0][:, : len(du)], both[0][:, len(du) :]
-    return None if explicit else _accumulated_by_steps(run, du, dp, so_far, moved)
-
-
-def _accumulated_in_c(
-    run: Trajectory, du: Array, dp: Array, so_far: Array, moved: Array
-) -> tuple[Array, Array] | None:
-    with_errors, method = _in_c(run, du, dp), run.stepping.resolved_method
-    steps = None if with_errors is None else directed_steps(run.problem, method)
-    if with_errors is None or steps is None:
-        return None
-    (values, errors), (times, sizes, states, _) = with_errors, run.arrays
-    accumulated, pair = np.empty_like(values), np.empty((2, *du.shape))
-    accumulated[0] = so_far
-    for n in range(run.n_steps):
-        ends = slice(n, n + 2)
-        at = times[ends], sizes[n : n + 1], states[ends], NO_STAGES
-        pair[0] = accumulated[n]
-        if not LinearSteps(steps, run.p, *at, keep=False).push(1, moved, pair):
-            return None
-        # E_{n+1} = Phi_u E_n + e_n, with e_n the estimated error of step n
-        accumulated[n + 1] = pair[1] + errors[n]
-    return values, accumulated
-
-
-def _accumulated_by_steps(
-    run: Trajectory, du: Array, dp: Array, so_far: Array, moved: Array
-) -> tuple[Array, Array]:
-    values, accumulated = np.empty((2, run.n_steps + 1, *du.shape))
-    values[0], accumulated[0] = du, so_far
-    steps = steps_of(run)
-    assert isinstance(steps, DirkStep)
-    directions = range(len(du))
-    tangents = [(run.problem.create_state(), run.problem.create_state()) for _ in directions]
-    by_p: list[tuple[PETSc.Vec, PETSc.Vec | None]] = []
-    for d, pair in enumerate(tangents):
-        for vector, rows in zip(pair, (du, so_far), strict=True):
-            write(vector, rows[d])
-        along, passed_on = run.problem.create_parameters(), None
-        write(along, dp[d])
-        if moved[d].any():
-            passed_on = run.problem.create_parameters()
-            write(passed_on, moved[d])
-        by_p.append((along, passed_on))
-    for n in range(run.n_steps):
-        steps.accumulate(run.step(n), tangents, by_p)
-        for d, (tangent, total) in enumerate(tangents):
-            values[n + 1, d], accumulated[n + 1, d] = read(tangent), read(total)
-    return values, accumulated
-
-
 def _in_c(run: Trajectory, du: Array, dp: Array) -> tuple[Array, Array] | None:
     """Return both without Python in the equations, or None where it has a part in them."""
     steps = error_steps(run.problem, run.stepping.resolved_method)
@@ -262,13 +118,8 @@ def _in_c(run: Trajectory, du: Array, dp: Array) -> tuple[Array, Array] | None:
     return values, errors
 
 
-def _in_arrays(
-    run: Trajectory, du: Array, dp: Array, carried: int = 0
-) -> tuple[Array, Array] | None:
-    """Return both by dense matrices of all stages, or None: many unknowns, or no such matrices.
-
-    The errors of the first ``carried`` directions are added to the tangents of as many last ones.
-    """
+def _in_arrays(run: Trajectory, du: Array, dp: Array) -> tuple[Array, Array] | None:
+    """Return both by dense matrices of all stages, or None: many unknowns, or no such matrices."""
     problem, method = run.problem, run.stepping.resolved_method
     batch, n = problem.batch, problem.size
     if batch is None or n > DENSE or problem.form == "residual":
@@ -321,8 +172,6 @@ def _in_arrays(
                 short = ALMOST_NONE * h * float(a[-1, -1])
                 error = _solve(mass - short * matrices[k, -1], error)
             errors[first + k] = error.T
-            if carried:
-                values[first + k + 1, -carried:] += error.T[:carried]
     return values, errors
 
 

@@ -1,10 +1,10 @@
 """Whether the steps of a run, which follow the states, resolve the derivatives as well.
 
-Tangents satisfy du/dt = f_u du + f_p dp.  Each step makes an error in them, of which the method's
-embedded weights give an estimate as they do of the state's; carried on by the tangents of the later
-steps, the errors add up to that of a derivative of a cost.  Where perturbations grow fast and die
-out again, as at the jumps of relaxation oscillations and in earthquakes, they do so in steps that
-are short enough for the state, and the derivatives may be wrong by any factor.
+Tangents satisfy du/dt = f_u du + f_p dp.  Where perturbations grow fast and die out again, as at
+the jumps of relaxation oscillations and in earthquakes, they do so in steps that are short enough
+for the state, and the derivatives may be wrong by any factor.  So they may where errors of the
+states grow: derivatives are then those along another solution.  The same run with shorter steps,
+and its tangents, tell both.
 
 Source
 ------
@@ -13,30 +13,39 @@ docs/mathematics.md, section 6.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Cost, Scalar, Start
-from daeosens.derivatives.halved import halved
+from daeosens.derivatives.directions import admit_direction
+from daeosens.derivatives.engines.choice import choose_sweep
+from daeosens.derivatives.engines.compiled.tangent import Direction
+from daeosens.derivatives.halved import halved, richardson
 from daeosens.derivatives.looks.branch_changes import equations_of
 from daeosens.derivatives.looks.seen import Seen
-from daeosens.derivatives.sweeps.forward import direction_arrays
-from daeosens.derivatives.tangent_errors import (
-    accumulated_errors,
-    consistent_directions,
-    tangents,
+from daeosens.derivatives.sweeps.forward import direction_arrays, sweep_forward
+from daeosens.derivatives.tangent_errors import DENSE, consistent_directions
+from daeosens.errors import (
+    DaeosensError,
+    DiscretizationWarning,
+    KinkWarning,
+    SolveError,
+    warn,
 )
-from daeosens.errors import DiscretizationWarning, KinkWarning, SolveError, warn
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.problem import Problem
 from daeosens.problem.slope_check import deciding_lines
 from daeosens.timestepping.consistency_check import known_algebraic_rows
 from daeosens.timestepping.delayed_run import run_delayed
+from daeosens.timestepping.dense_ts import directed_steps
 from daeosens.timestepping.events.event_loop import run_of
-from daeosens.timestepping.method_choice import STIFF, held_by_stability
+from daeosens.timestepping.method_choice import STIFF, held_by_stability, replaced
 from daeosens.timestepping.stepping import pinned_times
+from daeosens.timestepping.trajectory.states import rows_of
 from daeosens.timestepping.trajectory.trajectory import Trajectory, unseen_unknowns
 
 WRONG, MANY = 1e-3, 100.0
@@ -57,6 +66,16 @@ SAMPLES = 3
 MANY_EVENTS = 100
 """More events at times of their own are passed in longer than all other steps of a look take."""
 
+FINER = 1.0 / 8.0
+"""The part of its tolerance by which a run is taken again, in halves of its steps or less."""
+
+IMPLICIT = 1.5
+"""The error of an implicit run as a multiple of its difference from one with half the steps: of
+errors of stiff components, which fall with the order of the stages, a third is left."""
+
+TIGHTEST = 1e-14
+"""Smaller tolerances than that are rounding: steps are halved as they are."""
+
 LEAST = 0.01
 """Part of the larger one of two derivatives that the other one is taken for, if it is smaller."""
 
@@ -74,26 +93,26 @@ def told_above(trajectory: Trajectory) -> float:
 def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> None:
     """Warn where adaptive steps do not resolve the derivatives of costs.
 
-    Of runs on one rank, by methods with embedded weights; by others only where steps go across
-    kinks.
+    Of runs on one rank, by methods with embedded weights; by others, and of delay equations, only
+    where steps go across kinks.
     """
     stepping, problem = trajectory.stepping, trajectory.problem
-    method = stepping.resolved_method
     if seen.equations_jump or seen.events_uncertain:  # which is told, and shows here as well
         return
     if problem.comm.size > 1 or trajectory.thinned or not trajectory.n_steps:
         return
-    if len(trajectory.moving) > 2 * MANY_EVENTS:
-        return
-    if seen.kink_left is not None and _warn_of_kink(trajectory, costs, seen.kink_left):
-        return
-    if method.tableau is None or problem.delays is not None:  # no estimates of errors in tangents
+    asked = stepping.resolved_method.tableau is not None and problem.delays is None
+    if not (asked or seen.kink_left is not None) or not _is_quick(trajectory):
         return
     errors = relative_errors(trajectory, costs, start_held=seen.start_held)
-    # that of a method of one order less
-    power = method.order / (method.order - 1) if method.explicit else 1.0
-    by_parts = max((error for error, _ in errors), default=0.0) ** power
-    from_zero = max((error for _, error in errors), default=0.0) ** power
+    by_parts = max((error for error, _ in errors), default=0.0)
+    from_zero = max((error for _, error in errors), default=0.0)
+    rtol, _ = stepping.tolerances
+    if seen.kink_left is not None and by_parts > KINK * rtol:
+        _warn_of_kink(trajectory, seen.kink_left, by_parts)
+        return
+    if not asked:
+        return
     limit = told_above(trajectory)
     error = by_parts if by_parts > limit else from_zero
     seen.unresolved = error > limit
@@ -117,12 +136,22 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen
         )
 
 
+def _is_quick(trajectory: Trajectory) -> bool:
+    """Return whether a look takes about as long as some gradients."""
+    problem, method = trajectory.problem, trajectory.stepping.resolved_method
+    # tangents of many unknowns, step by step in NumPy
+    slow = method.explicit and problem.size > DENSE and directed_steps(problem, method) is None
+    return not slow and len(trajectory.moving) <= 2 * MANY_EVENTS
+
+
 def relative_errors(
     trajectory: Trajectory, costs: Sequence[Cost], *, start_held: bool = False
 ) -> list[tuple[float, float]]:
     """Return the estimated errors of derivatives of costs, relative to the size of their parts.
 
     Of each cost those of parameters and of initial states that are not zero, and of the others.
+    None of them where the run with finer steps fails, or has other events; running costs are not
+    looked at where events move.
 
     Along some directions of three kinds: changes, of random signs and sizes, of all initial states
     that are not zero and of all parameters by parts of themselves, and of the initial states that
@@ -130,10 +159,79 @@ def relative_errors(
     may be longer than what perturbations of it allow.  Of parameters alone if the start is held.
     """
     directions = relative_directions(trajectory, start_held=start_held)
-    ends = None if directions is None else accumulated_errors(trajectory, *directions[:2])
-    if directions is None or ends is None:
+    if directions is None:
         return []
-    return [_relative(trajectory, cost, *ends, directions[2]) for cost in costs]
+    du, dp, relative = directions
+    if (
+        trajectory.moving
+    ):  # states between events are at times that move, in one run and not another
+        costs = [replace(cost, densities=()) for cost in costs]
+    pairs = [(moved, _vector(trajectory.problem, by_p)) for moved, by_p in zip(du, dp, strict=True)]
+    finer = None
+    try:
+        finer = _finer_run(trajectory, costs)
+        numbers = _same_states(trajectory, finer)
+        if numbers is None:
+            return []
+        coarse, fine = ((run, _moved(run, pairs)) for run in (trajectory, finer))
+        return [_relative(coarse, fine, cost, numbers, relative) for cost in costs]
+    except DaeosensError:  # steps that are taken as they are fail
+        return []
+    finally:
+        if finer is not None:
+            finer.destroy()
+
+
+def _finer_run(trajectory: Trajectory, costs: Sequence[Cost]) -> Trajectory:
+    """Return the run by steps of at most half the size, which end where those of the run do.
+
+    Adaptive ones, by a smaller tolerance, since kinks and events of better states are elsewhere.
+    """
+    problem, stepping = trajectory.problem, trajectory.stepping
+    points = {when for cost in costs for when, *_ in cost.points if isinstance(when, float)}
+    rtol, atol = stepping.tolerances
+    if problem.delays is not None or FINER * rtol < TIGHTEST or trajectory.again is None:
+        steps, start = halved(trajectory), trajectory.stored[0].copy()
+        take: Callable[..., Trajectory] = run_of(problem)
+        if problem.delays is not None:
+            take = run_delayed
+        pinned = pinned_times(steps, sorted(points), problem.breakpoints)
+        return take(problem, start, trajectory.p, steps, pinned, "states")
+    moved = {n for event in trajectory.crossings for n in (event.step, event.step + 1)}
+    ends = trajectory.times[[n for n in range(trajectory.n_steps + 1) if n not in moved]]
+    sizes = trajectory.step_sizes
+    middles = (trajectory.times[:-1] + 0.5 * sizes)[sizes > 0.0]
+    times = np.unique(np.concatenate([sorted(points), ends, middles]))
+    finer = {"rtol": FINER * rtol, "atol": FINER * atol, "cut": True, "control": "states"}
+    # those of a run that took half of them may be all that there may be
+    finer["max_steps"] = max(stepping.max_steps, 8 * trajectory.n_steps)
+    return trajectory.again(trajectory, replaced(stepping, t_eval=(), **finer), times)
+
+
+def _same_states(trajectory: Trajectory, finer: Trajectory) -> npt.NDArray[np.int_] | None:
+    """Return the numbers [N+1] of the states of a run in the finer one.
+
+    None where its events are others.
+    """
+    names = [[crossing.name for crossing in run.crossings] for run in (trajectory, finer)]
+    if names[0] != names[1]:
+        return None
+    last = np.searchsorted(finer.times, trajectory.times, side="right") - 1
+    first = np.searchsorted(finer.times, trajectory.times, side="left")
+    numbers = np.minimum(first, last)  # the nearest before, where there is none at that time
+    for mine, other in zip(trajectory.crossings, finer.crossings, strict=True):
+        numbers[mine.step : mine.step + 2] = other.step, other.step + 1
+    numbers[-1] = finer.n_steps
+    return np.maximum(numbers, 0)
+
+
+def _moved(run: Trajectory, pairs: Sequence[Direction]) -> Array:
+    """Return tangents [N+1, D, n+1] of states and of their times, which events may move."""
+    admitted = [admit_direction(run.problem, *direction) for direction in pairs]
+    along = sweep_forward(run, admitted, choose_sweep(run, "auto").engine)
+    states = np.array([rows_of(direction.states) for direction in along]).swapaxes(0, 1)
+    times = np.array([direction.times for direction in along]).T
+    return np.concatenate([states, times[:, :, np.newaxis]], axis=2)
 
 
 def relative_directions(
@@ -177,42 +275,9 @@ def relative_directions(
     return *direction_arrays(trajectory, pairs), relative
 
 
-def _warn_of_kink(trajectory: Trajectory, costs: Sequence[Cost], time: float) -> bool:
-    """Warn if a kink inside of a step, where no step ends, costs derivatives; return whether.
-
-    By the run with halved steps: estimates of steps' errors are for smooth equations.
-    """
-    directions, problem = relative_directions(trajectory), trajectory.problem
-    points = [point for cost in costs for point, *_ in cost.points]
-    times = [point for point in points if isinstance(point, float)]
-    if directions is None or len(times) < len(points):
-        return False
-    du, dp, relative = directions
-    finer = halved(trajectory)
-    try:
-        start = trajectory.stored[0].copy()
-        pinned = pinned_times(finer, sorted(set(times)), problem.breakpoints)
-        taken = run_of(problem) if problem.delays is None else run_delayed
-        other = taken(problem, start, trajectory.p, finer, pinned, "stages")
-    except SolveError:
-        return False
-    pairs = [(moved, _vector(problem, by_p)) for moved, by_p in zip(du, dp, strict=True)]
-    both = [tangents(run, pairs) for run in (trajectory, other)]
-    error = 0.0
-    for cost in costs:
-        terms = [
-            np.array([values[number] @ slope[:-1] for number, slope in _slopes(run, cost)])
-            for run, values in zip((trajectory, other), both, strict=True)
-        ]
-        if not terms[0].size:
-            continue
-        whole = np.abs(terms[1]).sum(axis=0)[:relative]
-        missing = np.abs((terms[0] - terms[1]).sum(axis=0))[:relative]
-        if whole.max(initial=0.0) > 0.0:
-            error = max(error, float(missing.max() / whole.max()))
-    rtol, _ = trajectory.stepping.tolerances
-    if error <= KINK * rtol:
-        return False
+def _warn_of_kink(trajectory: Trajectory, time: float, error: float) -> None:
+    """Warn of what a kink inside a step, where no step ends, costs derivatives."""
+    problem = trajectory.problem
     n = min(max(int(np.searchsorted(trajectory.times, time)) - 1, 0), trajectory.n_steps - 1)
     function, (t, u, _) = equations_of(trajectory), trajectory.point_at(n)
     lines = [] if function is None else deciding_lines(lambda: function.decide(n, t, read(u)))
@@ -227,7 +292,6 @@ def _warn_of_kink(trajectory: Trajectory, costs: Sequence[Cost], time: float) ->
         f"  try: {known} there",
         KinkWarning,
     )
-    return True
 
 
 def _vector(problem: Problem, dp: Array) -> Array | PETSc.Vec:
@@ -240,27 +304,48 @@ def _vector(problem: Problem, dp: Array) -> Array | PETSc.Vec:
 
 
 def _relative(
-    trajectory: Trajectory, cost: Cost, tangents: Array, errors: Array, relative: int
+    coarse: tuple[Trajectory, Array],
+    fine: tuple[Trajectory, Array],
+    cost: Cost,
+    numbers: npt.NDArray[np.int_],
+    relative: int,
 ) -> tuple[float, float]:
-    """Return the largest relative errors along both kinds of directions, of tangents [N+1, D, n+1].
+    """Return the largest relative errors along both kinds of directions, by two runs' tangents.
 
     Relative to the sum of the absolute values of all terms: where they cancel, at the minimum of a
     misfit, nothing is said.  A derivative that is no hundredth of the other one counts as that.
     Directions after the first ``relative`` ones are of states from zero, which nobody knows the
     size of: large as they are, they leave the others what these are.
     """
-    missing, whole = np.zeros((2, tangents.shape[1]))
-    for number, slope in _slopes(trajectory, cost):
-        missing += errors[number] @ slope
-        whole += np.abs(tangents[number]) @ np.abs(slope)
+    run, along = coarse
+    slopes = [_slopes(run, cost), _slopes(fine[0], cost, (run, numbers))]
+    if not slopes[0]:
+        return 0.0, 0.0
+    terms = [
+        np.array([moved[number] @ slope for number, slope in of_run])
+        for moved, of_run in ((along, slopes[0]), (fine[1], slopes[1]))
+    ]
+    sizes = [np.abs(fine[1][number]) @ np.abs(slope) for number, slope in slopes[1]]
+    whole = np.sum(sizes, axis=0)
+    method = run.stepping.resolved_method
+    factor = richardson(method.order) if method.explicit else IMPLICIT
+    missing = factor * np.abs((terms[0] - terms[1]).sum(axis=0))
     least = LEAST * float(whole[:relative].max(initial=0.0))
     whole = np.maximum(whole, least)
-    part = np.abs(missing) / np.where(whole > 0.0, whole, np.inf)
+    part = missing / np.where(whole > 0.0, whole, np.inf)
     return float(part[:relative].max(initial=0.0)), float(part[relative:].max(initial=0.0))
 
 
-def _slopes(trajectory: Trajectory, cost: Cost) -> list[tuple[int, Array]]:
-    """Return the derivatives [n+1] of a cost in states and times, by the number of the state."""
+def _slopes(
+    trajectory: Trajectory,
+    cost: Cost,
+    by: tuple[Trajectory, npt.NDArray[np.int_]] | None = None,
+) -> list[tuple[int, Array]]:
+    """Return the derivatives [n+1] of a cost in states and times, by the number of the state.
+
+    Running costs are sums over the states of the run, or of another one, ``by``, with the numbers
+    [N+1] of its states here.
+    """
     slopes: list[tuple[int, Array]] = []
     by_u = trajectory.problem.create_state()
 
@@ -276,8 +361,10 @@ def _slopes(trajectory: Trajectory, cost: Cost) -> list[tuple[int, Array]]:
         if not isinstance(when, Start):
             add(trajectory.index(when), weight, scalar)
     if cost.densities:
-        sizes = np.concatenate([[0.0], trajectory.step_sizes, [0.0]])
-        for number, share in enumerate((0.5 * (sizes[1:] + sizes[:-1])).tolist()):
+        run, numbers = (trajectory, np.arange(trajectory.n_steps + 1)) if by is None else by
+        sizes = np.concatenate([[0.0], run.step_sizes, [0.0]])
+        shares = 0.5 * (sizes[1:] + sizes[:-1])
+        for number, share in zip(numbers.tolist(), shares.tolist(), strict=True):
             for weight, density in cost.densities:
                 add(number, share * weight, density)
     return slopes

@@ -104,12 +104,6 @@ class ForwardDirection:
         write(self.du, rows[-1])
         self._note(rows)
 
-    def add(self, more: PETSc.Vec) -> None:
-        """Add to the tangent [n] of the state that the sweep has reached, on one rank."""
-        assert self._rows is not None
-        self.du.axpy(1.0, more)
-        self._rows[len(self.times) - 1] = read(self.du)
-
     def again(self, number: int, du: PETSc.Vec, kept: frozenset[int]) -> ForwardDirection:
         """Return this direction at a state that it has passed, where its tangent is ``du`` [n]."""
         direction = ForwardDirection(self._trajectory, du.copy(), self._dp, kept)

@@ -114,38 +114,6 @@ class DirkStep(FixedTimes):
         self._error(h, points[-1], stages, du)
         destroy(stages)
 
-    def accumulate(
-        self,
-        step: Step,
-        tangents: Sequence[tuple[PETSc.Vec, PETSc.Vec]],
-        dp: Sequence[tuple[PETSc.Vec, PETSc.Vec | None]],
-    ) -> None:
-        """Carry tangents over a step, and beside each the sum of its error estimates so far.
-
-        Both [n] of each pair are overwritten; all of them share the factors of the stages.  ``dp``
-        [m] are the directions in the parameters of both.
-        """
-        equations, h = self._equations, step.h
-        points = equations.points(step)
-        slots = equations.slots(points, h)
-
-        def carried(vec: PETSc.Vec, along: PETSc.Vec | None) -> list[tuple[StageTangent, ...]]:
-            return equations.tangents(h, points, slots, (vec, None), along, (0.0, 0.0), ())
-
-        moved = [
-            (carried(total, moved), carried(du, along))
-            for (du, total), (along, moved) in zip(tangents, dp, strict=True)
-        ]
-        of_error = self._problem.create_state()  # whose matrix may take the place of the stages'
-        for (du, total), (later, stages) in zip(tangents, moved, strict=True):
-            equations.complete(h, later, 0.0, (), total)
-            equations.complete(h, stages, 0.0, (), du)
-            self._error(h, points[-1], stages, of_error)
-            total.axpy(1.0, of_error)
-            destroy(later)
-            destroy(stages)
-        of_error.destroy()
-
     def _error(
         self, h: float, end: Point, stages: Sequence[tuple[StageTangent, ...]], out: PETSc.Vec
     ) -> None:
