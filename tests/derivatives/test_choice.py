@@ -28,11 +28,13 @@ from daeosens import (
     solve,
     tangent,
     trace,
+    trace_stencil,
 )
 from daeosens.derivatives import HessianProduct, gauss_newton_product
 from daeosens.derivatives.engines.choice import choose_engine, choose_sweep
 from daeosens.derivatives.engines.limits import MANY_POINTS, POINT_BY_POINT, SPARSE_SOLVES
 from daeosens.problem import Problem, Products
+from daeosens.problem.grids import Grid
 from daeosens.timestepping import Trajectory
 from tests.support import batched, forms
 
@@ -188,6 +190,18 @@ def test_results_say_why_nothing_was_swept_in_c():
     told = "; not compiled: running costs that are not in C, or through events"
     assert adjoint(run, not_in_c).why.endswith(told)
     assert hessian_product(run, not_in_c, [1.0]).why.endswith("; not compiled: running costs")
+    run = solve(model, [1.0], [0.5], STEPPING)
+    told = "; not compiled: directions along steps of cn"
+    assert hessian_product(run, in_c, [1.0]).why.endswith(told)
+
+
+def test_results_on_grids_say_so():
+    grid = Grid(((0.0, 1.0),), (8,), "zero")
+    model = trace_stencil(lambda t, u, p: p.k * u.laplacian(), grid, ["k"])
+    run = solve(model, grid.create_vec(), [0.1], STEPPING)
+    told = "not arrays: equations on a grid; not compiled: steps of cn on a grid"
+    cost = Terminal(lambda t, u, p: u.sum(), lambda t, u, p, out: out.set(1.0), "independent")
+    assert adjoint(run, cost).why == told
 
 
 def test_a_reduced_functional_takes_any_engine():

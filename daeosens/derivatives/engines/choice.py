@@ -235,7 +235,9 @@ def no_linear_steps(trajectory: Trajectory) -> str:
     missing = sorted({"rhs", "push", "pull", "hessian_product"} - modes[0].native.keys())
     if missing:
         return f"{', '.join(missing)} not in C"
-    return f"{problem.size} unknowns by {method.name}"
+    if method.tableau is None:
+        return f"directions along steps of {method.name}"
+    return f"directions along steps of {method.name} with {problem.size} unknowns"
 
 
 def no_arrays(problem: Problem, method: Method) -> str:
@@ -245,6 +247,7 @@ def no_arrays(problem: Problem, method: Method) -> str:
         return reason
     for mode in (problem, *problem.modes.values()):
         reasons = {
+            "equations on a grid": mode.stencil is not None,
             "PETSc-style callbacks": mode.style == "petsc",
             "F(t, u, u', p) = 0": mode.form == "residual",
             "a mass that depends on the parameters": not mode.constant_mass,

@@ -247,4 +247,5 @@ def _not_in_c(trajectory: Trajectory, equations: Sequence[Problem], rows: int) -
     names = {"rhs", "jacobian"} - {name for mode in equations for name in mode.native}
     if names and trajectory.problem.stencil is None:
         return f"{' and '.join(sorted(names))} not in C"
-    return f"steps of {method.name} of these equations"
+    where = "of these equations" if trajectory.problem.stencil is None else "on a grid"
+    return f"steps of {method.name} {where}"
