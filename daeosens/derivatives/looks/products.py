@@ -22,6 +22,7 @@ from daeosens.derivatives.looks.resolution import LEAST, told_above
 from daeosens.derivatives.looks.seen import Seen
 from daeosens.errors import DiscretizationWarning, SolveError, warn
 from daeosens.petsc.vectors import Array
+from daeosens.problem.callback_guard import unwrapped
 from daeosens.timestepping.consistency_check import known_algebraic_rows
 from daeosens.timestepping.events.event_loop import run_of
 from daeosens.timestepping.stepping import Stepping, pinned_times
@@ -119,6 +120,7 @@ def warn_of_unresolved_products(
         )
 
 
+@unwrapped
 def _again(trajectory: Trajectory, objective: Objective, steps: Stepping) -> Trajectory:
     """Return the run with other steps.
 

@@ -37,6 +37,7 @@ from daeosens.errors import (
     warn,
 )
 from daeosens.petsc.vectors import Array, read, write
+from daeosens.problem.callback_guard import unwrapped
 from daeosens.problem.problem import Problem
 from daeosens.problem.slope_check import deciding_lines
 from daeosens.timestepping.consistency_check import known_algebraic_rows
@@ -182,6 +183,7 @@ def relative_errors(
             finer.destroy()
 
 
+@unwrapped
 def _finer_run(trajectory: Trajectory, costs: Sequence[Cost]) -> Trajectory:
     """Return the run by steps of at most half the size, which end where those of the run do.
 
