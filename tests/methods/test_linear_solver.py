@@ -49,6 +49,22 @@ def test_short_steps_are_solved_by_the_finest_smoother(boundary, rhs, transpose)
 
 
 @pytest.mark.mpi
+@pytest.mark.parametrize("rhs", [diffusing, upwind])
+def test_one_solver_serves_several_matrices_in_turn(rhs):
+    """PCMG leaves a matrix at its finest level that is not the last one: 236 iterations."""
+    grid = Grid(((0.0, 1.0),) * 2, (75, 70), "zero")
+    right, steps = random_field(grid, 5), (1e-4, 0.5, 0.02, 5.0)
+    matrices = [filled_by(rhs, grid, 0.3)(h) for h in steps]
+    solver = solvers.linear_solver(matrices[0], {}, grid.dm)
+    for matrix in (*matrices, *matrices[:2]):
+        solver.setOperators(matrix)
+        anew = solvers.linear_solver(matrix, {}, grid.dm)
+        for used in (solver, anew):
+            used.solve(right, right.duplicate())
+        assert abs(solver.getIterationNumber() - anew.getIterationNumber()) <= 2
+
+
+@pytest.mark.mpi
 def test_matrices_of_blocks_have_no_coarser_grids():
     """PETSc has no products of these: multigrid ended in a crash of the process."""
     grid = Grid(((0.0, 1.0),) * 2, (75, 70), "periodic")

@@ -90,9 +90,10 @@ static PetscErrorCode set_up(PC pc)
   PetscFunctionBegin;
   PetscCall(PetscObjectContainerQuery((PetscObject)pc, CONTEXT, &steps));
   PetscCall(couples_weakly(pc->pmat, steps->kinds, &steps->alone));
+  /* PCMG takes another matrix than the last one for the user's choice, and keeps all levels as they are */
+  PetscCall(finest_smoother(pc, &solver, &smoother));
+  PetscCall(KSPSetOperators(solver, pc->mat, pc->pmat));
   if (steps->alone) {
-    PetscCall(finest_smoother(pc, &solver, &smoother));
-    PetscCall(KSPSetOperators(solver, pc->mat, pc->pmat));
     PetscCall(PCSetUp(smoother));
     PetscCall(PCGetFailedReason(smoother, &pc->failedreason));
     PetscFunctionReturn(PETSC_SUCCESS);
