@@ -139,7 +139,7 @@ def coarsen_points(solver: PETSc.KSP, dm: PETSc.DM | None) -> None:
         preconditioner.setMGInterpolation(level, matrix)
     if PETSc.Options().getString("pc_mg_galerkin", "") == UPWINDED:
         upwind_levels(preconditioner, dm.getDof())
-    smooth_short_steps(preconditioner, dm.getDof())
+    smooth_short_steps(preconditioner)
 
 
 def linear_solver(

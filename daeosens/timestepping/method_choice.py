@@ -90,9 +90,11 @@ def run_chosen(
 def held_by_stability(run: Trajectory, least: int) -> int:
     """Return about how many steps of an explicit run are as long as stability allows.
 
-    From ``PLACES`` states along the run; 0 where they are fewer than ``least``.
+    From ``PLACES`` states along the run; 0 where they are fewer than ``least``, and of runs with
+    checkpoints, whose steps would have to be taken again.
     """
-    if not run.stepping.resolved_method.explicit or run.n_steps < least:
+    explicit = run.stepping.resolved_method.explicit
+    if not explicit or run.thinned or run.n_steps < least:
         return 0
     held, needed = 0, math.ceil(PLACES * least / run.n_steps)
     for k in range(PLACES):

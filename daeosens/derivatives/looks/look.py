@@ -79,7 +79,7 @@ _RUNNING_COSTS = _Look(
     ),
 )
 
-# as long as two gradients of a model in NumPy; where derivatives were wrong, every later run too
+# as long as some gradients; where derivatives were wrong, every later run too
 _RESOLUTION = _Look(
     warn_of_unresolved,
     lambda trajectory, costs: (

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+from mpi4py import MPI
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Cost, Scalar, Start
@@ -36,6 +37,7 @@ from daeosens.errors import (
     SolveError,
     warn,
 )
+from daeosens.petsc.free_memory import free_memory
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.callback_guard import unwrapped
 from daeosens.problem.problem import Problem
@@ -61,8 +63,12 @@ KINK = 1000.0
 HELD = 25
 """Explicit steps held small by stability, at least, where another method is the remedy."""
 
-SAMPLES = 3
-"""So many random directions of each kind: along one of them errors of entries may cancel."""
+SAMPLES, MANY_UNKNOWNS = 3, 1000
+"""So many random directions of each kind: along one of them errors of entries may cancel.  One of
+them where there are many unknowns, as a direction takes half as long as a gradient there."""
+
+SHARE = 0.25
+"""The part of the memory that is free which tangents of a look may take."""
 
 MANY_EVENTS = 100
 """More events at times of their own are passed in longer than all other steps of a look take."""
@@ -138,11 +144,15 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen
 
 
 def _is_quick(trajectory: Trajectory) -> bool:
-    """Return whether a look takes about as long as some gradients."""
+    """Return whether a look takes about as long as some gradients, and memory that is there."""
     problem, method = trajectory.problem, trajectory.stepping.resolved_method
     # tangents of many unknowns, step by step in NumPy
     slow = method.explicit and problem.size > DENSE and directed_steps(problem, method) is None
-    return not slow and len(trajectory.moving) <= 2 * MANY_EVENTS
+    if slow or len(trajectory.moving) > 2 * MANY_EVENTS:
+        return False
+    # a finer run has twice the steps, and its tangents along three directions are there twice
+    numbers = 3 * (1 + 2 * 3) * (trajectory.n_steps + 1) * problem.size
+    return problem.size <= MANY_UNKNOWNS or 8 * numbers <= SHARE * free_memory(MPI.COMM_SELF)
 
 
 def relative_errors(
@@ -174,8 +184,8 @@ def relative_errors(
         numbers = _same_states(trajectory, finer)
         if numbers is None:
             return []
-        coarse, fine = ((run, _moved(run, pairs)) for run in (trajectory, finer))
-        return [_relative(coarse, fine, cost, numbers, relative) for cost in costs]
+        coarse, fine = (_moved(run, pairs) for run in (trajectory, finer))
+        return [_relative(trajectory, coarse, fine, cost, numbers, relative) for cost in costs]
     except DaeosensError:  # steps that are taken as they are fail
         return []
     finally:
@@ -231,9 +241,11 @@ def _moved(run: Trajectory, pairs: Sequence[Direction]) -> Array:
     """Return tangents [N+1, D, n+1] of states and of their times, which events may move."""
     admitted = [admit_direction(run.problem, *direction) for direction in pairs]
     along = sweep_forward(run, admitted, choose_sweep(run, "auto").engine)
-    states = np.array([rows_of(direction.states) for direction in along]).swapaxes(0, 1)
-    times = np.array([direction.times for direction in along]).T
-    return np.concatenate([states, times[:, :, np.newaxis]], axis=2)
+    moved = np.empty((run.n_steps + 1, len(along), run.problem.size + 1))
+    for k, direction in enumerate(along):
+        moved[:, k, :-1] = rows_of(direction.states)
+        moved[:, k, -1] = direction.times
+    return moved
 
 
 def relative_directions(
@@ -249,7 +261,8 @@ def relative_directions(
     changes: list[tuple[PETSc.Vec, PETSc.Vec | None]] = []
     raised: list[tuple[PETSc.Vec, PETSc.Vec | None]] = []
     # single steps through events take one direction after the other
-    for _ in range(1 if trajectory.moving else SAMPLES):
+    single = trajectory.moving or problem.size > MANY_UNKNOWNS
+    for _ in range(1 if single else SAMPLES):
         # of different sizes: where a model has a symmetry, equal parts may change nothing at all
         parts = rng.choice([-1.0, 1.0], count) * rng.uniform(0.5, 1.0, count)
         moved, fixed, by_p = (
@@ -306,8 +319,9 @@ def _vector(problem: Problem, dp: Array) -> Array | PETSc.Vec:
 
 
 def _relative(
-    coarse: tuple[Trajectory, Array],
-    fine: tuple[Trajectory, Array],
+    run: Trajectory,
+    coarse: Array,
+    fine: Array,
     cost: Cost,
     numbers: npt.NDArray[np.int_],
     relative: int,
@@ -319,15 +333,15 @@ def _relative(
     Directions after the first ``relative`` ones are of states from zero, which nobody knows the
     size of: large as they are, they leave the others what these are.
     """
-    run, along = coarse
-    slopes = [_slopes(run, cost), _slopes(fine[0], cost, (run, numbers))]
-    if not slopes[0]:
+    slopes = _slopes(run, cost)
+    if not slopes:
         return 0.0, 0.0
+    # by the slopes of the one run: those of a misfit without noise are errors of the states
     terms = [
-        np.array([moved[number] @ slope for number, slope in of_run])
-        for moved, of_run in ((along, slopes[0]), (fine[1], slopes[1]))
+        np.array([moved[at[number]] @ slope for number, slope in slopes])
+        for moved, at in ((coarse, np.arange(run.n_steps + 1)), (fine, numbers))
     ]
-    sizes = [np.abs(fine[1][number]) @ np.abs(slope) for number, slope in slopes[1]]
+    sizes = [np.abs(fine[numbers[number]]) @ np.abs(slope) for number, slope in slopes]
     whole = np.sum(sizes, axis=0)
     method = run.stepping.resolved_method
     factor = richardson(method.order) if method.explicit else IMPLICIT
@@ -338,15 +352,10 @@ def _relative(
     return float(part[:relative].max(initial=0.0)), float(part[relative:].max(initial=0.0))
 
 
-def _slopes(
-    trajectory: Trajectory,
-    cost: Cost,
-    by: tuple[Trajectory, npt.NDArray[np.int_]] | None = None,
-) -> list[tuple[int, Array]]:
+def _slopes(trajectory: Trajectory, cost: Cost) -> list[tuple[int, Array]]:
     """Return the derivatives [n+1] of a cost in states and times, by the number of the state.
 
-    Running costs are sums over the states of the run, or of another one, ``by``, with the numbers
-    [N+1] of its states here.
+    Running costs are sums over the states of the run.
     """
     slopes: list[tuple[int, Array]] = []
     by_u = trajectory.problem.create_state()
@@ -363,10 +372,9 @@ def _slopes(
         if not isinstance(when, Start):
             add(trajectory.index(when), weight, scalar)
     if cost.densities:
-        run, numbers = (trajectory, np.arange(trajectory.n_steps + 1)) if by is None else by
-        sizes = np.concatenate([[0.0], run.step_sizes, [0.0]])
+        sizes = np.concatenate([[0.0], trajectory.step_sizes, [0.0]])
         shares = 0.5 * (sizes[1:] + sizes[:-1])
-        for number, share in zip(numbers.tolist(), shares.tolist(), strict=True):
+        for number, share in enumerate(shares.tolist()):
             for weight, density in cost.densities:
                 add(number, share * weight, density)
     return slopes

@@ -7,7 +7,7 @@ from petsc4py.PETSc cimport CHKERR, PC, PetscErrorCode, PetscPC
 cdef extern from "short_steps.h" nogil:
     ctypedef int PetscInt
     PetscErrorCode PCMGGetLevelsInUse(PetscPC, PetscInt *)
-    PetscErrorCode PCMGSmoothShortSteps(PetscPC, PetscInt)
+    PetscErrorCode PCMGSmoothShortSteps(PetscPC)
 
 
 cdef extern from "upwind_levels.h" nogil:
@@ -24,8 +24,8 @@ def levels_in_use(PC preconditioner):
     return count
 
 
-def smooth_short_steps(PC preconditioner, PetscInt kinds):
-    """Let multigrid be its finest smoother alone where a matrix couples neighbours weakly.
+def smooth_short_steps(PC preconditioner):
+    """Let multigrid be its finest smoother alone where a matrix has dominant diagonals.
 
     That of a short step does.  Coarse levels are set up when a matrix needs them first.  Collective.
 
@@ -33,10 +33,8 @@ def smooth_short_steps(PC preconditioner, PetscInt kinds):
     ----------
     preconditioner : PC
         Of type "mg" with all interpolations, and what else is to hold for its levels.
-    kinds : int
-        How many unknowns a point of the grid has.
     """
-    CHKERR(PCMGSmoothShortSteps(preconditioner.pc, kinds))
+    CHKERR(PCMGSmoothShortSteps(preconditioner.pc))
 
 
 def upwind_levels(PC preconditioner, PetscInt kinds):

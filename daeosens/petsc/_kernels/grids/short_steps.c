@@ -4,11 +4,10 @@
 
 #define CONTEXT "daeosens short steps"
 
-/* Where the neighbours' share of a row, beside its diagonal, is larger, multigrid is quicker. */
+/* Where the sum of a row's other entries, beside its diagonal, is larger, multigrid is quicker. */
 #define WEAK 0.85
 
 typedef struct {
-  PetscInt  kinds;
   PetscBool alone;  /* the smoother, for the matrix that the preconditioner was set up with last */
   PetscBool formed; /* the coarse levels have been, for this matrix or an earlier one */
   PetscErrorCode (*set_up)(PC), (*apply)(PC, Vec, Vec), (*apply_transpose)(PC, Vec, Vec);
@@ -25,8 +24,8 @@ static PetscErrorCode finest_smoother(PC pc, KSP *solver, PC *smoother)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add to ``shares`` what couples an unknown to those of other points, in moduli. */
-static PetscErrorCode add_neighbours(Mat matrix, PetscInt kinds, PetscBool inside, PetscReal *shares)
+/* Add to ``shares`` what couples an unknown to others, in moduli. */
+static PetscErrorCode add_couplings(Mat matrix, PetscBool inside, PetscReal *shares)
 {
   const PetscInt *begins, *columns;
   PetscScalar    *values;
@@ -37,17 +36,14 @@ static PetscErrorCode add_neighbours(Mat matrix, PetscInt kinds, PetscBool insid
   PetscCall(MatGetLocalSize(matrix, &count, NULL));
   PetscCall(MatSeqAIJGetCSRAndMemType(matrix, &begins, &columns, &values, &type));
   for (PetscInt i = 0; i < count; i++) {
-    const PetscInt first = i - i % kinds;
     for (PetscInt j = begins[i]; j < begins[i + 1]; j++) {
-      /* the smoother factorises what couples the unknowns of one point */
-      if (inside && columns[j] >= first && columns[j] < first + kinds) continue;
-      shares[i] += PetscAbsScalar(values[j]);
+      if (!inside || columns[j] != i) shares[i] += PetscAbsScalar(values[j]);
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode couples_weakly(Mat matrix, PetscInt kinds, PetscBool *weak)
+static PetscErrorCode couples_weakly(Mat matrix, PetscBool *weak)
 {
   Mat                inside = matrix, outside = NULL;
   const PetscInt    *numbers;
@@ -65,8 +61,8 @@ static PetscErrorCode couples_weakly(Mat matrix, PetscInt kinds, PetscBool *weak
   if (distributed) PetscCall(MatMPIAIJGetSeqAIJ(matrix, &inside, &outside, &numbers));
   PetscCall(MatGetLocalSize(matrix, &count, NULL));
   PetscCall(PetscCalloc1(count, &shares));
-  PetscCall(add_neighbours(inside, kinds, PETSC_TRUE, shares));
-  if (outside) PetscCall(add_neighbours(outside, kinds, PETSC_FALSE, shares));
+  PetscCall(add_couplings(inside, PETSC_TRUE, shares));
+  if (outside) PetscCall(add_couplings(outside, PETSC_FALSE, shares));
   PetscCall(MatCreateVecs(matrix, NULL, &diagonal));
   PetscCall(MatGetDiagonal(matrix, diagonal));
   PetscCall(VecGetArrayRead(diagonal, &pivots));
@@ -89,7 +85,7 @@ static PetscErrorCode set_up(PC pc)
 
   PetscFunctionBegin;
   PetscCall(PetscObjectContainerQuery((PetscObject)pc, CONTEXT, &steps));
-  PetscCall(couples_weakly(pc->pmat, steps->kinds, &steps->alone));
+  PetscCall(couples_weakly(pc->pmat, &steps->alone));
   /* PCMG takes another matrix than the last one for the user's choice, and keeps all levels as they are */
   PetscCall(finest_smoother(pc, &solver, &smoother));
   PetscCall(KSPSetOperators(solver, pc->mat, pc->pmat));
@@ -140,7 +136,7 @@ static PetscErrorCode apply_transpose(PC pc, Vec x, Vec y)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCMGSmoothShortSteps(PC pc, PetscInt kinds)
+PetscErrorCode PCMGSmoothShortSteps(PC pc)
 {
   ShortSteps *steps;
   KSP         solver;
@@ -148,7 +144,6 @@ PetscErrorCode PCMGSmoothShortSteps(PC pc, PetscInt kinds)
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&steps));
-  steps->kinds           = kinds;
   steps->set_up          = pc->ops->setup;
   steps->apply           = pc->ops->apply;
   steps->apply_transpose = pc->ops->applytranspose;

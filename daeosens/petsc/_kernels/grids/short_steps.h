@@ -5,11 +5,11 @@
 
 /* Let a PCMG look at its matrix whenever it is set up.
 
-   M - theta h f_u of a short step couples a point to its neighbours weakly.  Then one sweep of the
+   M - theta h f_u of a short step has dominant diagonals.  Then one sweep of the
    finest level's smoother preconditions as well as a cycle, at a fraction of its price, and no coarse
    matrices are made.  Steps may become longer later: the levels are set up when they are needed.
-   ``kinds``: unknowns at a point.  The options of the levels are read here. */
-PetscErrorCode PCMGSmoothShortSteps(PC pc, PetscInt kinds);
+   The options of the levels are read here. */
+PetscErrorCode PCMGSmoothShortSteps(PC pc);
 
 /* How many levels of a PCMG that is set up are, from the finest on. */
 PetscErrorCode PCMGGetLevelsInUse(PC pc, PetscInt *count);
