@@ -118,7 +118,7 @@ def _solved(
     checkpoint: Checkpoint,
     petsc_trajectory: Literal["memory", "disk"] | None,
 ) -> Trajectory:
-    """Return what ``solve`` returns."""
+    """Return what ``solve`` returns.  Collective."""
     require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
     if problem.comm.size > 1:
         agree(
