@@ -414,6 +414,14 @@ def test_what_cannot_be_followed_is_refused():
     with pytest.raises(InputError, match="None: no step forward while the run goes on"):
         solve(pendulum(), *START, adaptive, checkpoint=Ending(None, 0))
 
+    class Endless(Random):
+        def _iterator(self):
+            while True:
+                yield EndForward()
+
+    with pytest.raises(InputError, match="actions without a step back or an end"):
+        solve(pendulum(), *START, stepping, checkpoint=Endless(10, 0))
+
 
 def test_what_needs_all_states_is_refused():
     start, schedule = (pendulum(), *START), SCHEDULES["two levels"](10)

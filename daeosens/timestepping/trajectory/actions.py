@@ -273,7 +273,7 @@ def _events(schedule: CheckpointSchedule, steps: int) -> tuple[list[_Event], int
     written: dict[tuple[int, Any], _Written] = {}
     events: list[_Event] = []
     nothing = _Written(range(0), on_disk=False)
-    checksum = 0
+    checksum = idle = 0
 
     def write(numbers: range, place: Any, key: int) -> None:
         if place in (places.RAM, places.DISK):
@@ -287,6 +287,10 @@ def _events(schedule: CheckpointSchedule, steps: int) -> tuple[list[_Event], int
         warnings.simplefilter("ignore", RuntimeWarning)
         for action in actions:
             checksum = crc32(repr((type(action).__name__, action.args)).encode(), checksum)
+            # between two steps back a schedule goes to each step at most, and moves what it has
+            idle = 0 if isinstance(action, library.Reverse) else idle + 1
+            if idle > 4 * steps + 100:
+                raise _invalid(action, f"{idle} actions without a step back or an end")
             if isinstance(action, library.Forward):
                 end = min(action.n1, steps)
                 if action.write_adj_deps:
