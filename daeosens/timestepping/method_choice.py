@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -75,16 +76,19 @@ def run_chosen(
     try:
         # tried for as many steps as an implicit run would cost
         run = take(_with(explicit, NONSTIFF, explicit.choice, min(STEPS, stepping.max_steps)))
-        held = held_by_stability(run, HELD)
-        if not held:
-            return run
-        run.destroy()
-        second = _with(stepping, STIFF, f"stability would hold {held} explicit steps small")
     except StiffError as error:
-        second = _with(stepping, STIFF, f"stiff after t = {error.time:.3g}")
-    except SolveError:
-        pass  # not by stability: by the length of the run, or whatever made it fail
-    return take(second)
+        return take(_with(stepping, STIFF, f"stiff after t = {error.time:.3g}"))
+    except SolveError:  # not by stability: by the length of the run, or whatever made it fail
+        return take(second)
+    held = held_by_stability(run, HELD)
+    if held:
+        second = _with(stepping, STIFF, f"stability would hold {held} explicit steps small")
+        # where that fails, the state of the explicit run is right, though derivatives may not be
+        with suppress(SolveError):
+            implicit = take(second)
+            run.destroy()
+            return implicit
+    return run
 
 
 def held_by_stability(run: Trajectory, least: int) -> int:

@@ -275,6 +275,23 @@ def test_where_stability_holds_steps_small_the_remedy_is_a_method_without_that_l
     assert chosen == pytest.approx(exact, rel=1e-3)
 
 
+def test_a_run_that_stability_holds_stays_where_an_implicit_one_fails():
+    """At the end there is no Jacobian, which explicit steps do not ask for."""
+
+    def jacobian(t, u, p):
+        prompt = (0.002 * np.sin(0.3 * t) - 0.001 * (2.0 * u[0] - 1.0) - 0.0065) / p[0]
+        values = np.array([[prompt, 0.0065 / p[0] * 1e-2], [0.65, -0.5]])
+        return values if t < 19.0 else np.full((2, 2), np.nan)
+
+    problem = ODE(reactor, 2, ["generation"], jacobian=jacobian)
+    chosen, explicit = (
+        solve(problem, [1.0, 1.3], [5e-5], Stepping((0.0, 20.0), method, rtol=1e-6))
+        for method in ("auto", "rk6vr")
+    )
+    assert chosen.stepping.resolved_method.name == "rk6vr"
+    np.testing.assert_array_equal(chosen.u, explicit.u)
+
+
 @pytest.mark.filterwarnings("error::daeosens.errors.DiscretizationWarning")
 def test_a_state_from_zero_whose_derivative_is_resolved_is_silent():
     run = solve(ODE(washed_out, 2, ["k"]), [0.0, 0.0], [1.0], Stepping((0.0, 3.0), rtol=1e-8))
