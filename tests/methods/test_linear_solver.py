@@ -3,7 +3,7 @@
 import pytest
 from fields import random_field
 from petsc4py import PETSc
-from step_matrices import filled_by
+from step_matrices import filled_by, upwind
 
 from daeosens import UnsupportedError
 from daeosens.methods import linear_solver as solvers
@@ -12,14 +12,6 @@ from daeosens.problem.grids import Grid
 
 def diffusing(t, u, p):
     return p.k * u.laplacian() - u.center**3
-
-
-def upwind(t, u, p):
-    flow = 0.0
-    for axis, h in enumerate(u.spacing):
-        back = tuple(-int(k == axis) for k in range(len(u.spacing)))
-        flow = flow + (u.center - u[back]) / h
-    return p.k * u.laplacian() - flow
 
 
 @pytest.mark.mpi

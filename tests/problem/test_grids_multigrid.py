@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from fields import close, random_field
 from petsc4py import PETSc
+from step_matrices import upwind
 
 from daeosens import (
     InputError,
@@ -145,14 +146,6 @@ def carried(t, u, p):
 
 def steepening(t, u, p):
     return p.k * u.laplacian() - u.center * sum(u.gradient())
-
-
-def upwind(t, u, p):
-    flow = 0.0
-    for axis, h in enumerate(u.spacing):
-        back = tuple(-int(k == axis) for k in range(len(u.spacing)))
-        flow = flow + (u.center - u[back]) / h
-    return p.k * u.laplacian() - flow
 
 
 @pytest.mark.slow

@@ -102,7 +102,7 @@ static PetscErrorCode set_up(PC pc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode apply(PC pc, Vec x, Vec y)
+static PetscErrorCode apply_either(PC pc, Vec x, Vec y, PetscBool transposed)
 {
   ShortSteps *steps;
   KSP         solver;
@@ -110,30 +110,21 @@ static PetscErrorCode apply(PC pc, Vec x, Vec y)
 
   PetscFunctionBegin;
   PetscCall(PetscObjectContainerQuery((PetscObject)pc, CONTEXT, &steps));
-  if (!steps->alone) {
-    PetscCall((*steps->apply)(pc, x, y));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  PetscCall(finest_smoother(pc, &solver, &smoother));
-  PetscCall(PCApply(smoother, x, y));
+  if (steps->alone) {
+    PetscCall(finest_smoother(pc, &solver, &smoother));
+    PetscCall((transposed ? PCApplyTranspose : PCApply)(smoother, x, y));
+  } else PetscCall((*(transposed ? steps->apply_transpose : steps->apply))(pc, x, y));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode apply(PC pc, Vec x, Vec y)
+{
+  return apply_either(pc, x, y, PETSC_FALSE);
 }
 
 static PetscErrorCode apply_transpose(PC pc, Vec x, Vec y)
 {
-  ShortSteps *steps;
-  KSP         solver;
-  PC          smoother;
-
-  PetscFunctionBegin;
-  PetscCall(PetscObjectContainerQuery((PetscObject)pc, CONTEXT, &steps));
-  if (!steps->alone) {
-    PetscCall((*steps->apply_transpose)(pc, x, y));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  PetscCall(finest_smoother(pc, &solver, &smoother));
-  PetscCall(PCApplyTranspose(smoother, x, y));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  return apply_either(pc, x, y, PETSC_TRUE);
 }
 
 PetscErrorCode PCMGSmoothShortSteps(PC pc)
