@@ -22,6 +22,7 @@ from daeosens import (
     trace,
 )
 from daeosens.derivatives.engines.request import lowered_on
+from daeosens.derivatives.looks import resolution
 from daeosens.derivatives.looks.look import start_held
 from daeosens.derivatives.looks.resolution import relative_errors
 from daeosens.errors import DiscretizationWarning
@@ -273,6 +274,21 @@ def test_where_stability_holds_steps_small_the_remedy_is_a_method_without_that_l
     assert run.stepping.choice.startswith("stability would hold")
     assert abs(unstable / exact - 1.0) > 1e-3
     assert chosen == pytest.approx(exact, rel=1e-3)
+
+
+def test_large_runs_are_looked_at_along_fewer_directions_and_in_memory_that_is_there(monkeypatch):
+    problem, power = ODE(reactor, 2, ["generation"]), Terminal(lambda t, u, p: u[0])
+    run = solve(problem, [1.0, 1.3], [5e-5], Stepping((0.0, 20.0), "rk6vr", rtol=1e-6))
+    du, *_ = resolution.relative_directions(run)
+    monkeypatch.setattr(resolution, "MANY_UNKNOWNS", 1)
+    fewer, *_ = resolution.relative_directions(run)
+    assert (len(du), len(fewer)) == (6, 2)
+    with pytest.warns(DiscretizationWarning):
+        adjoint(run, power)
+    monkeypatch.setattr(resolution, "free_memory", lambda comm: 1000)
+    problem = ODE(reactor, 2, ["generation"])
+    with warnings.catch_warnings(action="error", category=DiscretizationWarning):
+        adjoint(solve(problem, [1.0, 1.3], [5e-5], run.stepping), power)
 
 
 def test_a_run_that_stability_holds_stays_where_an_implicit_one_fails():
