@@ -14,8 +14,8 @@ from daeosens.derivatives.directions import refuse_rows
 from daeosens.derivatives.engines.choice import Sweep
 from daeosens.derivatives.halved import difference, halved, richardson
 from daeosens.derivatives.hessian import HessianProduct, hessian_product
-from daeosens.derivatives.kink_cuts import cut_at_kinks
 from daeosens.derivatives.solve import solve
+from daeosens.derivatives.step_placement.kink_cuts import cut_at_kinks
 from daeosens.petsc.vectors import Array, norm
 from daeosens.timestepping.trajectory.trajectory import Trajectory, check_trajectory
 

@@ -8,13 +8,13 @@ from typing import Any, Literal, TypeAlias
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.derivatives.bends_in_time import with_bends_in_time
-from daeosens.derivatives.kink_cuts import cut_at_kinks
-from daeosens.derivatives.oscillations import resolve_oscillations
-from daeosens.derivatives.poles import warn_of_poles
-from daeosens.derivatives.pulses import see_pulses, warn_of_pulses
-from daeosens.derivatives.rests import divide_rest
-from daeosens.derivatives.step_control import resolved
+from daeosens.derivatives.step_placement.bends_in_time import with_bends_in_time
+from daeosens.derivatives.step_placement.kink_cuts import cut_at_kinks
+from daeosens.derivatives.step_placement.oscillations import resolve_oscillations
+from daeosens.derivatives.step_placement.poles import warn_of_poles
+from daeosens.derivatives.step_placement.pulses import see_pulses, warn_of_pulses
+from daeosens.derivatives.step_placement.rests import divide_rest
+from daeosens.derivatives.step_placement.step_control import resolved
 from daeosens.errors import InputError, UnsupportedError, is_one_of, require
 from daeosens.petsc._kernels import no_options
 from daeosens.petsc.ranks import agree

@@ -11,7 +11,7 @@ import pytest
 
 import daeosens as ds
 from daeosens.derivatives import derivative_error
-from daeosens.derivatives.kinks_inside import kinks_inside
+from daeosens.derivatives.step_placement.kinks_inside import kinks_inside
 from daeosens.tracing import trace_residual
 
 TABLE = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0]), np.array([0.5, 0.45, 0.2, 0.25, 0.4, 0.35])

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 
 from daeosens import ODE, Stepping, Terminal, adjoint, solve
-from daeosens.derivatives.looks.look import is_due
+from daeosens.derivatives.cadence import is_due
 from daeosens.errors import KinkWarning
 
 

@@ -129,7 +129,7 @@ RESOLVED = {
 def test_what_steps_see_by_themselves_takes_no_further_ones(name, method, rtol, monkeypatch):
     rhs, stepping = forced(RESOLVED[name]), Stepping((0.0, 24.0), method, rtol=rtol)
     run = solve(ODE(rhs, 1, 2), [1.0], [0.3, 1.0], stepping)
-    monkeypatch.setattr("daeosens.derivatives.pulses.peaks_missed", lambda *_: [])
+    monkeypatch.setattr("daeosens.derivatives.step_placement.pulses.peaks_missed", lambda *_: [])
     alone = solve(ODE(rhs, 1, 2), [1.0], [0.3, 1.0], stepping)
     if name == "table" and rtol > 1e-4:
         # steps longer than the table's rows may end at some of them

@@ -6,7 +6,7 @@ from distributed import make, make_cost
 from petsc4py import PETSc
 
 import daeosens as ds
-from daeosens.derivatives.step_control import chosen_directions, error_ratios
+from daeosens.derivatives.step_placement.step_control import chosen_directions, error_ratios
 from tests.derivatives.test_discretization_error import truth, van_der_pol_esdirk5
 
 

@@ -11,27 +11,27 @@ from typing import Any
 import numpy as np
 
 from daeosens.costs.cost import Cost, Scalar
-from daeosens.derivatives.looks.branch_changes import (
+from daeosens.derivatives.branches.branch_changes import (
+    LASTS,
     LOCAL,
+    NEARER,
     ON_THE_KINK,
+    SIDE,
     Piecewise,
     density_of,
     equations_of,
     history_of,
     point_on_chord,
 )
+from daeosens.derivatives.branches.switch_times import switch_times, times_of_change
 from daeosens.derivatives.looks.seen import Seen
 from daeosens.derivatives.looks.slope_jumps import (
-    LASTS,
-    NEARER,
-    SIDE,
     SlopeJump,
     Stretch,
     jumps_at_states,
     rounding_along,
     slope_jumps,
 )
-from daeosens.derivatives.looks.switch_times import switch_times, times_of_change
 from daeosens.derivatives.sweeps.kink_terms import KinkTerm, admits_terms, kink_term, short_step
 from daeosens.errors import DaeosensError, KinkWarning, warn
 from daeosens.petsc.vectors import Array, read, write

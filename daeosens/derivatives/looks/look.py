@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 from daeosens.costs.cost import Cost
 from daeosens.costs.objective import Objective
+from daeosens.derivatives.cadence import is_due, is_power_of_two
 from daeosens.derivatives.looks.events import warn_of_uncertain_events
 from daeosens.derivatives.looks.kinks import (
     warn_of_jumps,
@@ -68,7 +69,7 @@ class _Look:
 _JUMPS = _Look(
     warn_of_jumps,
     lambda trajectory, _costs: trajectory.problem.branches_known,
-    lambda seen, use: seen.branches_change and _is_power_of_two(use),
+    lambda seen, use: seen.branches_change and is_power_of_two(use),
 )
 
 # the stages of all steps
@@ -239,12 +240,3 @@ def _is_cost_due(function: object) -> bool:
         return True
     uses[0] += 1
     return is_due(uses[0])
-
-
-def is_due(use: int) -> bool:
-    """Whether a number is a power of eight."""
-    return _is_power_of_two(use) and use.bit_length() % 3 == 1
-
-
-def _is_power_of_two(use: int) -> bool:
-    return not use & (use - 1)

@@ -22,11 +22,11 @@ from mpi4py import MPI
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Cost, Scalar, Start
+from daeosens.derivatives.branches.branch_changes import equations_of
 from daeosens.derivatives.directions import admit_direction
 from daeosens.derivatives.engines.choice import choose_sweep
 from daeosens.derivatives.engines.compiled.tangent import Direction
 from daeosens.derivatives.halved import halved, richardson
-from daeosens.derivatives.looks.branch_changes import equations_of
 from daeosens.derivatives.looks.seen import Seen
 from daeosens.derivatives.sweeps.forward import direction_arrays, sweep_forward
 from daeosens.derivatives.tangent_errors import DENSE, consistent_directions

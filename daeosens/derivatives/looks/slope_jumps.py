@@ -8,8 +8,12 @@ from typing import Literal
 
 import numpy as np
 
-from daeosens.derivatives.looks.branch_changes import (
+from daeosens.derivatives.branches.branch_changes import (
+    JUMP,
+    LASTS,
     LOCAL,
+    NEARER,
+    SIDE,
     Piecewise,
     branch_changes,
     decisions_at_ends,
@@ -22,18 +26,8 @@ from daeosens.errors import DaeosensError
 from daeosens.petsc.vectors import Array, read
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
-SIDE = 1e-5
-"""Distance from a kink, as a part of the step, at which slopes on its sides are taken."""
-
 INSIDE = 3 * SIDE
 """Distance from the ends of a step, in steps, of a kink both of whose sides are in it."""
-
-NEARER = 8.0
-"""Slopes are taken a second time so many times nearer: what a kink makes of them is as large there,
-that of a function which is only bent is not."""
-
-LASTS = 0.7
-"""Part of a difference that lasts nearer to a kink; of one like |x|^a only 8^-a does."""
 
 SHARP = 0.2
 """Part of a difference of slopes that lasts where they have no bounded slope themselves.
@@ -42,9 +36,6 @@ Of |x|^1.5 it is 0.35, of smooth functions 0.125."""
 
 BEND = 0.1
 """Such differences are told from this part of those that count as a kink."""
-
-JUMP = 1e-3
-"""Slopes that differ by a larger part of themselves, or of the change in a step, are a kink's."""
 
 NEAR_AN_END = 0.1
 """Part of a chord between its end and a kink below which the end says nothing of rounding."""

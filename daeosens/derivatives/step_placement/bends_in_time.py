@@ -19,7 +19,7 @@ from collections.abc import Callable
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.derivatives.looks.switch_times import changes_inside
+from daeosens.derivatives.branches.switch_times import changes_inside
 from daeosens.errors import SolveError
 from daeosens.petsc.vectors import Array, read
 from daeosens.problem.branches import Branches

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from daeosens.derivatives.pulses import Take, see_pulses
+from daeosens.derivatives.step_placement.pulses import Take, see_pulses
 from daeosens.errors import SolveError
 from daeosens.petsc.vectors import Array
 from daeosens.timestepping.stiffness import modes, resolving_step

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from daeosens.derivatives.looks.branch_changes import point_on_chord, rate_in
+from daeosens.derivatives.branches.branch_changes import point_on_chord, rate_in
 from daeosens.petsc.vectors import Array
 from daeosens.problem.branches import Branches
 from daeosens.problem.clock import Noted

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daeosens.derivatives.branch_passages import (
+from daeosens.derivatives.branches.branch_changes import JUMP, LASTS, NEARER, SIDE, rate_in
+from daeosens.derivatives.branches.switch_times import made_of_time, times_of_change
+from daeosens.derivatives.step_placement.branch_passages import (
     INSIDE,
     Inside,
     Part,
@@ -19,9 +21,6 @@ from daeosens.derivatives.branch_passages import (
     ends_of,
     equations_with_kinks,
 )
-from daeosens.derivatives.looks.branch_changes import rate_in
-from daeosens.derivatives.looks.slope_jumps import JUMP, LASTS, NEARER, SIDE
-from daeosens.derivatives.looks.switch_times import made_of_time, times_of_change
 from daeosens.errors import InputError, NotFiniteError
 from daeosens.petsc.vectors import Array, read
 from daeosens.problem.problem import Problem

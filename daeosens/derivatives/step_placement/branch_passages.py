@@ -19,14 +19,14 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.derivatives.looks.branch_changes import (
+from daeosens.derivatives.branches.branch_changes import (
+    SIDE,
     Piecewise,
     equations_of,
     largest_values,
     rate_in,
     signs_of,
 )
-from daeosens.derivatives.looks.slope_jumps import SIDE
 from daeosens.petsc.vectors import Array, read
 from daeosens.problem.branches import Decisions, DecisionTable
 from daeosens.problem.problem import Problem

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.derivatives.looks.branch_changes import Piecewise, equations_of, point_on_chord
-from daeosens.derivatives.looks.switch_times import times_of_change
+from daeosens.derivatives.branches.branch_changes import Piecewise, equations_of, point_on_chord
+from daeosens.derivatives.branches.switch_times import times_of_change
 from daeosens.errors import DaeosensError
 from daeosens.petsc.vectors import Array
 from daeosens.problem.clock import Noted

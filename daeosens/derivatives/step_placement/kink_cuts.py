@@ -18,9 +18,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from daeosens.derivatives.branch_passages import equations_with_kinks, state_at
-from daeosens.derivatives.kinks_inside import Kink, kinks_inside, usual_step
-from daeosens.derivatives.pulses import Take
+from daeosens.derivatives.step_placement.branch_passages import equations_with_kinks, state_at
+from daeosens.derivatives.step_placement.kinks_inside import Kink, kinks_inside, usual_step
+from daeosens.derivatives.step_placement.pulses import Take
 from daeosens.errors import SolveError
 from daeosens.petsc.vectors import Array
 from daeosens.problem.branches import Branches

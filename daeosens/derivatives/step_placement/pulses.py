@@ -15,10 +15,10 @@ from typing import TypeAlias
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.derivatives.looks.branch_changes import equations_of, point_on_chord
-from daeosens.derivatives.looks.look import is_due
-from daeosens.derivatives.looks.switch_times import made_of_time, times_of_change
-from daeosens.derivatives.peaks import Peak, peaks_missed, values_at
+from daeosens.derivatives.branches.branch_changes import equations_of, point_on_chord
+from daeosens.derivatives.branches.switch_times import made_of_time, times_of_change
+from daeosens.derivatives.cadence import is_due
+from daeosens.derivatives.step_placement.peaks import Peak, peaks_missed, values_at
 from daeosens.errors import DiscretizationWarning, warn
 from daeosens.petsc.vectors import Array
 from daeosens.problem.problem import ProblemCache

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from daeosens.derivatives.looks.branch_changes import Piecewise, equations_of, point_on_chord
+from daeosens.derivatives.branches.branch_changes import Piecewise, equations_of, point_on_chord
 from daeosens.errors import DiscretizationWarning, warn
 from daeosens.petsc.vectors import Array, read
 from daeosens.problem.branches import FEW_POINTS, Branches

@@ -26,6 +26,19 @@ NOTHING = 1e-14
 LOCAL = 1e-6
 """Part of the time: what steps shorter than it do at a jump is looked at along a longer chord."""
 
+SIDE = 1e-5
+"""Distance from a kink, as a part of the step, at which slopes on its sides are taken."""
+
+NEARER = 8.0
+"""Slopes are taken a second time so many times nearer: what a kink makes of them is as large there,
+that of a function which is only bent is not."""
+
+LASTS = 0.7
+"""Part of a difference that lasts nearer to a kink; of one like |x|^a only 8^-a does."""
+
+JUMP = 1e-3
+"""Slopes that differ by a larger part of themselves, or of the change in a step, are a kink's."""
+
 
 @dataclass(frozen=True)
 class Piecewise:
