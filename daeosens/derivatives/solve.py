@@ -100,25 +100,6 @@ def solve(
     >>> float(run.u[-1, 0].round(6))
     0.367879
     """
-    run = _solved(problem, u0, p, stepping, t_eval, checkpoint, petsc_trajectory)
-    vars(run).update(again=_again)  # of a frozen dataclass
-    return run
-
-
-def _again(run: Trajectory, stepping: Stepping, times: Array) -> Trajectory:
-    return _solved(run.problem, run.stored[0], run.p, stepping, times, "states", None)
-
-
-def _solved(
-    problem: Problem,
-    u0: npt.ArrayLike | PETSc.Vec | Mapping[str, float],
-    p: PossiblyNamed,
-    stepping: Stepping,
-    t_eval: npt.ArrayLike | None,
-    checkpoint: Checkpoint,
-    petsc_trajectory: Literal["memory", "disk"] | None,
-) -> Trajectory:
-    """Return what ``solve`` returns.  Collective."""
     require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
     if problem.comm.size > 1:
         agree(

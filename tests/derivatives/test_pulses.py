@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from daeosens import DAE, ODE, Stepping, Terminal, adjoint, solve, trace
-from daeosens.derivatives import pulses
+from daeosens.derivatives.step_placement import pulses
 from daeosens.errors import DiscretizationWarning
 
 LAST = Terminal(lambda t, u, p: u[0])

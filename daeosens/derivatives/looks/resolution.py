@@ -28,6 +28,7 @@ from daeosens.derivatives.engines.choice import choose_sweep
 from daeosens.derivatives.engines.compiled.tangent import Direction
 from daeosens.derivatives.halved import halved, richardson
 from daeosens.derivatives.looks.seen import Seen
+from daeosens.derivatives.solve import solve
 from daeosens.derivatives.sweeps.forward import direction_arrays, sweep_forward
 from daeosens.derivatives.tangent_errors import DENSE, consistent_directions
 from daeosens.errors import (
@@ -202,7 +203,7 @@ def _finer_run(trajectory: Trajectory, costs: Sequence[Cost]) -> Trajectory:
     problem, stepping = trajectory.problem, trajectory.stepping
     points = {when for cost in costs for when, *_ in cost.points if isinstance(when, float)}
     rtol, atol = stepping.tolerances
-    if problem.delays is not None or FINER * rtol < TIGHTEST or trajectory.again is None:
+    if problem.delays is not None or FINER * rtol < TIGHTEST:
         steps, start = halved(trajectory), trajectory.stored[0].copy()
         take: Callable[..., Trajectory] = run_of(problem)
         if problem.delays is not None:
@@ -217,7 +218,8 @@ def _finer_run(trajectory: Trajectory, costs: Sequence[Cost]) -> Trajectory:
     finer = {"rtol": FINER * rtol, "atol": FINER * atol, "cut": True, "control": "states"}
     # those of a run that took half of them may be all that there may be
     finer["max_steps"] = max(stepping.max_steps, 8 * trajectory.n_steps)
-    return trajectory.again(trajectory, replaced(stepping, t_eval=(), **finer), times)
+    steps, start = replaced(stepping, t_eval=(), **finer), trajectory.stored[0]
+    return solve(problem, start, trajectory.p, steps, times, "states")
 
 
 def _same_states(trajectory: Trajectory, finer: Trajectory) -> npt.NDArray[np.int_] | None:

@@ -96,9 +96,6 @@ Side = Literal["before", "after"]
 Inside: TypeAlias = "Callable[[Trajectory, Sequence[tuple[int, float]]], list[PETSc.Vec]]"
 """``inside(run, [(n, t), ...])``: the states at times inside of steps, by the steps' numbers."""
 
-Again: TypeAlias = "Callable[[Trajectory, Stepping, Array], Trajectory]"
-"""``again(run, stepping, times)``: the run by other steps, which hit these times."""
-
 FEW, SEEN = 1000, 10.0
 """Of up to so many unknowns a run tells which have stayed below this multiple of atol."""
 
@@ -158,8 +155,8 @@ class Trajectory:
     report : object or None
         What the problem's monitor knows of the run: of a DAEO the optimisers, ``Branches``.  Of a
         delay equation ``DelayedSteps``.
-    inside, again : callable or None
-        See ``Inside``, and ``Again``, of runs by ``solve``.
+    inside : callable or None
+        See ``Inside``.
     n_steps : int
         Number N of steps in the log: those that ``print`` tells, and one of size 0 an event.
     thinned : bool
@@ -192,7 +189,6 @@ class Trajectory:
     recording: list[PETSc.TS]
     report: Any
     inside: Inside | None
-    again: Again | None
     n_steps: int = field(init=False)
     thinned: bool = field(init=False)
 
@@ -213,7 +209,6 @@ class Trajectory:
         recording: list[PETSc.TS] | None = None,
         report: Any = None,
         inside: Inside | None = None,
-        again: Again | None = None,
     ) -> None:
         # made with each run: the constructor of a frozen dataclass takes a tenth of a short one
         vars(self).update(
@@ -231,7 +226,6 @@ class Trajectory:
             recording=[] if recording is None else recording,
             report=report,
             inside=inside,
-            again=again,
             n_steps=len(step_sizes),
             # ``isinstance`` of a Sequence takes three times as long
             thinned=type(stored) is SomeStates,
