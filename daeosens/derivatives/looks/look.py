@@ -16,13 +16,9 @@ from weakref import WeakKeyDictionary
 from daeosens.costs.cost import Cost
 from daeosens.costs.objective import Objective
 from daeosens.derivatives.cadence import is_due, is_power_of_two
+from daeosens.derivatives.looks.cost_kinks import warn_of_cost_kinks
 from daeosens.derivatives.looks.events import warn_of_uncertain_events
-from daeosens.derivatives.looks.kinks import (
-    warn_of_jumps,
-    warn_of_kinks,
-    warn_of_running_kinks,
-    warn_on_kinks,
-)
+from daeosens.derivatives.looks.kinks import warn_of_jumps, warn_of_kinks
 from daeosens.derivatives.looks.orders import warn_of_orders
 from daeosens.derivatives.looks.products import (
     Products,
@@ -146,7 +142,9 @@ def look(
     """
     seen, kinks = _SEEN.of(trajectory.problem), list[KinkTerm]()
     if second:
-        kinks = warn_of_kinks(trajectory, costs, seen)
+        kinks, told = warn_of_kinks(trajectory, seen)
+        if not told:
+            warn_of_cost_kinks(trajectory, costs, seen, second=True)
         looks = (_EVENTS, _RESOLUTION, _ORDERS_OF_SECOND, _START, _FIRST_ORDER)
     else:
         looks = (_JUMPS, _RUNNING_COSTS, _EVENTS, _RESOLUTION, _ORDERS, _START)
@@ -226,8 +224,7 @@ def _look_at_costs(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) ->
             )
             for cost in costs
         ]
-        warn_of_running_kinks(trajectory, left, seen)
-        warn_on_kinks(trajectory, left, second=False)
+        warn_of_cost_kinks(trajectory, left, seen, second=False)
 
 
 def _is_cost_due(function: object) -> bool:

@@ -248,3 +248,37 @@ def jumps_at_states(trajectory: Trajectory, function: Piecewise) -> Iterator[flo
             if (1.0 if behind else 0.0) not in stages:
                 continue
         yield t
+
+
+def jumps_in_time_alone(
+    trajectory: Trajectory, function: Piecewise, change: SlopeJump, fixed: Array
+) -> bool:
+    """Return whether f jumps at one of the times [S] that are ``fixed``, by the time alone.
+
+    What decides with a part in the state, ``np.maximum(target(t) - u, 0)``, changes sides there too
+    if t does, and f has no jump where the state passes alone.  Steps stay where they are, and so
+    does such a jump.
+    """
+    if not fixed.size:
+        return False
+    time = float(fixed[np.argmin(np.abs(fixed - change.time))])
+    if abs(time - change.time) > LOCAL * max(abs(time), 1e-3 * float(np.ptp(trajectory.times))):
+        return False
+    n = min(max(int(np.searchsorted(trajectory.times, time)) - 1, 0), trajectory.n_steps - 1)
+    h = float(trajectory.step_sizes[n])
+    near = SIDE * max(h, LOCAL * abs(time))
+    (*_, u), (*_, before), (*_, after) = (
+        point_on_chord(trajectory, n, place) for place in (0.5, 0.0, 1.0)
+    )
+    moved = near / h * (after - before)
+    f = np.array(
+        [
+            [function.value(n, time + beside * near, u + x * moved) for x in (-2, -1, 1, 2)]
+            for beside in (-1, 1)
+        ]
+    )
+    # each component in its own unit, without the part that grows with the distance
+    in_time = np.abs(f[1, 1] - f[0, 1])
+    in_state = np.abs(2.0 * (f[:, 2] - f[:, 1]) - (f[:, 3] - f[:, 0])).max(axis=0)
+    rounding = 1e-9 * np.abs(f).max(axis=(0, 1))
+    return bool(np.all(in_state <= 1e-2 * in_time + rounding))
