@@ -1,6 +1,7 @@
 """Estimation from starts anywhere: how often it succeeds, and how long it takes.
 
     python scripts/bench/bilevel.py [STUDY ...] [--starts 20] [--first 0] [--noise ...] [--ways ...]
+        [--limit 120]
 
 For each problem and noise level, from the same random starts and the same data: ``fit`` with
 start="bilevel", ``fit`` with windows of five samples (multiple shooting), and ``fit`` alone (single
@@ -15,7 +16,8 @@ noise determine to 5 %, by their standard deviation at the truth (Cramer and Rao
 table too.
 
 Starts of nonlinear parameters are those of the problem; linear ones begin within a factor of ten of
-the truth, which the bi-level estimate does not use.  Writes
+the truth, which the bi-level estimate does not use.  A start that has not ended after 120 seconds
+of processor time has failed; the table says how many did.  Writes
 docs/benchmarks/estimation/bilevel.json, where rows of other problems stay, and the table of
 docs/bilevel.md, after each start; --page writes the table alone.
 """
@@ -24,11 +26,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import resource
 import shlex
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -69,6 +74,10 @@ class Row:
     starts : int
     right, likeliest, failed : int
         How many starts ended so.
+    stopped : int
+        How many of those that failed had not ended within the limit.
+    limit : float or None
+        Of a start, in seconds of processor time.
     error : float or None
         The largest relative error of a parameter, in the median start.
     seconds : float
@@ -93,6 +102,8 @@ class Row:
     command: str
     date: str
     processor: str
+    stopped: int = 0
+    limit: float | None = None
 
 
 @dataclass(frozen=True)
@@ -102,6 +113,29 @@ class Outcome:
     error: float
     excess: float
     seconds: float
+    stopped: bool = False
+
+
+def limited(seconds: float, work: Callable[[], Outcome]) -> Outcome:
+    """Return what work in a process of its own comes to, or that it was stopped."""
+    # a copy of this process: nothing is compiled or measured again
+    context = multiprocessing.get_context("fork")
+    end, other = context.Pipe(duplex=False)
+
+    def child() -> None:
+        limit = int(np.ceil(seconds))
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
+        other.send(work())
+
+    process = context.Process(target=child, daemon=True)
+    process.start()
+    other.close()
+    try:
+        return end.recv()
+    except EOFError:
+        return Outcome(np.inf, np.inf, seconds, stopped=True)
+    finally:
+        process.join()
 
 
 def ways_of(study: Study, ways: Sequence[str]) -> list[str]:
@@ -202,7 +236,7 @@ def fitted(problem: tuple[Any, list[Experiment], Parameters], sigma: Array, **wa
 
 
 def outcomes(
-    name: str, noise: float, ways: Sequence[str], seeds: range
+    name: str, noise: float, ways: Sequence[str], seeds: range, limit: float
 ) -> Iterator[tuple[dict[str, list[Outcome]], int]]:
     """Yield what starts have come to, by way, and how many parameters the data determine.
 
@@ -210,7 +244,6 @@ def outcomes(
     """
     study = STUDIES[name]
     model, states = study.model(), exact(study)
-    truth = np.array(list(study.truth.values()))
     true_start = {key: Parameter(value, scale="log") for key, value in study.truth.items()}
     results: dict[str, list[Outcome]] = {way: [] for way in ways}
     determined = 0
@@ -225,32 +258,51 @@ def outcomes(
             # of logarithms, which is relative
             errors = np.sqrt(np.diag(np.linalg.inv(matrix)))
             determined = int(np.sum(errors < 0.05))
+        problem = problem_of(study, model, rows, starts_of(study, seed))
         for way in ways:
-            begin = time.process_time()
-            try:
-                problem = problem_of(study, model, rows, starts_of(study, seed))
-                if way == "growing runs":
-                    fit = grown(study, problem, sigma)
-                else:
-                    fit = fitted(problem, sigma, seed=seed, **WAYS[way])
-                values = np.array([fit.estimate[key] for key in study.truth])
-                error = float(np.abs(values / truth - 1.0).max())
-                excess = fit.objective - reference.objective
-            except DaeosensError as failure:
-                print(" ".join(str(failure).split())[:120])
-                error, excess = np.inf, np.inf
-            seconds = time.process_time() - begin
-            results[way].append(Outcome(error, excess, seconds))
+            work = partial(attempt, study, problem, sigma, way, seed, reference.objective)
+            outcome = limited(limit, work)
+            results[way].append(outcome)
             print(
-                f"{name}, noise {noise:g}, start {seed}, {way}: error {error:.2g}, "
-                f"excess {excess:.2g}, {seconds:.1f} s",
+                f"{name}, noise {noise:g}, start {seed}, {way}: error {outcome.error:.2g}, "
+                f"excess {outcome.excess:.2g}, {outcome.seconds:.1f} s",
                 flush=True,
             )
         yield results, determined
 
 
+def attempt(
+    study: Study,
+    problem: tuple[Any, list[Experiment], Parameters],
+    sigma: Array,
+    way: str,
+    seed: int,
+    least: float,
+) -> Outcome:
+    """Return what one way comes to from one start; ``least`` is the best objective there is."""
+    truth = np.array(list(study.truth.values()))
+    begin = time.process_time()
+    try:
+        if way == "growing runs":
+            fit = grown(study, problem, sigma)
+        else:
+            fit = fitted(problem, sigma, seed=seed, **WAYS[way])
+        values = np.array([fit.estimate[key] for key in study.truth])
+        error, excess = float(np.abs(values / truth - 1.0).max()), fit.objective - least
+    except DaeosensError as failure:
+        print(" ".join(str(failure).split())[:120])
+        error, excess = np.inf, np.inf
+    return Outcome(error, excess, time.process_time() - begin)
+
+
 def summary(
-    name: str, noise: float, way: str, results: Sequence[Outcome], determined: int, command: str
+    name: str,
+    noise: float,
+    way: str,
+    results: Sequence[Outcome],
+    determined: int,
+    limit: float,
+    command: str,
 ) -> Row:
     """Return the line of one way."""
     machine = describe()
@@ -270,6 +322,8 @@ def summary(
         command,
         machine["date"],
         machine["processor"],
+        sum(result.stopped for result in results),
+        limit,
     )
 
 
@@ -284,12 +338,13 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
             f"{row['right']}/{row['starts']}",
             f"{row['likeliest']}/{row['starts']}",
             number(row["error"], ".2g") if row["error"] is not None else "",
+            f"{row['stopped']}/{row['starts']}" if row.get("stopped") else "",
             number(row["seconds"], ".2g"),
         ]
         for row in rows
     ]
     headings = ["problem", "noise", "determined to 5 %", "way"]
-    headings += ["right", "likeliest", "median error", "s"]
+    headings += ["right", "likeliest", "median error", "not ended", "s"]
     return with_sources(markdown(headings, lines), rows)
 
 
@@ -306,6 +361,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="seed of the first start")
     parser.add_argument("--noise", type=float, nargs="+", default=[0.0, 0.01, 0.05])
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
+    parser.add_argument("--limit", type=float, default=120.0, help="seconds of a start")
     parser.add_argument("--page", action="store_true", help="the table from the numbers there are")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.studies if name not in STUDIES]
@@ -323,9 +379,11 @@ def main() -> None:
         command = f"python scripts/bench/bilevel.py {name} {of_starts} {chosen}"
         seeds = range(arguments.first, arguments.first + arguments.starts)
         for noise in arguments.noise:
-            for results, determined in outcomes(name, noise, ways, seeds):
+            for results, determined in outcomes(name, noise, ways, seeds, arguments.limit):
                 for way in ways:
-                    row = summary(name, noise, way, results[way], determined, command)
+                    row = summary(
+                        name, noise, way, results[way], determined, arguments.limit, command
+                    )
                     key = (name, noise, way)
                     rows = [old for old in rows if (old["study"], old["noise"], old["way"]) != key]
                     rows.append(asdict(row))
