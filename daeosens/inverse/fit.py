@@ -139,7 +139,7 @@ def fit(
         First fit the equations on windows of so many samples, each of which begins at a state of
         its own, then with ever smaller jumps between them (multiple shooting); by default with
         ``start="bilevel"`` 5, or as many as make a hundred windows of an experiment, but for delay
-        equations.
+        equations.  Those of delay equations begin at other delays too.
     starts : int
         More than one: multistart over bounds and priors, of windows too where these are asked for,
         until a start explains the data; with ``start="bilevel"`` starts of the nonlinear

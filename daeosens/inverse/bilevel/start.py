@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 from mpi4py import MPI
 
 from daeosens.costs.least_squares import LeastSquares
@@ -51,6 +52,15 @@ FURTHER = 5
 
 HOPELESS = 0.25
 """Held windows that leave so much of the variance of data are nowhere near: not gone on with."""
+
+OTHERS = 7
+"""So many other delays windows begin at, while those that were given lead nowhere."""
+
+DELAYS = (1e-2, 0.5)
+"""Between these parts of the longest run they lie."""
+
+AS_NOISY = 2.0
+"""Chi-square of held windows near the truth is at most so large: they begin at measurements."""
 
 TWICE = 2
 """After so many starts without hope there is none for those that are left, which seemed worse."""
@@ -149,25 +159,38 @@ def prepared(
     if limits is not None:
         ends = [np.clip(end, *limits) for end in ends]
     complete = all(psi is not None for part in guesses for psi in part)
-    for end in ends:
-        guess = [
+
+    def guessed(end: Array) -> list[Callable[[Array], Array]]:
+        return [
             _completed(shot, interpolants, end)
             for shot, interpolants in zip(shots, guesses, strict=True)
         ]
+
+    def held_at(end: Array) -> Stage:
+        return held_windows(shots, end, min(windows, HELD), guessed(end), **how)
+
+    begun: list[tuple[Array, Stage | None]] = [(end, None) for end in ends]
+    if likelihood.limits and first_estimate is None and points is None:
+        others = _other_delays(likelihood, shots, ends[0], seed)
+        if complete:
+            stages = _held_from_delays([*ends, *others], held_at, HOPELESS * variance, known=known)
+            begun = [*stages] or begun
+        elif known:  # one after the other, while chi-square rejects what there is
+            begun += [(other, None) for other in others]
+    for end, stage in begun:
         try:
-            few = min(windows, HELD)
-            held = [held_windows(shots, end, few, guess, **how)] if complete else []
+            held = [held_at(end) if stage is None else stage] if complete else []
             share = max((stage.value / variance for stage in held), default=0.0)
-            if known and share > HOPELESS and not held[0].explained and len(ends) > 1:
+            if known and share > HOPELESS and not held[0].explained and len(begun) > 1:
                 lost.append(share)
                 if len(lost) == TWICE and not tried and first_estimate is not None:
                     break
                 continue
             begin = held[0].x if held else end
-            stages = refined_by_windows(shots, begin, windows, guess, single=True, **how)
+            stages = refined_by_windows(shots, begin, windows, guessed(end), single=True, **how)
             # where noise levels are known, chi-square tells which candidate is worth going on with
             explained = known and stages[0].explained
-            if explained or len(ends) == 1:
+            if explained or len(begun) == 1:
                 stages = refined_by_windows(shots, begin, windows, [], begun=stages[0], **how)
         except SolveError as error:
             failure = error
@@ -176,9 +199,9 @@ def prepared(
         if explained and stages[-1].explained:
             break  # the others can come to no less
     if not tried and lost:
-        begun = "starts" if first_estimate is None else "bi-level estimates"
+        kind = "starts" if first_estimate is None else "bi-level estimates"
         raise SolveError(
-            f"windows from {len(lost)} {begun} leave {min(lost):.0%} of the variance of the data "
+            f"windows from {len(lost)} {kind} leave {min(lost):.0%} of the variance of the data "
             "unexplained",
             expected=f"{HOPELESS:.0%} or less, from which fits come to the rest",
             remedy="starts nearer to the truth, bounds, or more measurements of what is fast",
@@ -194,6 +217,52 @@ def prepared(
     if not whole_runs:
         best = refined_by_windows(shots, begin, windows, [], begun=best[0], **how)
     return Preparation(first_estimate, (*held, *best), best[-1].x)
+
+
+def _other_delays(
+    likelihood: Likelihood, shots: Sequence[Shot], x: Array, seed: int
+) -> list[Array]:
+    """Return x with other delays: parts of the longest run within their bounds, evenly by log."""
+    names = likelihood.parameters.free_names
+    lasting = max(max(shot.misfit.times) - shot.run.stepping.t_span[0] for shot in shots)
+    qmc = scipy.stats.qmc  # imported here: it takes longer than all the rest of SciPy together
+    # a sequence, which is even however few of them are tried
+    halton = qmc.Halton(len(likelihood.limits), rng=np.random.default_rng(seed))
+    points = np.tile(x, (OTHERS, 1))
+    for (name, delay), share in zip(
+        likelihood.limits.items(), halton.random(OTHERS).T, strict=True
+    ):
+        low, high = np.clip(np.multiply(DELAYS, lasting), delay.lower, delay.upper)
+        values = low * (high / low) ** share
+        points[:, names.index(name)] = [delay.scaled(value) for value in values.tolist()]
+    return [*points]
+
+
+def _held_from_delays(
+    points: Sequence[Array], held_at: Callable[[Array], Stage], hopeless: float, *, known: bool
+) -> list[tuple[Array, Stage]]:
+    """Return held windows from several delays and where each began, best first.
+
+    Delays have minima of their own, to each of which rates are found that do best with them.  Held
+    windows come there in seconds; where noise levels are known, until one is near the truth.
+    """
+    stages: list[tuple[Array, Stage]] = []
+    for point in points:
+        try:
+            stage = held_at(point)
+        except SolveError:
+            continue
+        stages.append((point, stage))
+        if known and 2.0 * stage.value < AS_NOISY * stage.degrees:
+            return [stages[-1]]
+    stages.sort(key=lambda attempt: attempt[1].value)
+    different: list[tuple[Array, Stage]] = []
+    for point, stage in stages:
+        if all(np.abs(stage.x - other.x).max() > APART for _, other in different):
+            different.append((point, stage))
+    # without noise levels nothing tells when to go on to the next
+    best = different[: CANDIDATES if known else 1]
+    return [attempt for attempt in best if attempt[1].value <= hopeless] or best[:1]
 
 
 def _variance(shot: Shot) -> float:
