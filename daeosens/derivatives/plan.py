@@ -22,7 +22,9 @@ from daeosens.petsc.vectors import Array, finite_array
 from daeosens.problem.problem import PossiblyNamed, Problem
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.thinning import SHARE, bytes_of_state, expected_steps, in_bytes
-from daeosens.timestepping.trajectory.schedule import Checkpoints, Hierarchical, repeated_steps
+from daeosens.timestepping.trajectory.checkpoints import Checkpoints
+from daeosens.timestepping.trajectory.hierarchical import Hierarchical
+from daeosens.timestepping.trajectory.schedule import repeated_steps
 from daeosens.timestepping.trajectory.scratch import Scratch
 from daeosens.timestepping.trajectory.store import in_memory
 

@@ -35,7 +35,7 @@ from daeosens.timestepping.trajectory.actions import (
     name_of,
     refuse_used,
 )
-from daeosens.timestepping.trajectory.schedule import Checkpoints
+from daeosens.timestepping.trajectory.checkpoints import Checkpoints
 from daeosens.timestepping.trajectory.trajectory import Recording, Trajectory
 
 Checkpoint: TypeAlias = "Literal['auto', 'states', 'stages'] | Checkpoints | CheckpointSchedule"

@@ -7,7 +7,7 @@ Read first: ``stepping``, ``runner`` (one smooth piece), ``events/event_loop``.
 """
 
 from daeosens.timestepping.saved_runs import load_run, save_run
-from daeosens.timestepping.trajectory.schedule import Checkpoints
+from daeosens.timestepping.trajectory.checkpoints import Checkpoints
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 __all__ = ["Checkpoints", "Trajectory", "load_run", "save_run"]

@@ -26,7 +26,7 @@ from daeosens.problem.slope_check import deciding_lines
 from daeosens.timestepping.step_log import StepLog
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.stiffness import REACH, fastest_decay
-from daeosens.timestepping.trajectory.schedule import DROPPED
+from daeosens.timestepping.trajectory.stay import DROPPED
 from daeosens.timestepping.trial_step import SingleSteps
 from daeosens.timestepping.ts_cache import cannot_set_up
 

@@ -21,7 +21,7 @@ from daeosens.timestepping.preflight import refuse_unsound_steps
 from daeosens.timestepping.run_failures import RunFailures
 from daeosens.timestepping.step_log import StepLog, Watch
 from daeosens.timestepping.stepping import Stepping
-from daeosens.timestepping.trajectory.schedule import Stay
+from daeosens.timestepping.trajectory.stay import Stay
 from daeosens.timestepping.trajectory.trajectory import (
     LITTLE_MEMORY,
     STAGE_MEMORY,

@@ -13,8 +13,8 @@ from daeosens.petsc.vectors import Array
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.runner import Runner, refuse_undetermined, repeating
 from daeosens.timestepping.stepping import Stepping
-from daeosens.timestepping.trajectory.schedule import Stay
 from daeosens.timestepping.trajectory.states import refuse_freed
+from daeosens.timestepping.trajectory.stay import Stay
 from daeosens.timestepping.trajectory.trajectory import Recording, Trajectory
 from daeosens.timestepping.ts_cache import LentTS
 

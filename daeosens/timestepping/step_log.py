@@ -13,8 +13,8 @@ from daeosens.errors import SolveError
 from daeosens.petsc._kernels import Steps, stages
 from daeosens.petsc.vectors import Array, is_finite, read
 from daeosens.problem.problem import Problem
-from daeosens.timestepping.trajectory.schedule import DROPPED, Stay
 from daeosens.timestepping.trajectory.states import States
+from daeosens.timestepping.trajectory.stay import DROPPED, Stay
 from daeosens.timestepping.trajectory.trajectory import Stages
 
 Watch: TypeAlias = "Callable[[float, PETSc.Vec, float, PETSc.Vec], bool]"

@@ -25,14 +25,10 @@ from daeosens.timestepping.trajectory.actions import (
     is_schedule,
     name_of,
 )
-from daeosens.timestepping.trajectory.schedule import (
-    DROPPED,
-    Checkpoints,
-    Schedule,
-    Stay,
-    repeated_steps,
-)
+from daeosens.timestepping.trajectory.checkpoints import Checkpoints
+from daeosens.timestepping.trajectory.schedule import Schedule, repeated_steps
 from daeosens.timestepping.trajectory.scratch import Filed, Scratch
+from daeosens.timestepping.trajectory.stay import DROPPED, Stay
 from daeosens.timestepping.trajectory.store import SomeStates, in_memory
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 from daeosens.timestepping.ts_cache import drop_idle

@@ -15,14 +15,11 @@ import daeosens as ds
 from daeosens import ODE, InputError, Stepping, Terminal, adjoint, solve, trace_stencil
 from daeosens.problem.grids import Grid
 from daeosens.timestepping import Checkpoints
-from daeosens.timestepping.trajectory import schedule
+from daeosens.timestepping.trajectory import hierarchical
 from daeosens.timestepping.trajectory import trajectory as trajectory_module
-from daeosens.timestepping.trajectory.schedule import (
-    Hierarchical,
-    Stay,
-    advance,
-    repeated_steps,
-)
+from daeosens.timestepping.trajectory.hierarchical import Hierarchical
+from daeosens.timestepping.trajectory.schedule import advance, repeated_steps
+from daeosens.timestepping.trajectory.stay import Stay
 
 
 @cache
@@ -117,22 +114,22 @@ def test_steps_writing_and_reading_cost_as_little_as_can_be(memory, disk, write,
 )
 def test_costs_of_parts_are_those_of_another_program(memory, disk, write, read, steps, expected):
     """``get_hopt_table`` of checkpoint_schedules 1.0.4: the first state is not kept beside."""
-    table = schedule._table(steps, memory + 1, disk, write, read)
+    table = hierarchical._table(steps, memory + 1, disk, write, read)
     assert table.swept("reached", steps, disk) == pytest.approx(expected, rel=1e-14)
 
 
 def test_places_farther_away_are_no_better(monkeypatch):
     for memory, disk, write, read in [(2, 8, 0.05, 0.05), (5, 40, 0.3, 0.0), (3, 3, 9.0, 20.0)]:
-        near = schedule._table(300, memory, disk, write, read)
+        near = hierarchical._table(300, memory, disk, write, read)
         with monkeypatch.context() as patched:
             patched.setattr(schedule, "WIDTH", 300)
-            every = schedule._table.__wrapped__(300, memory, disk, write, read)
+            every = hierarchical._table.__wrapped__(300, memory, disk, write, read)
         for begins in ("kept", "reached", "filed"):
             np.testing.assert_allclose(near.costs[begins], every.costs[begins], rtol=1e-14)
 
 
 def test_of_many_steps_states_on_disk_lie_at_multiples():
-    table = schedule._table(20_000, 200, 500, 0.3, 0.2)
+    table = hierarchical._table(20_000, 200, 500, 0.3, 0.2)
     assert table.block == 10  # of steps
     cost = Hierarchical(200, 500, 0.3, 0.2).cost(20_000)
     assert repeated_steps(20_000, 700) <= cost.repeated < repeated_steps(20_000, 200)

@@ -42,8 +42,8 @@ from daeosens.timestepping.runner import Run, Runner, made_runner
 from daeosens.timestepping.smooth_run import smooth_run
 from daeosens.timestepping.step_times import inside_span, span_rounding
 from daeosens.timestepping.stepping import Stepping
-from daeosens.timestepping.trajectory.schedule import Stay
 from daeosens.timestepping.trajectory.states import rows_of
+from daeosens.timestepping.trajectory.stay import Stay
 from daeosens.timestepping.trajectory.trajectory import HIT, Recording, Trajectory
 
 FEWEST, MOST = 32, 4096

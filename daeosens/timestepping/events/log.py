@@ -18,8 +18,8 @@ from daeosens.timestepping.runner import Run
 from daeosens.timestepping.smooth_run import states_inside
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.crossing import Crossing
-from daeosens.timestepping.trajectory.schedule import Stay
 from daeosens.timestepping.trajectory.states import view_of
+from daeosens.timestepping.trajectory.stay import Stay
 from daeosens.timestepping.trajectory.trajectory import (
     Effort,
     Recording,
