@@ -122,7 +122,7 @@ def test_places_farther_away_are_no_better(monkeypatch):
     for memory, disk, write, read in [(2, 8, 0.05, 0.05), (5, 40, 0.3, 0.0), (3, 3, 9.0, 20.0)]:
         near = hierarchical._table(300, memory, disk, write, read)
         with monkeypatch.context() as patched:
-            patched.setattr(schedule, "WIDTH", 300)
+            patched.setattr(hierarchical, "WIDTH", 300)
             every = hierarchical._table.__wrapped__(300, memory, disk, write, read)
         for begins in ("kept", "reached", "filed"):
             np.testing.assert_allclose(near.costs[begins], every.costs[begins], rtol=1e-14)
