@@ -18,7 +18,7 @@ from daeosens.derivatives.looks.look import look
 from daeosens.derivatives.solver_error import solver_error
 from daeosens.derivatives.sweeps.backward import sweep_back, swept_in_c
 from daeosens.errors import InputError, is_iterable
-from daeosens.methods.remainders import remainders
+from daeosens.methods.remainders import Remainders
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, gather, read
 from daeosens.problem.callback_guard import QUIET, unwrapped
@@ -204,7 +204,7 @@ def adjoint(
     costs = [lowered_on(trajectory, objective) for objective in objectives]
     # linear solvers leave a remainder in each transposed solve: added up over the sweep, these
     # estimate the relative error of the derivatives
-    with remainders() as left:
+    with Remainders() as left:
         request = of_costs(trajectory, costs)
         noted: list[dict[int, float]] = []
         if trajectory.thinned and not request.continuous:

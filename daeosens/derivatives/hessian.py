@@ -25,7 +25,7 @@ from daeosens.derivatives.looks.look import look, look_at_products
 from daeosens.derivatives.solver_error import solver_error
 from daeosens.derivatives.sweeps.kink_terms import KinkTerm
 from daeosens.derivatives.sweeps.second_order import FirstOrderMemory, SecondOrderSweep
-from daeosens.methods.remainders import remainders
+from daeosens.methods.remainders import Remainders
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array
 from daeosens.problem.callback_guard import QUIET, unwrapped
@@ -219,7 +219,7 @@ def hessian_sweep(
     admitted = [admit_direction(problem, *direction) for direction in directions]
     # p stands in every step's second derivatives: no direction in it is a direction of zeros
     complete = [(du, problem.create_parameters() if dp is None else dp) for du, dp in admitted]
-    with remainders() as left:
+    with Remainders() as left:
         # forward over reverse: tangents du_n of all states first, then one sweep back that carries
         # lam, mu and their derivatives lam_dot, mu_dot along each direction; at the start these are
         # H (du0, dp)

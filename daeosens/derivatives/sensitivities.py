@@ -24,7 +24,7 @@ from daeosens.derivatives.solver_error import solver_error
 from daeosens.derivatives.sweeps.backward import SweptBack, sweep_back, swept_in_c
 from daeosens.derivatives.sweeps.forward import sweep_forward
 from daeosens.errors import InputError, name_list
-from daeosens.methods.remainders import remainders
+from daeosens.methods.remainders import Remainders
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, read
 from daeosens.problem.callback_guard import QUIET, unwrapped
@@ -144,7 +144,7 @@ def sensitivities(
     several = isinstance(t, (list, tuple)) or (isinstance(t, np.ndarray) and t.ndim == 1)
     times = list(cast("Sequence[float]", t)) if several else [cast("float | None", t)]
     numbers = [trajectory.n_steps if time is None else trajectory.index(time) for time in times]
-    with remainders() as left:
+    with Remainders() as left:
         matrices = [_matrices_at(trajectory, last, wanted, engine) for last in numbers]
     problem = trajectory.problem
     columns = problem.size * ("u0" in wanted) + problem.n_parameters * ("p" in wanted)

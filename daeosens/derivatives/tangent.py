@@ -31,7 +31,7 @@ from daeosens.derivatives.looks.look import look
 from daeosens.derivatives.solver_error import solver_error
 from daeosens.derivatives.sweeps.forward import sweep_forward
 from daeosens.errors import whole_number
-from daeosens.methods.remainders import remainders
+from daeosens.methods.remainders import Remainders
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, read
 from daeosens.problem.callback_guard import QUIET, unwrapped
@@ -230,7 +230,7 @@ def tangent_sweep(
     admitted = [admit_direction(trajectory.problem, *direction) for direction in directions]
     # the engine for all directions: each Jacobian serves all of them
     chosen, why = choose_sweep(trajectory, engine, len(directions))
-    with remainders() as left:
+    with Remainders() as left:
         along = sweep_forward(trajectory, admitted, chosen)
     error = solver_error(trajectory, left.total)
     return [

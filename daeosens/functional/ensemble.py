@@ -24,7 +24,8 @@ from daeosens.io.tasks import Helped, claimed, helping
 from daeosens.petsc.agreement import on_every_rank, on_first_rank
 from daeosens.petsc.ranks import admit_comm, agree, contents
 from daeosens.petsc.vectors import Array, finite_array, gather
-from daeosens.problem.problem import Problem, numbers_by_name
+from daeosens.problem.admission import numbers_by_name
+from daeosens.problem.problem import Problem
 from daeosens.timestepping.stepping import Stepping
 
 

@@ -12,7 +12,15 @@ _KSP: Any = PETSc.KSP  # the stubs of petsc4py 3.26 give enumerations the wrong 
 
 @dataclass(eq=False)
 class Remainders:
-    """The sum of the relative errors that solves have left, from entry to exit of its block."""
+    """The sum of the relative errors that linear solves leave, from entry to exit of its block.
+
+    Examples
+    --------
+    >>> with Remainders() as left:
+    ...     add_remainder(1e-13)
+    >>> left.total
+    1e-13
+    """
 
     total: float = 0.0
 
@@ -27,19 +35,6 @@ class Remainders:
 
 
 _open: list[Remainders] = []
-
-
-def remainders() -> Remainders:
-    """Return what adds up what linear solves leave inside a block.
-
-    Examples
-    --------
-    >>> with remainders() as left:
-    ...     add_remainder(1e-13)
-    >>> left.total
-    1e-13
-    """
-    return Remainders()
 
 
 def add_remainder(amount: float) -> None:

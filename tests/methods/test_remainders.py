@@ -3,7 +3,7 @@
 import numpy as np
 
 from daeosens import ODE, Stepping, Terminal, adjoint, solve
-from daeosens.methods.remainders import remainders
+from daeosens.methods.remainders import Remainders
 
 ITERATIVE = {"ksp_type": "gmres", "ksp_rtol": 1e-10, "pc_type": "none"}
 
@@ -15,11 +15,11 @@ def test_nothing_is_counted_outside():
     stepping = Stepping((0.0, 1.0), "cn", dt=0.1, options=ITERATIVE)
     run = solve(ODE(chain, 40, 1), np.linspace(0.5, 1.0, 40), [3.0], stepping)
     cost = Terminal(lambda t, u, p: u @ u)
-    with remainders() as left:
+    with Remainders() as left:
         adjoint(run, cost, "vectors")
     assert 0.0 < left.total < 1e-7
-    with remainders() as outer:
-        with remainders() as inner:
+    with Remainders() as outer:
+        with Remainders() as inner:
             pass
         assert inner.total == 0.0
         adjoint(run, cost, "vectors")
