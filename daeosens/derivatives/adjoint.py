@@ -13,7 +13,7 @@ from daeosens.costs.objective import Objective, is_objective, require_objective
 from daeosens.derivatives.engines.choice import Engine, check_engine, wants_compiled
 from daeosens.derivatives.engines.delays.program import program_of
 from daeosens.derivatives.engines.delays.running import RunningCosts
-from daeosens.derivatives.engines.request import lowered_on, noting_values, of_costs
+from daeosens.derivatives.engines.request import lowered_on, matrices_of, noting_values, of_costs
 from daeosens.derivatives.looks.look import look
 from daeosens.derivatives.solver_error import solver_error
 from daeosens.derivatives.sweeps.backward import sweep_back, swept_in_c
@@ -218,10 +218,10 @@ def adjoint(
             # sweeps in C come by the values on their way back
             values = [evaluate_cost(trajectory, cost) for cost in costs]
     error = solver_error(trajectory, left.total)
-    # what no sweep sees: kinks between two states, steps that are too long for derivatives
-    look(trajectory, costs)
-    lam, mu = sweep.rows()
     # at the start lam is dJ/du0 and mu is dJ/dp (docs/mathematics.md, section 1)
+    lam, mu = sweep.rows()
+    # what no sweep sees: kinks between two states, steps that are too long for derivatives
+    look(trajectory, costs, gradients=lambda: matrices_of((lam, mu)))
     gradients = [
         Gradient(
             value,

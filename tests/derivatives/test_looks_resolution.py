@@ -151,6 +151,40 @@ def test_estimates_are_those_of_the_errors(problem, method, cost):
     assert error < 3.0 * estimate * np.abs(by_x).max()
 
 
+OF_POINTS = [LAST, Terminal(lambda t, u, p: p[0] ** 2 * u[0] * u[1]), COSTS[2]]
+
+
+@pytest.mark.parametrize("cost", OF_POINTS, ids=["end", "of p", "data"])
+@pytest.mark.parametrize(("problem", "method"), SETTINGS)
+def test_estimates_by_gradients_are_those_by_tangents(problem, method, cost):
+    times, start = getattr(cost, "times", None), FAST[: problem.size]
+    run = solve(problem, start, [0.8], Stepping((0.0, 1.0), method, rtol=1e-5), times)
+    gradient, lowered = adjoint(run, cost), [lowered_on(run, cost)]
+    (by_tangents,) = relative_errors(run, lowered)
+    known = gradient.u0[None], gradient.p[None]
+    (by_gradients,) = relative_errors(run, lowered, gradients=known)
+    assert by_gradients == pytest.approx(by_tangents, rel=1e-6, abs=1e-12)
+
+
+def test_a_look_at_a_gradient_takes_about_as_long_as_a_few():
+    calls = [0]
+
+    def lorenz_96(t, u, p):
+        calls[0] += 1
+        return (np.roll(u, -1) - np.roll(u, 2)) * np.roll(u, 1) - p[0] * u + p[1]
+
+    def counted(model):
+        run = solve(model, start, [1.0, 8.0], Stepping((0.0, 1.0), "rk6vr", rtol=1e-6))
+        before = calls[0]
+        adjoint(run, LAST)
+        return calls[0] - before
+
+    start = 8.0 + np.cos(np.arange(20.0))
+    model = ODE(lorenz_96, 20, ["damping", "forcing"])
+    looked, alone = counted(model), counted(model)
+    assert alone < looked < 6 * alone
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [ODE, trace], ids=["NumPy", "compiled"])
 @pytest.mark.parametrize(("rate", "rtol"), [(1e4, 1e-6), (1e5, 1e-6), (1e6, 1e-8)])

@@ -162,3 +162,22 @@ def test_starts_that_steps_carry_along_are_no_alarm():
     value = np.sqrt(2.0 * np.exp(-0.6))
     hessian = value * np.array([[0.75**2, -0.75 / 4.0], [-0.75 / 4.0, -1.0 / 16.0]])
     assert np.allclose(result, hessian @ [1.0, -0.5], rtol=1e-4)
+
+
+def test_a_norm_whose_components_change_sign_hides_no_error_of_products():
+    """An orbit of eccentricity 0.9 (DETEST D5), where no slope jumps."""
+
+    def orbit(t, u, p):
+        return np.concatenate([u[2:], -p[0] * u[:2] / np.linalg.norm(u[:2]) ** 3])
+
+    start = np.array([0.1, 0.0, 0.0, np.sqrt(19.0)])
+    told = []
+    for model in (ds.ODE(orbit, 4, ["mass"]), ds.trace(orbit, 4, ["mass"])):
+        run = ds.solve(model, start, [1.0], ds.Stepping((0.0, 20.0), "rk8vr", rtol=1e-8))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", DiscretizationWarning)
+            ds.hessian_product(run, ds.Terminal(lambda t, u, p: u[0]), start, [1.0])
+        told.append(of_products([str(item.message) for item in caught]))
+    ((numpy,), (traced,)) = told
+    assert numpy == pytest.approx(traced, rel=0.05)
+    assert 1e-3 < traced < 0.1

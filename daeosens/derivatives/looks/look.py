@@ -32,6 +32,7 @@ from daeosens.derivatives.looks.running_costs import warn_of_running_costs
 from daeosens.derivatives.looks.seen import Seen
 from daeosens.derivatives.looks.start import warn_of_start
 from daeosens.derivatives.sweeps.kink_terms import KinkTerm
+from daeosens.petsc.vectors import Array
 from daeosens.problem.problem import Problem, ProblemCache
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
@@ -125,7 +126,11 @@ _FIRST_ORDER = _Look(warn_of_first_order_steps, moves_first_order_steps)
 
 
 def look(
-    trajectory: Trajectory, costs: Sequence[Cost] = (), *, second: bool = False
+    trajectory: Trajectory,
+    costs: Sequence[Cost] = (),
+    *,
+    second: bool = False,
+    gradients: Callable[[], tuple[Array, Array]] | None = None,
 ) -> Sequence[KinkTerm]:
     """Look at a run whose derivatives are taken, if it is time to, and warn of what is seen.
 
@@ -139,6 +144,9 @@ def look(
         Lowered costs that are differentiated; none for tangents.
     second : bool
         Whether second derivatives are taken; then kinks are looked for at each call.
+    gradients : callable, optional
+        Returns those of the costs in the start [M, n] and in the parameters [M, m], if they are
+        known.
     """
     seen, kinks = _SEEN.of(trajectory.problem), list[KinkTerm]()
     if second:
@@ -148,11 +156,15 @@ def look(
         looks = (_EVENTS, _RESOLUTION, _ORDERS_OF_SECOND, _START, _FIRST_ORDER)
     else:
         looks = (_JUMPS, _RUNNING_COSTS, _EVENTS, _RESOLUTION, _ORDERS, _START)
-    for item in looks:
-        if item.concerns(trajectory, costs):
-            seen.uses[item] = use = seen.uses.get(item, 0) + 1
-            if is_due(use) or item.again(seen, use):
-                item.take(trajectory, costs, seen)
+    seen.gradients = gradients
+    try:
+        for item in looks:
+            if item.concerns(trajectory, costs):
+                seen.uses[item] = use = seen.uses.get(item, 0) + 1
+                if is_due(use) or item.again(seen, use):
+                    item.take(trajectory, costs, seen)
+    finally:
+        seen.gradients = None  # which would keep a sweep alive
     if costs and not second:
         _look_at_costs(trajectory, costs, seen)
     return kinks

@@ -11,6 +11,7 @@ docs/mathematics.md, section 6; Richardson's extrapolation of the steps that wer
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -64,7 +65,7 @@ def concerns_products(trajectory: Trajectory, seen: Seen) -> bool:
     """Return whether a run may not resolve second derivatives, and could be taken again quickly.
 
     Steps that are controlled by sensitivities may leave them wrong as well.
-    Where branches of the equations change, that is told (``kinks``), and shows here as well.
+    Where slopes of the equations jump, that is told (``kinks``), and shows here as well.
     """
     problem = trajectory.problem
     # a direction that leaves the algebraic equations at the start alternates from step to step, by
@@ -78,7 +79,7 @@ def concerns_products(trajectory: Trajectory, seen: Seen) -> bool:
         and problem.comm.size == 1
         and problem.delays is None
         and problem.size < LARGE
-        and not (trajectory.thinned or seen.branches_change or seen.equations_jump)
+        and not (trajectory.thinned or seen.slopes_jump or seen.equations_jump)
     )
 
 
@@ -148,7 +149,8 @@ def _error(
     halved by those.  None where there is no estimate, since finer steps fail.
     """
     try:
-        better = again(_again(trajectory, objective, steps))
+        with warnings.catch_warnings(action="ignore"):  # of that run, whose products nobody sees
+            better = again(_again(trajectory, objective, steps))
     except SolveError:
         return None
     # changes of a cost for relative changes of what it depends on: those have one unit; of unknowns

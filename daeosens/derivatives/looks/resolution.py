@@ -74,8 +74,9 @@ SHARE = 0.25
 MANY_EVENTS = 100
 """More events at times of their own are passed in longer than all other steps of a look take."""
 
-FINER = 1.0 / 8.0
-"""The part of its tolerance by which a run is taken again, in halves of its steps or less."""
+FINER, COARSEST = 1.0 / 8.0, 0.5
+"""The part of its tolerance by which a run is taken again, in halves of its steps or less, and the
+largest such part: 4 / 2^order.  Smooth steps by methods of lower order would be divided further."""
 
 IMPLICIT = 1.5
 """The error of an implicit run as a multiple of its difference from one with half the steps: of
@@ -112,7 +113,8 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen
     asked = stepping.resolved_method.tableau is not None and problem.delays is None
     if not (asked or seen.kink_left is not None) or not _is_quick(trajectory):
         return
-    errors = relative_errors(trajectory, costs, start_held=seen.start_held)
+    gradients = None if seen.gradients is None else seen.gradients()
+    errors = relative_errors(trajectory, costs, start_held=seen.start_held, gradients=gradients)
     by_parts = max((error for error, _ in errors), default=0.0)
     from_zero = max((error for _, error in errors), default=0.0)
     rtol, _ = stepping.tolerances
@@ -157,7 +159,11 @@ def _is_quick(trajectory: Trajectory) -> bool:
 
 
 def relative_errors(
-    trajectory: Trajectory, costs: Sequence[Cost], *, start_held: bool = False
+    trajectory: Trajectory,
+    costs: Sequence[Cost],
+    *,
+    start_held: bool = False,
+    gradients: tuple[Array, Array] | None = None,
 ) -> list[tuple[float, float]]:
     """Return the estimated errors of derivatives of costs, relative to the size of their parts.
 
@@ -169,6 +175,16 @@ def relative_errors(
     that are not zero and of all parameters by parts of themselves, and of the initial states that
     are zero by parts of what these states become: one that decays from zero stays there, and steps
     may be longer than what perturbations of it allow.  Of parameters alone if the start is held.
+
+    Parameters
+    ----------
+    trajectory, costs
+        The run, and lowered costs.
+    start_held : bool
+        Whether derivatives in the start are not asked for.
+    gradients : (array [M, n], array [M, m]) or None
+        Those of the costs in the start and in the parameters, if they are known: a product with
+        them is as much as tangents of the run.
     """
     directions = relative_directions(trajectory, start_held=start_held)
     if directions is None:
@@ -183,10 +199,24 @@ def relative_errors(
     try:
         finer = _finer_run(trajectory, costs)
         numbers = _same_states(trajectory, finer)
-        if numbers is None:
+        if numbers is None or finer.thinned:
             return []
-        coarse, fine = (_moved(run, pairs) for run in (trajectory, finer))
-        return [_relative(trajectory, coarse, fine, cost, numbers, relative) for cost in costs]
+        slopes = [_slopes(trajectory, cost) for cost in costs]
+        # running costs are sums over states here, and integrals there; events may change p
+        if gradients is None or trajectory.crossings or any(cost.densities for cost in costs):
+            every, coarse = range(trajectory.n_steps + 1), _moved(trajectory, pairs)
+            changes = [_terms(parts, coarse, every)[0].sum(axis=0) for parts in slopes]
+        else:
+            explicit = [_by_parameters(trajectory, cost) for cost in costs]
+            changes = [
+                du @ lam + dp @ (mu - own)
+                for lam, mu, own in zip(*gradients, explicit, strict=True)
+            ]
+        fine = _moved(finer, pairs)
+        return [
+            _relative(trajectory, change, *_terms(parts, fine, numbers), relative)
+            for change, parts in zip(changes, slopes, strict=True)
+        ]
     except DaeosensError:  # steps that are taken as they are fail
         return []
     finally:
@@ -203,7 +233,8 @@ def _finer_run(trajectory: Trajectory, costs: Sequence[Cost]) -> Trajectory:
     problem, stepping = trajectory.problem, trajectory.stepping
     points = {when for cost in costs for when, *_ in cost.points if isinstance(when, float)}
     rtol, atol = stepping.tolerances
-    if problem.delays is not None or FINER * rtol < TIGHTEST:
+    part = min(max(FINER, 4.0 * 0.5**stepping.resolved_method.order), COARSEST)
+    if problem.delays is not None or part * rtol < TIGHTEST:
         steps, start = halved(trajectory), trajectory.stored[0].copy()
         take: Callable[..., Trajectory] = run_of(problem)
         if problem.delays is not None:
@@ -215,11 +246,11 @@ def _finer_run(trajectory: Trajectory, costs: Sequence[Cost]) -> Trajectory:
     sizes = trajectory.step_sizes
     middles = (trajectory.times[:-1] + 0.5 * sizes)[sizes > 0.0]
     times = np.unique(np.concatenate([sorted(points), ends, middles]))
-    finer = {"rtol": FINER * rtol, "atol": FINER * atol, "cut": True, "control": "states"}
+    finer = {"rtol": part * rtol, "atol": part * atol, "cut": True, "control": "states"}
     # those of a run that took half of them may be all that there may be
     finer["max_steps"] = max(stepping.max_steps, 8 * trajectory.n_steps)
     steps, start = replaced(stepping, t_eval=(), **finer), trajectory.stored[0]
-    return solve(problem, start, trajectory.p, steps, times, "states")
+    return solve(problem, start, trajectory.p, steps, times)
 
 
 def _same_states(trajectory: Trajectory, finer: Trajectory) -> npt.NDArray[np.int_] | None:
@@ -262,8 +293,9 @@ def relative_directions(
     by_size = np.concatenate([np.abs(start), np.abs(np.asarray(trajectory.p))])
     changes: list[tuple[PETSc.Vec, PETSc.Vec | None]] = []
     raised: list[tuple[PETSc.Vec, PETSc.Vec | None]] = []
-    # single steps through events take one direction after the other
-    single = trajectory.moving or problem.size > MANY_UNKNOWNS
+    # single steps take one direction after the other
+    by_steps = trajectory.moving or choose_sweep(trajectory, "auto").engine == "vectors"
+    single = by_steps or problem.size > MANY_UNKNOWNS
     for _ in range(1 if single else SAMPLES):
         # of different sizes: where a model has a symmetry, equal parts may change nothing at all
         parts = rng.choice([-1.0, 1.0], count) * rng.uniform(0.5, 1.0, count)
@@ -311,8 +343,10 @@ def _warn_of_kink(trajectory: Trajectory, time: float, error: float) -> None:
     )
 
 
-def _vector(problem: Problem, dp: Array) -> Array | PETSc.Vec:
-    """Return a direction of parameters as it is taken where they are a field."""
+def _vector(problem: Problem, dp: Array) -> Array | PETSc.Vec | None:
+    """Return a direction of parameters as it is taken where they are a field; None of zeros."""
+    if not dp.any():
+        return None
     if not problem.field_parameter:
         return dp
     vec = problem.create_parameters()
@@ -320,34 +354,35 @@ def _vector(problem: Problem, dp: Array) -> Array | PETSc.Vec:
     return vec
 
 
+def _terms(
+    slopes: Sequence[tuple[int, Array]], moved: Array, numbers: Sequence[int] | npt.NDArray[np.int_]
+) -> tuple[Array, Array]:
+    """Return what each slope makes of tangents [S, D], and the same of absolute values."""
+    along = [moved[numbers[number]] for number, _ in slopes]
+    terms = [states @ slope for states, (_, slope) in zip(along, slopes, strict=True)]
+    sizes = [np.abs(s) @ np.abs(slope) for s, (_, slope) in zip(along, slopes, strict=True)]
+    shape = len(slopes), moved.shape[1]
+    return np.reshape(terms, shape), np.reshape(sizes, shape)
+
+
 def _relative(
-    run: Trajectory,
-    coarse: Array,
-    fine: Array,
-    cost: Cost,
-    numbers: npt.NDArray[np.int_],
-    relative: int,
+    run: Trajectory, coarse: Array, terms: Array, sizes: Array, relative: int
 ) -> tuple[float, float]:
     """Return the largest relative errors along both kinds of directions, by two runs' tangents.
+
+    ``coarse`` [D] are changes of the cost along the run, ``terms`` [S, D] those along the finer
+    one, which add up.
 
     Relative to the sum of the absolute values of all terms: where they cancel, at the minimum of a
     misfit, nothing is said.  A derivative that is no hundredth of the other one counts as that.
     Directions after the first ``relative`` ones are of states from zero, which nobody knows the
     size of: large as they are, they leave the others what these are.
     """
-    slopes = _slopes(run, cost)
-    if not slopes:
-        return 0.0, 0.0
     # by the slopes of the one run: those of a misfit without noise are errors of the states
-    terms = [
-        np.array([moved[at[number]] @ slope for number, slope in slopes])
-        for moved, at in ((coarse, np.arange(run.n_steps + 1)), (fine, numbers))
-    ]
-    sizes = [np.abs(fine[numbers[number]]) @ np.abs(slope) for number, slope in slopes]
-    whole = np.sum(sizes, axis=0)
+    whole = sizes.sum(axis=0)
     method = run.stepping.resolved_method
     factor = richardson(method.order) if method.explicit else IMPLICIT
-    missing = factor * np.abs((terms[0] - terms[1]).sum(axis=0))
+    missing = factor * np.abs(coarse - terms.sum(axis=0))
     least = LEAST * float(whole[:relative].max(initial=0.0))
     whole = np.maximum(whole, least)
     part = missing / np.where(whole > 0.0, whole, np.inf)
@@ -380,3 +415,14 @@ def _slopes(trajectory: Trajectory, cost: Cost) -> list[tuple[int, Array]]:
             for weight, density in cost.densities:
                 add(number, share * weight, density)
     return slopes
+
+
+def _by_parameters(trajectory: Trajectory, cost: Cost) -> Array:
+    """Return the derivative [m] of a cost in the parameters that it reads itself."""
+    by_p = trajectory.problem.create_parameters()
+    for when, weight, scalar in cost.points:
+        number = 0 if isinstance(when, Start) else trajectory.index(when)
+        _, p = trajectory.equations(min(number, trajectory.n_steps - 1))
+        point = float(trajectory.times[number]), trajectory.stored[number], p
+        scalar.add_p(weight, *point, by_p)
+    return read(by_p)

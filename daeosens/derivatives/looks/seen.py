@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from daeosens.petsc.vectors import Array
 
 
 @dataclass(eq=False)
@@ -15,8 +18,10 @@ class Seen:
         How often the runs were of concern to a look.
     branches_change : bool
         Whether some branch has changed sides between two states.
+    slopes_jump : bool
+        Whether a slope, or more, has jumped there, which the sign of a component in a norm has not.
     equations_jump : bool
-        Whether the equations have jumped there: then no error of steps is known.
+        Whether the equations have jumped: then no error of steps is known.
     kink_left : float or None
         The last time of a kink, in the run that was looked at last, across which a step goes.
     events_uncertain : bool
@@ -29,10 +34,14 @@ class Seen:
         Whether the start's own derivative in the parameters is added to gradients.
     start_held : bool
         Whether derivatives in the start are not asked for, while that is so.
+    gradients : callable or None
+        Returns those of the costs that are looked at, in the start [M, n] and in the parameters
+        [M, m], while they are known.
     """
 
     uses: dict[object, int] = field(default_factory=dict[object, int])
     branches_change: bool = False
+    slopes_jump: bool = False
     equations_jump: bool = False
     kink_left: float | None = None
     events_uncertain: bool = False
@@ -40,3 +49,4 @@ class Seen:
     products_unresolved: bool = False
     start_follows: bool = False
     start_held: bool = False
+    gradients: Callable[[], tuple[Array, Array]] | None = None
