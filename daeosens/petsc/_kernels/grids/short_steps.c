@@ -80,6 +80,7 @@ static PetscErrorCode set_up(PC pc)
 {
   ShortSteps *steps;
   PetscBool   called = pc->setupcalled;
+  PetscInt    levels;
   KSP         solver;
   PC          smoother;
 
@@ -94,6 +95,10 @@ static PetscErrorCode set_up(PC pc)
     PetscCall(PCGetFailedReason(smoother, &pc->failedreason));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
+  /* it would go on with residuals of the first one that its levels were made for */
+  PetscCall(PCMGGetLevels(pc, &levels));
+  PetscCall(PCMGSetResidual(pc, levels - 1, PCMGResidualDefault, pc->mat));
+  PetscCall(PCMGSetResidualTranspose(pc, levels - 1, PCMGResidualTransposeDefault, pc->mat));
   /* a set-up by the smoother alone is none of the levels */
   if (!steps->formed) pc->setupcalled = PETSC_FALSE;
   PetscCall((*steps->set_up)(pc));
