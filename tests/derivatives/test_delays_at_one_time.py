@@ -18,6 +18,7 @@ from daeosens import (
     adjoint,
     hessian_product,
     solve,
+    tangent,
     taylor,
 )
 from daeosens.errors import KinkWarning
@@ -149,7 +150,8 @@ def test_second_derivatives_where_breaking_points_of_one_order_meet(delays, star
         return np.array([*found.u0, *found.p])
 
     jumps = pytest.warns(KinkWarning, match="second derivatives are those on one side")
-    with jumps if start != 0.5 and len({*delays}) == 1 else nullcontext():
+    # twice the longest of the last ones is the end of the run
+    with jumps if start != 0.5 and delays != (0.4, 0.8, 1.2) else nullcontext():
         product = hessian_product(at(x), COST, way[:1], way[1:])
     slopes = one_way(gradient, 0.0)
     np.testing.assert_allclose([*product.u0, *product.p], slopes, atol=1e-6)
@@ -283,3 +285,63 @@ def test_costs_at_the_time_when_a_jump_comes_back_have_derivatives_of_one_side(f
     with told:
         gradient = adjoint(run, cost)
     assert gradient.p[0] == pytest.approx(0.9 if far else 0.0, abs=1e-12)
+
+
+END = Stepping((0.0, 1.0), "rk5ts", dt=0.1)
+
+
+def linear(history, breakpoints=(), events=()):
+    """Return u' = -u(t - tau), with parts of the history at parameters."""
+    return DDE(
+        lambda t, u, z, p: -z[0],
+        1,
+        ["tau"],
+        delays="tau",
+        history=history,
+        breakpoints=breakpoints,
+        events=events,
+    )
+
+
+@pytest.mark.parametrize(
+    ("problem", "start", "tau"),
+    [
+        (linear([0.0]), 1.0, 1.0),
+        (linear(lambda t, p: np.array([0.0 + (t > -0.4)]), [-0.4]), 1.0, 1.4),
+        (linear([0.0], events=[Event(0.6, lambda t, u, p: u + 1.0)]), 0.0, 0.4),
+    ],
+    ids=["start", "history", "event"],
+)
+def test_a_jump_that_comes_back_at_the_end_is_told(problem, start, tau):
+    """Here u(1) is less by what is left of the time after the jump has come back, or it has not."""
+    run = solve(problem, [start], [tau], END, [0.7])
+    with pytest.warns(KinkWarning, match="meet the end of the run, t = 1, and .*: derivatives"):
+        gradient = adjoint(run, COST)
+    sooner = adjoint(solve(problem, [start], [tau - 1e-3], END), COST)
+    later = adjoint(solve(problem, [start], [tau + 1e-3], END), COST)
+    assert abs(sooner.p[0] - 1.0) < 1e-9
+    assert abs(gradient.p[0] - later.p[0]) < 1e-9
+    with pytest.warns(KinkWarning, match="meet the end of the run"):
+        tangent(run, dp=[1.0])
+    # what is seen before knows nothing of it
+    adjoint(run, LeastSquares([0.7], [0.0], sigma=1.0))
+
+
+def test_a_kink_that_comes_back_at_the_end_has_second_derivatives_of_one_side():
+    """Here u(1) is (1 - tau)^2 / 2 for delays below 1, and 0 above."""
+    problem = linear([1.0])
+    run = solve(problem, [1.0], [1.0], END)
+    adjoint(run, COST)  # its first ones are zero on both sides
+    with pytest.warns(KinkWarning, match="meet the end of the run, t = 1, .*: second derivatives"):
+        product = hessian_product(run, COST, dp=[1.0])
+    other = hessian_product(solve(problem, [1.0], [0.999], END), COST, dp=[1.0])
+    np.testing.assert_allclose([product.p[0], other.p[0]], [0.0, 1.0], atol=1e-9)
+
+
+def test_what_comes_back_at_the_end_without_a_jump_is_not_told():
+    """A third derivative that jumps, and a delay that stays."""
+    run = solve(linear([1.0]), [1.0], [0.5], END)
+    adjoint(run, COST)
+    hessian_product(run, COST, dp=[1.0])
+    fixed = DDE(lambda t, u, z, p: -p[0] * z[0], 1, ["rate"], delays=1.0, history=[0.0])
+    adjoint(solve(fixed, [1.0], [1.0], END), COST)

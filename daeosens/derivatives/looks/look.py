@@ -19,7 +19,7 @@ from daeosens.derivatives.cadence import is_due, is_power_of_two
 from daeosens.derivatives.looks.cost_kinks import warn_of_cost_kinks
 from daeosens.derivatives.looks.events import warn_of_uncertain_events
 from daeosens.derivatives.looks.kinks import warn_of_jumps, warn_of_kinks
-from daeosens.derivatives.looks.orders import warn_of_orders
+from daeosens.derivatives.looks.orders import meets_end, warn_of_orders
 from daeosens.derivatives.looks.products import (
     Products,
     concerns_products,
@@ -106,7 +106,8 @@ _ORDERS, _ORDERS_OF_SECOND = (
             trajectory, costs, second=second
         ),
         lambda trajectory, _costs: (
-            trajectory.problem.delays is not None and not trajectory.step_sizes.all()
+            trajectory.problem.delays is not None
+            and (not trajectory.step_sizes.all() or meets_end(trajectory))
         ),
         lambda _seen, _use: True,
     )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities, Point, add_curvature, change
@@ -22,14 +23,20 @@ from daeosens.methods.dae.structure import earlier_side
 from daeosens.methods.events.event_function import Switch
 from daeosens.methods.events.reset import Jump
 from daeosens.methods.step import Adjoint, SecondOrder, Step
-from daeosens.petsc.vectors import dot, norm
+from daeosens.petsc.vectors import Array, dot, read, summed
 from daeosens.problem.problem import Problem
 
 GRAZING = 1e-10
-"""A crossing is grazing where |dg/dt| is below this part of |g_u| |du/dt|,"""
+"""A crossing is grazing where |dg/dt| is below this part of its terms, |g_t| and |g_u du/dt|,"""
 
 TOUCHING = 1e-6
-"""or h |dg/dt| below this part of |g| at the start of the step."""
+"""or h |dg/dt| below this part of |g| at the start of the step,"""
+
+RESTING = 1e-13
+"""or, of a step that starts on the surface, |dg/dt| times the span below this part of |g_u u|.
+
+All of these are ratios of one unit: that of no unknown, of the time or of g has a part in them.
+"""
 
 
 class StepRecord(NamedTuple):
@@ -81,6 +88,8 @@ class HybridStep:
     instants : callable
         From the mode to the StepMap of steps of size 0: between events at one instant, or from one
         to a fixed time.
+    speeds : callable
+        How fast unknowns, those of this rank, would be that go their whole way in the span.
 
     Source
     ------
@@ -93,11 +102,13 @@ class HybridStep:
         records: Sequence[StepRecord],
         maps: Mapping[str, Any],
         instants: Callable[[str], Any],
+        speeds: Callable[[], Array],
     ) -> None:
         self._problem = problem
         self._records = records
         self._maps = maps
         self._instants = instants
+        self._speeds = speeds
         self._dt = 0.0
         self._dp: PETSc.Vec | None = None
         self._omega: list[float] = []
@@ -145,8 +156,9 @@ class HybridStep:
         when.add_u(1.0, *point, by_u)
         # d = g_t + g_u . phi, of the step that was taken and not of the solution: with f in the
         # place of phi it would be wrong by the error of the step.
-        slope = when.value_t(*point) + dot(by_u, rate)
-        self._check_grazing(record, step, slope, norm(by_u) * norm(rate))
+        by_t = when.value_t(*point)
+        slope = by_t + dot(by_u, rate)
+        self._check_grazing(record, step, slope, by_t, by_u, rate)
         # g stays zero: 0 = g_u . dPhi + g_p . dp + g_t dt + d dtau. The state at the event moves
         # with it along phi.
         dtau = -change(when, self._problem, point, du, dp, dt) / slope
@@ -349,8 +361,7 @@ class HybridStep:
         problem, when, point = self._problem, _when(record), _end(step)
         lam_g, mu_g = problem.create_state(), problem.create_parameters()
         when.add_u(1.0, *point, lam_g)
-        # the sweep overwrites lam_g, so its size is taken before
-        steepness = norm(lam_g)
+        by_u = lam_g.copy()  # the sweep overwrites it
         when.add_p(1.0, *point, mu_g)
         partial = when.value_t(*point)
         *slopes, (g_t, g_h) = self._map(record, step).adjoint(
@@ -358,10 +369,12 @@ class HybridStep:
         )
         # g_h is g_u . phi, found as the adjoint of h
         slope = partial + g_h
-        way, h = step.u_next.copy(), step.h
-        way.axpy(-1.0, step.u)
-        self._check_grazing(record, step, slope, steepness * norm(way) / h if h else 0.0)
-        way.destroy()
+        rate = step.u_next.copy()
+        rate.axpy(-1.0, step.u)
+        rate.scale(1.0 / step.h if step.h else 0.0)
+        self._check_grazing(record, step, slope, partial, by_u, rate)
+        for vec in (rate, by_u):
+            vec.destroy()
         return _Surface(lam_g, mu_g, partial + g_t, slope, slopes)
 
     def _time_invariant(self, record: StepRecord, densities: Sequence[Densities]) -> bool:
@@ -382,16 +395,40 @@ class HybridStep:
     def _map(self, record: StepRecord, step: Step) -> Any:
         return self._maps[record.mode] if step.h else self._instants(record.mode)
 
-    def _check_grazing(self, record: StepRecord, step: Step, slope: float, size: float) -> None:
-        """Raise where the state only touches the surface."""
+    def _check_grazing(
+        self,
+        record: StepRecord,
+        step: Step,
+        slope: float,
+        by_t: float,
+        by_u: PETSc.Vec,
+        rate: PETSc.Vec,
+    ) -> None:
+        """Raise where the state only touches the surface.  Collective."""
         t, h, u, _, p, _ = step
-        distance = abs(_when(record).value(t, u, p)) if h else -1.0
         assert record.ends_at is not None
-        refuse_grazing(record.ends_at.name, t + h, h, (slope, size), distance)
+
+        def sum_of_parts(rates: Array) -> float:
+            parts = np.abs(read(by_u)) * np.abs(rates)
+            return float(summed(np.array([parts.sum()]), self._problem.comm)[0])
+
+        refuse_grazing(
+            record.ends_at.name,
+            t + h,
+            h,
+            (slope, abs(by_t) + sum_of_parts(read(rate))),
+            abs(_when(record).value(t, u, p)) if h else 0.0,
+            lambda: sum_of_parts(self._speeds()),
+        )
 
 
 def refuse_grazing(
-    name: str, t: float, h: float, slope_and_speed: tuple[float, float], distance: float
+    name: str,
+    t: float,
+    h: float,
+    slope_and_terms: tuple[float, float],
+    distance: float,
+    usual: Callable[[], float],
 ) -> None:
     """Refuse an event whose surface the state only touches: its time is not differentiable.
 
@@ -401,19 +438,25 @@ def refuse_grazing(
         Of the event, and when it happens.
     h : float
         Size of the step that ends there.
-    slope_and_speed : (float, float)
-        dg/dt, and what it could be at most: |g_u| |du/dt|.
+    slope_and_terms : (float, float)
+        dg/dt, and the sum of the moduli of its terms.
     distance : float
-        |g| where the step begins, negative for one of size 0.
+        |g| where the step begins, 0 for one of size 0.
+    usual : callable
+        What dg/dt would be if all unknowns went their whole way in the span and their terms added
+        up; asked where the step begins on the surface.
 
     Raises
     ------
     GrazingError
-        The slope is small against what the speed would allow, or against the distance covered.
+        The slope is small against its terms, or against the distance covered.
     """
-    slope, size = slope_and_speed
-    if abs(slope) > GRAZING * size and abs(slope) * h > TOUCHING * distance:
-        return
+    slope, terms = slope_and_terms
+    if abs(slope) > GRAZING * terms:
+        if distance > 0.0 and abs(slope) * h > TOUCHING * distance:
+            return
+        if distance == 0.0 and abs(slope) > RESTING * usual():
+            return
     raise GrazingError(
         f'event "{name}" at t = {t:.9g} is grazed: dg/dt = {slope:.3g}',
         expected="a crossing at a finite speed",

@@ -15,7 +15,7 @@ from daeosens.methods.events.event_function import Switch
 from daeosens.methods.events.event_step import HybridStep, StepRecord
 from daeosens.methods.events.reset import Jump
 from daeosens.methods.step import Step
-from daeosens.petsc.vectors import largest, read, write
+from daeosens.petsc.vectors import Array, largest, read, write
 from daeosens.problem.event import Event
 from daeosens.problem.modes import entered_mode
 from daeosens.problem.problem import Problem
@@ -193,7 +193,13 @@ def _derivative(meeting: SimultaneousEvents, taken: _Taken, seed: int) -> PETSc.
     method, options = meeting.stepping.resolved_method, meeting.stepping.options
     maps = {meeting.mode: method.step_map(meeting.modes[meeting.mode], options)}
     instants = {name: method.instant_map(mode, options) for name, mode in meeting.modes.items()}
-    sweep = HybridStep(problem, taken.records, maps, instants.__getitem__)
+    first, last = meeting.stepping.t_span
+
+    def speeds() -> Array:
+        sizes = (np.abs(read(state)) for state in taken.states)
+        return np.max(list(sizes), axis=0) / (last - first)
+
+    sweep = HybridStep(problem, taken.records, maps, instants.__getitem__, speeds)
     du, dp = _spread(problem.create_state(), seed), _spread(problem.create_parameters(), seed)
     moments = [meeting.step.t] + [meeting.t] * len(taken.sizes)
     try:

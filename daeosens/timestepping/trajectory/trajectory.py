@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import compress
 from typing import Any, Literal, NamedTuple, TypeAlias, overload
 from weakref import WeakValueDictionary
@@ -659,7 +659,21 @@ def steps_of(trajectory: Trajectory) -> StepMap:
         return maps[trajectory.first_mode]
     # maps of steps of size 0, differentiated in that size: made for modes in which events meet
     at_once = cache(lambda name: method.instant_map(modes[name], options))
-    return HybridStep(problem, trajectory.records, maps, at_once)
+    return HybridStep(problem, trajectory.records, maps, at_once, partial(speeds_of, trajectory))
+
+
+def speeds_of(trajectory: Trajectory) -> Array:
+    """Return the largest |u| of the states in memory over the span [n], of this rank's unknowns.
+
+    Parts of these speeds tell what is slow, in any units.
+    """
+    stored, (first, last) = trajectory.stored, trajectory.stepping.t_span
+    if isinstance(stored, States):
+        return np.abs(stored.rows).max(axis=0) / (last - first)
+    peaks = np.zeros(stored[0].getLocalSize())
+    for state in vectors_of(stored):
+        np.maximum(peaks, np.abs(read(state)), out=peaks)
+    return peaks / (last - first)
 
 
 def check_trajectory(trajectory: object) -> None:

@@ -33,7 +33,7 @@ from daeosens.methods.events.event_step import refuse_grazing
 from daeosens.petsc.vectors import Array, read
 from daeosens.timestepping.delayed_steps import DelayedSteps, time_in_history
 from daeosens.timestepping.step_times import span_rounding
-from daeosens.timestepping.trajectory.trajectory import Trajectory
+from daeosens.timestepping.trajectory.trajectory import Trajectory, speeds_of
 
 _MADE: WeakKeyDictionary[Trajectory, DelayedProgram] = WeakKeyDictionary()
 
@@ -60,6 +60,7 @@ class DelayedProgram:
         self.n_steps, self.n_stages = steps.rates.shape[:2]
         self.d = len(steps.tau)
         self.problem, records = trajectory.problem, trajectory.records
+        self._speeds = speeds_of(trajectory)
         self.jumps = {
             n: (record.jump, trajectory.step(n))
             for n, record in enumerate(records)
@@ -233,7 +234,14 @@ class DelayedProgram:
         event = Located(
             clock, switch.when, point, read(by_u).copy(), read(by_p).copy(), by_t, rates, end
         )
-        distance = abs(switch.when.value(t, before, p)) if h else -1.0
-        speed = float(np.linalg.norm(event.by_u) * np.linalg.norm(end))
-        refuse_grazing(switch.name, event.point[0], h, (event.slope, speed), distance)
+        distance = abs(switch.when.value(t, before, p)) if h else 0.0
+        terms = abs(by_t) + float(np.abs(event.by_u) @ np.abs(end))
+        refuse_grazing(
+            switch.name,
+            event.point[0],
+            h,
+            (event.slope, terms),
+            distance,
+            lambda: float(np.abs(event.by_u) @ self._speeds),
+        )
         return event
