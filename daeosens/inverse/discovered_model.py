@@ -30,6 +30,8 @@ class Discovered:
         What each rate is the sum of.
     path : tuple of Step
         All sets of terms that were tried, the largest first.
+    inclusion : dict of str to float
+        Of an ensemble, the share of members in which each term was.
 
     Examples
     --------
@@ -47,6 +49,7 @@ class Discovered:
     equations: tuple[str, ...]
     path: tuple[Step, ...]
     _rates: Callable[[Array, Array], Array] = field(repr=False)
+    inclusion: dict[str, float] = field(default_factory=dict[str, float])
 
     def predict(self, states: npt.ArrayLike, times: npt.ArrayLike | None = None) -> Array:
         """Return rates [Q, n] at states [Q, n]."""

@@ -8,8 +8,9 @@ taken.  Terms leave it one after the other, or all that are small, and each time
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from daeosens.errors import (
     is_one_of,
     is_real,
     nearest,
+    real_number,
     require,
     whole_number,
 )
@@ -31,17 +33,19 @@ from daeosens.inverse.bilevel.interpolants import Kind
 from daeosens.inverse.bilevel.samples import Samples, combined
 from daeosens.inverse.discovered_model import Discovered
 from daeosens.inverse.likelihood.experiments import Experiment, tables
+from daeosens.inverse.likelihood.measurements import Measurements
 from daeosens.inverse.likelihood.noise import Noise, is_estimated
 from daeosens.inverse.rate_groups import (
     Coefficient,
     RateGroup,
+    Solved,
     joined,
     sum_of_terms,
     told_apart,
     traced_sum,
 )
 from daeosens.inverse.search.start_points import MOST_STARTS
-from daeosens.inverse.term_elimination import eliminated, within_tolerance
+from daeosens.inverse.term_elimination import Step, eliminated, restricted, within_tolerance
 from daeosens.inverse.term_library import Term
 from daeosens.inverse.term_selection import Selected, TermSelection, with_steppings
 from daeosens.petsc.vectors import Array, as_float, finite_array
@@ -162,6 +166,102 @@ class Discovery:
             Another number of rows in the stoichiometry than unknowns; terms in which coefficients
             do not stay linear; data that leave no term; what ``bilevel`` refuses.
         """
+        if self.tolerance is not None:
+            return self._of_those_left(
+                data, columns, partial(within_tolerance, tolerance=self.tolerance)
+            )
+        by_size = partial(eliminated, threshold=self.threshold, criterion=self.criterion)
+        return self._of_those_left(data, columns, by_size)
+
+    def ensemble(
+        self,
+        data: Any,
+        *,
+        columns: Sequence[str] | None = None,
+        members: int = 20,
+        part: float = 0.7,
+        votes: float = 0.8,
+        seed: int = 0,
+    ) -> Discovered:
+        """Return the terms that most parts of the data speak for.
+
+        Each member looks for terms in a random part of the times.  What noise makes up differs from
+        part to part, and what is there does not: the terms of most members are kept, and solved for
+        with all data.
+
+        Parameters
+        ----------
+        data, columns
+            As for ``fit``.
+        members : int
+        part : float
+            Of the times of each experiment, those that a member sees; the first is always seen.
+        votes : float
+            The share of members that a term needs.
+        seed : int
+            Of the parts.
+
+        Returns
+        -------
+        Discovered
+            Its ``inclusion`` has the share of members in which each term was.
+
+        Raises
+        ------
+        InputError
+            No term has so many votes; what ``fit`` refuses, of a part of the data too.
+
+        Source
+        ------
+        Fasel, Kutz, Brunton, Brunton, Proceedings of the Royal Society A 478, 2022.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from daeosens.inverse import polynomials
+        >>> t = np.linspace(0.0, 4.0, 101)
+        >>> data = {"t": t, "x": 2.0 * np.exp(-0.5 * t)}
+        >>> search = Discovery(polynomials(["x"]), threshold=0.01)
+        >>> result = search.ensemble(data, members=5)
+        >>> result.equations, result.inclusion
+        (("x' = -0.5 x",), {'x: x': 1.0})
+        """
+        members = whole_number(members, "members", least=1, most=MOST_STARTS)
+        part = real_number(part, "part", least=0.0, most=1.0)
+        votes = real_number(votes, "votes", least=0.0, most=1.0)
+        rng = np.random.default_rng(whole_number(seed, "seed"))
+        experiments = _experiments(data)
+        measured, table = tables(experiments, columns)
+        _, rates = self._rates(list(table.names))
+        counts = dict.fromkeys((c.name for c in self._coefficients(rates)), 0)
+        for _ in range(members):
+            parts = [
+                replace(experiment, data=_part(own, part, rng), times=None)
+                for experiment, own in zip(experiments, measured, strict=True)
+            ]
+            for name in self.fit(parts).estimate:
+                if name in counts:
+                    counts[name] += 1
+        inclusion = {name: count / members for name, count in counts.items() if count}
+        names = [name for name, share in inclusion.items() if share >= votes]
+        if not names:
+            name, most = max(inclusion.items(), key=lambda entry: entry[1])
+            raise InputError(
+                f"votes = {votes:g}, but no term is in so many of the members",
+                expected=f'{most:g} or less, the share of "{name}"',
+            )
+        return replace(
+            self._of_those_left(data, columns, partial(restricted, names=names)),
+            inclusion=inclusion,
+        )
+
+    def _of_those_left(
+        self,
+        data: Any,
+        columns: Sequence[str] | None,
+        leave_out: Callable[[Sequence[RateGroup]], tuple[list[Solved], list[Step]]],
+    ) -> Discovered:
+        """Return what is left of all candidates."""
         experiments = _experiments(data)
         measured, table = tables(experiments, columns)
         unknowns = list(table.names)
@@ -173,10 +273,7 @@ class Discovery:
         )
         samples = samples_of_all(experiments, measured, np.arange(n), n, formulation)
         groups = self._groups(matrix, rates, coefficients, samples, experiments)
-        if self.tolerance is not None:
-            solved, path = within_tolerance(groups, self.tolerance)
-        else:
-            solved, path = eliminated(groups, self.threshold, self.criterion)
+        solved, path = leave_out(groups)
         kept = [name for of_group in solved for name in of_group.active]
         chosen = [c for c in coefficients if c.name in {*kept}]
         names = [c.name for c in chosen]
@@ -399,6 +496,15 @@ def _experiments(data: Any) -> list[Experiment]:
     """Return the experiments that data are, or the only one that has them."""
     listed = isinstance(data, (list, tuple)) and bool(data) and isinstance(data[0], Experiment)
     return list(data) if listed else [Experiment(data)]
+
+
+def _part(measured: Measurements, part: float, rng: np.random.Generator) -> dict[str, Array]:
+    """Return a table of a random part of the times, the first one among them."""
+    count = len(measured.times)
+    rows = rng.choice(count, max(round(part * count), 1), replace=False)
+    rows = np.union1d([0], rows)
+    columns = zip(measured.names, measured.values[rows].T, strict=True)
+    return {measured.clock or "time": measured.times[rows], **dict(columns)}
 
 
 def _words(

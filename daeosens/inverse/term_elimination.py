@@ -97,6 +97,15 @@ def eliminated(
     return sets[-1], path
 
 
+def restricted(
+    groups: Sequence[RateGroup], names: Sequence[str]
+) -> tuple[list[Solved], list[Step]]:
+    """Solve for these terms alone."""
+    now = [group.solved([n for n in group.names if n in names], None, FINE) for group in groups]
+    smallest = min(float(of_group.shares.min()) for of_group in now if len(of_group.shares))
+    return now, [_step(now, smallest, [])]
+
+
 def within_tolerance(
     groups: Sequence[RateGroup], tolerance: float
 ) -> tuple[list[Solved], list[Step]]:

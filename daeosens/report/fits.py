@@ -19,6 +19,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from scipy.interpolate import PchipInterpolator
 
 from daeosens.errors import InputError
+from daeosens.inverse.discovered_model import Discovered
 from daeosens.inverse.search.multistart import Multistart
 from daeosens.inverse.uncertainty.prediction import Prediction
 from daeosens.inverse.uncertainty.profiles import Profile, Profiles
@@ -221,6 +222,48 @@ def waterfall_figure(path: Path, starts: Multistart, *, floor: float = 1e-8) -> 
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(visible=True)
         axes.legend()
+    return path
+
+
+def terms_figure(path: Path, discovered: Discovered) -> Path:
+    """Draw the path of terms: what each set leaves unexplained, and its smallest share.
+
+    A threshold above the smallest share of a set drops a term of it.
+
+    Parameters
+    ----------
+    path : Path
+        The file to write.
+    discovered : Discovered
+    """
+    steps = [step for step in discovered.path if step.terms]
+    counts = [len(step.terms) for step in steps]
+    kept = sum(name in discovered.estimate for name in steps[0].terms)
+    with canvas(path, (5.2, 4.4)) as figure:
+        upper, lower = figure.subplots(2, 1, sharex=True)
+        for axes, kind, label in (
+            (upper, "value", "half the sum of squares"),
+            (lower, "smallest", "smallest share of a term"),
+        ):
+            heights = [getattr(step, kind) for step in steps]
+            axes.plot(counts, heights, color="0.7", linewidth=1.0)
+            for is_kept, face, name in ((True, COLORS[0], "kept"), (False, "white", "tried")):
+                chosen = [k for k, count in enumerate(counts) if (count == kept) is is_kept]
+                axes.plot(
+                    [counts[k] for k in chosen],
+                    [heights[k] for k in chosen],
+                    "o",
+                    color=COLORS[0],
+                    markerfacecolor=face,
+                    label=name,
+                )
+            axes.set(ylabel=label, yscale="log")
+            axes.yaxis.set_major_locator(LogLocator(numticks=8))
+            axes.yaxis.set_minor_locator(NullLocator())
+            axes.grid(visible=True)
+        lower.set(xlabel="terms")
+        lower.xaxis.set_major_locator(MaxNLocator(integer=True))
+        upper.legend()
     return path
 
 

@@ -10,11 +10,20 @@ from matplotlib.image import imread
 from mpi4py import MPI
 
 from daeosens import InputError, Parameter, Parameters
-from daeosens.inverse import Prediction, covariance, multistart, profile, starting_points
+from daeosens.inverse import (
+    Discovery,
+    Prediction,
+    covariance,
+    multistart,
+    polynomials,
+    profile,
+    starting_points,
+)
 from daeosens.report.fits import (
     bands_figure,
     correlation_figure,
     profiles_figure,
+    terms_figure,
     waterfall_figure,
 )
 
@@ -204,6 +213,25 @@ def test_the_waterfall_is_sorted_and_counts_failures(tmp_path, drawn):
     assert axes.get_xlabel() == f"start, best first ({failed} more failed)"
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert set(labels) <= {"converged", "not converged"}
+
+
+def test_the_path_of_terms_marks_the_set_that_is_kept(tmp_path, drawn):
+    times = np.linspace(0.0, 4.0, 41)
+    data = {"t": times, "x": 2.0 * np.exp(-0.5 * times) + 1.0}  # x' = 0.5 - 0.5 x
+    result = Discovery(polynomials(["x"])).fit(data)
+    assert {*result.estimate} == {"x: 1", "x: x"}
+    shown(terms_figure(tmp_path / "terms.png", result))
+    upper, lower = drawn[0].axes
+    for axes, kind in ((upper, "value"), (lower, "smallest")):
+        line, kept, tried = axes.get_lines()
+        assert line.get_xdata().tolist() == [3, 2, 1]
+        np.testing.assert_array_equal(
+            line.get_ydata(), [getattr(step, kind) for step in result.path[:3]]
+        )
+        assert kept.get_xdata().tolist() == [2]
+        assert tried.get_xdata().tolist() == [3, 1]
+        assert axes.get_yscale() == "log"
+    assert lower.get_xlabel() == "terms"
 
 
 def test_missing_data_leave_the_axis_at_zero(tmp_path, drawn):

@@ -1599,6 +1599,21 @@ call(
     ),
     data=circle_data,
 )(columns=lambda: ["x", "y"])
+call(
+    "Discovery.ensemble",
+    lambda **a: (
+        ds.inverse.Discovery(ds.inverse.polynomials(["x", "y"], 1), threshold=0.01)
+        .ensemble(**a)
+        .inclusion
+    ),
+    data=circle_data,
+)(
+    columns=lambda: ["x", "y"],
+    members=constant(2),
+    part=constant(0.7),
+    votes=constant(0.5),
+    seed=constant(0),
+)
 call("Discovered.predict", lambda **a: discovered().predict(**a), states=lambda: np.ones((3, 2)))(
     times=lambda: np.arange(3.0)
 )

@@ -212,9 +212,9 @@ def test_windows_begin_at_other_delays_or_starts_until_one_explains_the_data(mon
         fitted = blood_cells(8.0, starts)
         assert fitted.estimate["tau"] == pytest.approx(2.0, abs=0.01)
         assert fitted.objective < 100.0
-        (first, found, value), *others = begun
+        (first, led_to, value), *others = begun
         assert first == pytest.approx(8.0)
-        assert found > 5.0
+        assert led_to > 5.0
         assert min(least for *_, least in others) < 0.5 * value
 
 
