@@ -34,6 +34,9 @@ GROWTH: Mapping[str, Any] = {"ts_adapt_clip": "0.1,4"}
 """Steps become at most four times longer from one to the next: what a jump of the size would pass
 over the state may not see, and derivatives do."""
 
+ANY_SIZE: Mapping[str, Any] = {"ts_adapt_dt_min": 0.0}
+"""PETSc accepts steps of 1e-20 whatever their error is: too long for what happens within 1e-18 s."""
+
 LARGEST_ERROR: Mapping[str, Any] = {"ts_adapt_wnormtype": "infinity"}
 """Each unknown satisfies the tolerance, but for the points of a grid, whose mean error does."""
 
@@ -52,6 +55,9 @@ def default_options(
     if stepping.adaptive:
         defaults |= SMALLER_STEPS
         defaults |= GROWTH
+        defaults |= ANY_SIZE
+        # PETSc's own limit is 1e20, which a span in small units may exceed
+        defaults["ts_adapt_dt_max"] = stepping.t_span[1] - stepping.t_span[0]
         if problem.dm is None:
             defaults |= LARGEST_ERROR
     if stepping.max_step is not None:

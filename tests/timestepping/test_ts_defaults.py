@@ -9,14 +9,21 @@ from native_model import U0 as START
 from native_model import P, compiled_ode
 from petsc4py import PETSc
 
-from daeosens import ODE, InputError, Stepping, solve
+from daeosens import ODE, InputError, Stepping, Terminal, adjoint, solve, trace
 from daeosens.timestepping.c_rhs import Held
 from daeosens.timestepping.ts import make_ts
 from daeosens.timestepping.ts_cache import prepared_ts
-from daeosens.timestepping.ts_defaults import GROWTH, LARGEST_ERROR, SMALLER_STEPS, default_options
+from daeosens.timestepping.ts_defaults import (
+    ANY_SIZE,
+    GROWTH,
+    LARGEST_ERROR,
+    SMALLER_STEPS,
+    default_options,
+)
 
 SPAN = (0.5, 2.0)
 TOLERANCES = {"rtol": 1e-4, "atol": 1e-5}
+FIRST, MIDDLE = (Terminal(lambda t, u, p, k=k: u[k]) for k in (0, 1))
 
 
 def options(
@@ -36,7 +43,43 @@ def test_fixed_explicit_steps_need_one_option():
 def test_adaptive_steps_are_bounded_where_asked():
     chosen = options(Stepping(SPAN, "rk5dp", max_step=0.2, **TOLERANCES))
     bounds = {"ts_adapt_type": "basic", "ts_adapt_dt_max": 0.2}
-    assert chosen == {**bounds, **SMALLER_STEPS, **GROWTH, **LARGEST_ERROR}
+    assert chosen == {**bounds, **SMALLER_STEPS, **GROWTH, **ANY_SIZE, **LARGEST_ERROR}
+
+
+@pytest.mark.parametrize("unit", [1e-30, 1e-21, 1e24])
+@pytest.mark.parametrize("style", [ODE, trace])
+@pytest.mark.parametrize("method", ["rk6vr", "rk5dp", "esdirk5", "cn"])
+def test_steps_do_not_depend_on_the_unit_of_time(method, style, unit):
+    """Of PETSc's own, 1e-20 is taken whatever its error is, and none is longer than 1e20."""
+
+    def turned(unit):
+        model = style(lambda t, u, p: p[0] * np.stack([u[1], -u[0]]), 2, ["frequency"])
+        last = model.terminal(lambda t, u, p: u[0]) if style is trace else FIRST
+        run = solve(model, [1.0, 0.0], [5.0 / unit], Stepping((0.0, unit), method, rtol=1e-5))
+        return run.n_steps, run.u[-1], adjoint(run, last).p / unit
+
+    steps, state, by_frequency = turned(1.0)
+    in_another_unit = turned(unit)
+    assert in_another_unit[0] == steps
+    assert np.allclose(in_another_unit[1], state, rtol=0.0, atol=1e-9)
+    assert np.allclose(in_another_unit[2], by_frequency, rtol=0.0, atol=1e-9)
+    assert abs(state[0] - np.cos(5.0)) < 1e-3
+
+
+@pytest.mark.parametrize("rate", [1e25, 1e70])
+@pytest.mark.parametrize("style", [ODE, trace])
+@pytest.mark.parametrize("method", ["esdirk3", "esdirk4", "esdirk5", "esdirk6"])
+def test_what_happens_within_the_smallest_times_loses_nothing(method, style, rate):
+    """A to B at any rate, and then B to C: as it may be at trials of a fit."""
+    model = style(
+        lambda t, u, p: np.stack([-p[0] * u[0], p[0] * u[0] - p[1] * u[1], p[1] * u[1]]), 3, 2
+    )
+    middle = model.terminal(lambda t, u, p: u[1]) if style is trace else MIDDLE
+    run = solve(model, [1.0, 0.0, 0.0], [rate, 0.02], Stepping((0.0, 5.0), method, rtol=1e-6))
+    assert np.allclose(run.u[-1], [0.0, np.exp(-0.1), 1.0 - np.exp(-0.1)], rtol=0.0, atol=1e-6)
+    gradient = adjoint(run, middle)
+    assert np.allclose(gradient.p * [rate, 1.0], [0.0, -5.0 * np.exp(-0.1)], rtol=0.0, atol=1e-5)
+    assert np.allclose(gradient.u0, [np.exp(-0.1), np.exp(-0.1), 0.0], rtol=0.0, atol=1e-6)
 
 
 def test_the_points_of_a_grid_satisfy_the_tolerance_in_the_mean():

@@ -70,7 +70,7 @@ cdef extern from *:
         if (type != NORM_2 || count < size) PetscCall(VecNorm(other, NORM_2, &rate)); /* these ignore NaN */
         if (PetscIsInfOrNanReal(*error + rate)) {
             *error = HOPELESS;
-            if (ts->time_step > 2.0 * ts->adapt->dt_min) { /* TSAdapt accepts smaller ones */
+            if (ts->time_step > 1e-20 * (ts->max_time - ts->ptime)) {
                 PetscCall(TSComputeRHSFunction(ts, ts->ptime, ts->vec_sol0, other));
                 PetscCall(VecNorm(other, NORM_2, &rate));
             } else rate = PETSC_INFINITY;
