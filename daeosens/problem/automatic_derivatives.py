@@ -320,8 +320,8 @@ class Differentiated:
             what, remedy = f"{type(error).__name__}: {text[0] if text else ''}", ""
             line = line_of_error(error.__traceback__)
         function = _function_of_scipy_linalg(error)
-        ways = (self.remedy, remedy, "ds.trace")
-        if function:  # which calls LAPACK, and cannot be traced either
+        ways = (self.remedy, remedy)
+        if function:  # which calls LAPACK
             what = f"scipy.linalg.{function} takes plain numbers alone"
             other = _IN_NUMPY.get(function)
             ways = (self.remedy, f"np.linalg.{other} in its place" if other else "")

@@ -35,7 +35,7 @@ GROWTH: Mapping[str, Any] = {"ts_adapt_clip": "0.1,4"}
 over the state may not see, and derivatives do."""
 
 ANY_SIZE: Mapping[str, Any] = {"ts_adapt_dt_min": 0.0}
-"""PETSc accepts steps of 1e-20 whatever their error is: too long for what happens within 1e-18 s."""
+"""PETSc takes steps of 1e-20 whatever their error is, which is long for what lasts 1e-18 s."""
 
 LARGEST_ERROR: Mapping[str, Any] = {"ts_adapt_wnormtype": "infinity"}
 """Each unknown satisfies the tolerance, but for the points of a grid, whose mean error does."""

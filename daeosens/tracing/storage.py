@@ -24,7 +24,10 @@ def stored(shape: tuple[int, ...]) -> tuple[int, int]:
     ((1, 1), (3, 1), (3, 2))
     """
     if len(shape) > 2:
-        raise untraceable(f"an array of shape {shape}", "arrays of at most two dimensions")
+        raise untraceable(
+            f"an array of shape {shape}",
+            "arrays of at most two dimensions; or ODE, which takes more",
+        )
     columns, rows = (*reversed(shape), 1, 1)[:2]
     return int(columns), int(rows)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -15,6 +16,12 @@ from scipy import sparse
 
 from daeosens.errors import InputError
 from daeosens.problem.callback_guard import INSTEAD_OF_COMPARISON
+from daeosens.problem.derivative_arrays import (
+    MATHEMATICAL,
+    Replacements,
+    numpy_of_math,
+    put_back,
+)
 from daeosens.tracing import formulas  # noqa: F401 (fills the tables)  # type: ignore
 from daeosens.tracing.casadi import casadi
 from daeosens.tracing.derivatives import Generated, Graph, derive
@@ -126,10 +133,10 @@ def traced_value(function: Callable[..., Any], name: str, *point: Any) -> Symbol
             return traced_call(called, name, *point)
         # an array of floats was to be filled with symbols: once more, with arrays that can be
         except SymbolLostError as lost:
-            with fillable_arrays():
+            with fillable_arrays(function):
                 try:
                     return traced_call(called, name, *point)
-                except InputError:
+                except SymbolLostError:
                     raise lost from None
 
 
@@ -145,15 +152,14 @@ _MAKING = ("zeros", "ones", "empty", "full")
 
 
 @contextmanager
-def fillable_arrays() -> Generator[None]:
+def fillable_arrays(function: Callable[..., Any]) -> Generator[None]:
     """Let NumPy make arrays of symbols where the user's function asks for arrays of floats.
 
     Meanwhile; for calls of ``np.zeros``, ``ones``, ``empty`` and ``full`` in this thread, from
-    outside of NumPy, SciPy and this package.  Arrays of other types and of more than two dimensions
-    are NumPy's.
+    outside of NumPy, SciPy and this package, also by names that were imported.  Arrays of other
+    types and of more than two dimensions are NumPy's.  ``math.sin`` of a symbol is NumPy's.
     """
     thread = threading.get_ident()
-    originals = {name: getattr(np, name) for name in _MAKING}
 
     def making(original: Callable[..., Any]) -> Callable[..., Any]:
         def make(*arguments: Any, **options: Any) -> Any:
@@ -162,13 +168,28 @@ def fillable_arrays() -> Generator[None]:
             ours = result.dtype.kind == "f" and 0 < result.ndim < 3
             if not ours or threading.get_ident() != thread or not is_theirs(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
                 return result
-            return as_symbol(np.zeros_like(result) if original is originals["empty"] else result)
+            return as_symbol(np.zeros_like(result) if original is empty else result)
 
         return make
 
-    namespace: dict[str, Any] = np.__dict__
-    namespace.update({name: making(original) for name, original in originals.items()})
+    def of_symbols(name: str) -> Callable[..., Any]:
+        original, of_numpy = getattr(math, name), numpy_of_math(name)
+
+        def call(*arguments: Any) -> Any:
+            symbols = any(isinstance(argument, Symbol) for argument in arguments)
+            return (of_numpy if symbols else original)(*arguments)
+
+        return call
+
+    empty = np.empty
+    replaced = Replacements(
+        (np.__dict__, {name: making(getattr(np, name)) for name in _MAKING}),
+        (math.__dict__, {name: of_symbols(name) for name in MATHEMATICAL}),
+    )
+    places = replaced.in_names_of(function)
+    replaced.in_libraries()
     try:
         yield
     finally:
-        namespace.update(originals)
+        replaced.take_back()
+        put_back(places)

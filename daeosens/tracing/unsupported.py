@@ -21,11 +21,12 @@ REDUCTIONS: dict[Any, Any] = {}
 _LISTED = "the functions listed in docs/tracing.md, or ODE(...) with callbacks"
 _ORDER = "np.maximum, np.minimum and np.where: an order depends on the data"
 _SOLVE = "inverses of constants, made outside; a singular mass, to solve in each step"
+_ROUNDING = ("round", "around", "rint")
 _INSTEAD = {
     **dict.fromkeys(("einsum", "tensordot", "kron"), "@, np.outer and sums over rows or columns"),
     **dict.fromkeys(("det", "lstsq", "pinv"), _SOLVE),
     **dict.fromkeys(("sort", "argsort", "argmax", "argmin", "median"), _ORDER),
-    **dict.fromkeys(("round", "around", "rint"), "np.floor(x + 0.5)"),
+    **dict.fromkeys(_ROUNDING, "np.floor(x + 0.5)"),
     **dict.fromkeys(("any", "all"), "np.max or np.min of 1.0 * condition; | and & of two of them"),
     **dict.fromkeys(("gradient", "convolve", "split", "insert"), "slices and np.concatenate"),
     "piecewise": "np.where, or np.select",
@@ -35,10 +36,14 @@ _INSTEAD = {
 
 def unknown(function: str, name: str) -> InputError:
     """Make the error for a function that has no graph, with what to write in its place."""
-    return untraceable(f"{function} is not known here", _INSTEAD.get(name, _LISTED))
+    instead = _INSTEAD.get(name, _LISTED)
+    more = "" if instead == _LISTED or name in _ROUNDING else "; or ODE, which takes it"
+    return untraceable(f"{function} is not known here", instead + more)
 
 
-_BRANCH = "np.where(condition, first, second), or np.maximum and np.minimum"
+_BRANCH = (
+    "np.where(condition, first, second), or np.maximum and np.minimum; or ODE, which goes by values"
+)
 
 
 class Unknown:
@@ -50,7 +55,8 @@ class Unknown:
     def __float__(self) -> float:
         raise untraceable(
             "a number is wanted where a symbol stands: math.* and arrays of floats take none",
-            "np.* for math.*, np.array([...]) or np.zeros_like(u) for np.zeros(n)",
+            "np.* for math.*, np.array([...]) or np.zeros_like(u) for np.zeros(n), and no "
+            "float(); or ODE, which knows more of NumPy and SciPy",
             SymbolLostError,
         )
 
@@ -66,7 +72,7 @@ class Unknown:
         )
 
     def __index__(self) -> int:
-        raise untraceable("an index depends on the data", "np.where instead of an index")
+        raise untraceable("an index depends on the data", "np.where instead of an index; or ODE")
 
     def __array_function__(self, function: Any, _types: Any, arguments: Any, options: Any) -> Any:
         if function not in ARRAY_FUNCTIONS:

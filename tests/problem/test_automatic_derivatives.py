@@ -180,8 +180,8 @@ def test_what_drops_the_derivative_is_refused_with_its_line(function, reason):
         automatic(function)(T, U0, P0)
     text = str(raised.value)
     assert Path(__file__).name in text
-    assert "try: jacobian=callback; or" in text
-    assert text.endswith("; or ds.trace")
+    assert "try: jacobian=callback" in text
+    assert "ds.trace" not in text  # which cannot either
     assert any(part in text for part in reason.split("|"))
 
 

@@ -249,8 +249,8 @@ UNTRACEABLE = {
     "branch": (branching, r"if u\[0\] > 0.0:`: a branch depends on the data\n  try: np.where"),
     "maximum": (lambda t, u, p: max(u[0], 0.0) * u, r"branch depends .*\n  try: np.where"),
     "math": (
-        lambda t, u, p: math.sin(u[0]) * u,
-        r"`.*math.sin.*`: a number is wanted .*\n  try: np",
+        lambda t, u, p: math.remainder(u[0], 2.0) * u,
+        r"`.*math.remainder.*`: a number is wanted .*\n  try: np",
     ),
     "filled": (in_place, r"`BUFFER\[0\] = u\[0\]`: a number is wanted(.|\n)*zeros_like"),
     "floats": (lambda t, u, p: np.array([u[0]] * 4, dtype=float), "a number is wanted"),

@@ -49,11 +49,14 @@ from daeosens.problem.derivative_arrays.callback_at_work import (
     users_trace,
 )
 from daeosens.problem.derivative_arrays.evaluation import (
+    MATHEMATICAL,
     branches,
     call_at,
     denominators,
     evaluate,
+    numpy_of_math,
 )
+from daeosens.problem.derivative_arrays.imported_names import Replacements, put_back
 from daeosens.problem.derivative_arrays.points import PointArray, WaysDifferError
 from daeosens.problem.derivative_arrays.recorded_slopes import Record
 
@@ -70,12 +73,14 @@ RULES = (
 """The modules that hold the rules of functions."""
 
 __all__ = [
+    "MATHEMATICAL",
     "RULES",
     "UFUNCS",
     "DerivativeArray",
     "DerivativeLostError",
     "PointArray",
     "Record",
+    "Replacements",
     "WaysDifferError",
     "as_array",
     "branches",
@@ -87,7 +92,9 @@ __all__ = [
     "line_of",
     "line_of_error",
     "note_whole",
+    "numpy_of_math",
     "primal",
+    "put_back",
     "users_frame",
     "users_trace",
 ]

@@ -36,7 +36,7 @@ METHODS: dict[tuple[str, str], Callable[..., Any]] = {}
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
 """By NumPy's function: the one with the same arguments for arrays that carry derivatives."""
 
-FILL = "np.zeros(n) called inside the callback as np.zeros, np.zeros_like(u), or np.array([...])"
+FILL = "np.zeros(n) called inside the callback, np.zeros_like(u), or np.array([...])"
 
 
 _ARRAY, _ASARRAY = np.array, np.asarray
@@ -260,7 +260,7 @@ class DerivativeArray:
         raise DerivativeLostError(
             "a float made of a number that carries derivatives (float(), an entry of an array of "
             "floats, or a function that is not NumPy's)",
-            f"leave float() out, math.* as math.sin(...), and for an array to be filled: {FILL}",
+            f"leave float() out, and for an array to be filled: {FILL}",
         )
 
     def __complex__(self) -> complex:

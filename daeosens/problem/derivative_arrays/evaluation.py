@@ -4,6 +4,7 @@
 # pyright: reportUnknownVariableType=false, reportPrivateUsage=false
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 import threading
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import scipy.fft
 from scipy import sparse, special
 
 from daeosens.petsc._kernels import DerivativeNumber
@@ -32,8 +34,10 @@ from daeosens.problem.derivative_arrays.callback_at_work import (
     of_users,
 )
 from daeosens.problem.derivative_arrays.fresh_arrays import FreshArray, all_now
+from daeosens.problem.derivative_arrays.imported_names import Place, Replacements, put_back
 from daeosens.problem.derivative_arrays.points import PointArray
 from daeosens.problem.derivative_arrays.recorded_slopes import Record
+from daeosens.problem.derivative_arrays.special_functions import logarithm_of_sum
 from daeosens.problem.derivative_arrays.splines import OF_CLOCKS, WITH_DERIVATIVES
 
 
@@ -121,6 +125,45 @@ def _with_slopes(argument: Any) -> Any:
     return array if type(array) is DerivativeArray else argument
 
 
+def _varying(original: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of SciPy that is another one where its first argument varies."""
+
+    def call(x: Any, *arguments: Any, **options: Any) -> Any:
+        array = admitted(joined(x) if type(x) in (list, tuple) and _at_work() else x)
+        if type(array) is DerivativeArray:
+            return rule(array, *arguments, **options)
+        return original(all_now(x), *arguments, **options)
+
+    return call
+
+
+def _transforming(original: Callable[..., Any], of_numpy: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a transform of ``scipy.fft`` that is NumPy's where its argument varies."""
+
+    def transform(x: Any, *arguments: Any, **options: Any) -> Any:
+        # NumPy has no choice of threads and memory
+        for name in ("overwrite_x", "workers", "plan"):
+            options.pop(name, None)
+        return of_numpy(x, *arguments[:3], **options)
+
+    return _varying(original, transform)
+
+
+def _along_one_axis(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a linear transform along an axis that takes arrays which vary."""
+    signature = inspect.signature(original)
+
+    def transform(x: Any, *arguments: Any, **options: Any) -> Any:
+        bound = signature.bind(x, *arguments, **options)
+        bound.arguments["axis"] = bound.arguments.get("axis", -1) % x.ndim
+        _, *rest = bound.args
+        parts = [call(part, *rest, **bound.kwargs) for part in (x.value, x.slopes)]
+        return DerivativeArray(*parts)
+
+    call = _varying(original, transform)
+    return call
+
+
 def _vectorized(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, *arguments: Any, **options: Any) -> Any:
         arrays = [admitted(argument) for argument in arguments]
@@ -140,26 +183,25 @@ def _vectorized(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _mathematical(name: str) -> Callable[..., Any]:
-    original = getattr(math, name)
-    ufunc = getattr(
-        np,
-        {"pow": "power", "atan2": "arctan2"}.get(
-            name,
-            name.replace("a", "arc", 1)
-            if name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")
-            else name,
-        ),
-        None,
-    )
+    original, of_numpy = getattr(math, name), numpy_of_math(name)
 
     def call(*arguments: Any) -> Any:
         for argument in arguments:
             if type(argument) in (DerivativeArray, DerivativeNumber, Clock, PointArray):
                 # math.sin takes floats alone: numbers that vary go to NumPy's function of that name
-                return _MATH[name](*arguments) if name in _MATH else ufunc(*arguments)  # type: ignore[misc]
+                return of_numpy(*arguments)
         return original(*arguments)
 
     return call
+
+
+def numpy_of_math(name: str) -> Callable[..., Any]:
+    """Return what does with arrays what a function of ``math`` does with numbers."""
+    if name in _MATH:
+        return _MATH[name]
+    inverse = name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")
+    others = {"pow": "power", "atan2": "arctan2"}
+    return getattr(np, others.get(name, name.replace("a", "arc", 1) if inverse else name))
 
 
 _MATH: dict[str, Callable[..., Any]] = {
@@ -168,11 +210,10 @@ _MATH: dict[str, Callable[..., Any]] = {
     "hypot": lambda *x: np.linalg.norm(as_array(list(x))),
     "dist": lambda x, y: np.linalg.norm(as_array(list(x)) - as_array(list(y))),
     "fsum": sum,
+    **{name: getattr(special, name) for name in ("erf", "erfc", "gamma")},
+    "lgamma": special.gammaln,
 }
-
-
-for _name, _scipy in {"erf": "erf", "erfc": "erfc", "gamma": "gamma", "lgamma": "gammaln"}.items():
-    _MATH[_name] = getattr(special, _scipy)
+"""Functions of ``math`` that NumPy has not by that name, or not for all arguments."""
 
 _IN_NUMPY: dict[str, Any] = {
     **{
@@ -207,12 +248,26 @@ _IN_MATH: dict[str, Any] = {
     )
     if hasattr(math, name)
 }
-_NUMPY: dict[str, Any] = np.__dict__
-_LINALG: dict[str, Any] = np.linalg.__dict__
-_MATHEMATICS: dict[str, Any] = math.__dict__
-_OF_NUMPY = {name: getattr(np, name) for name in _IN_NUMPY}
-_OF_LINALG = {name: getattr(np.linalg, name) for name in _IN_LINALG}
-_OF_MATH = {name: getattr(math, name) for name in _IN_MATH}
+MATHEMATICAL = tuple(_IN_MATH)
+"""Functions of ``math`` that take numbers which vary."""
+
+_IN_FFT: dict[str, Any] = {
+    **{
+        name: _transforming(getattr(scipy.fft, name), getattr(np.fft, name))
+        for kind in ("fft", "ifft", "rfft", "irfft")
+        for name in (kind, f"{kind}2", f"{kind}n")
+    },
+    **{name: _along_one_axis(getattr(scipy.fft, name)) for name in ("dct", "idct", "dst", "idst")},
+}
+_IN_SPECIAL: dict[str, Any] = {"logsumexp": _varying(special.logsumexp, logarithm_of_sum)}
+_REPLACED = Replacements(
+    (np.__dict__, _IN_NUMPY),
+    (np.linalg.__dict__, _IN_LINALG),
+    (math.__dict__, _IN_MATH),
+    (scipy.fft.__dict__, _IN_FFT),
+    (special.__dict__, _IN_SPECIAL),
+)
+_OF_CLOCKS = Replacements((math.__dict__, _IN_MATH))
 _VECTORIZE = np.vectorize.__call__
 _VECTORIZED = _vectorized(_VECTORIZE)
 _SPARSE: Any = vars(vars(sparse)["_base"])["_spbase"]
@@ -240,7 +295,8 @@ def evaluate(
 
     Functions that NumPy does not hand on see derivatives meanwhile, if the callback calls them or a
     helper that is in no other library: ``np.zeros(n)`` makes arrays that can be filled,
-    ``np.array([...])``, ``np.interp(t, [...], [...])`` and ``math.sin`` take numbers that vary.
+    ``np.array([...])``, ``np.interp(t, [...], [...])`` and ``math.sin`` take numbers that vary; so
+    do these where the callback's module has them by name, ``from math import sin``.
 
     Parameters
     ----------
@@ -260,23 +316,22 @@ def evaluate(
     # NumPy's namespace is changed while callbacks are at work, and only for them (``_at_work``):
     # nested evaluations, of a callback that solves for something, change it once
     if not AT_WORK:
-        _NUMPY.update(_IN_NUMPY)
-        _LINALG.update(_IN_LINALG)
-        _MATHEMATICS.update(_IN_MATH)
+        _REPLACED.in_libraries()
         np.vectorize.__call__ = _VECTORIZED  # type: ignore[method-assign]
         _SPARSE._matmul_dispatch = _sparse_matmul
     AT_WORK.append(AtWork(directions, threading.get_ident(), home, points, record))
+    replaced: Sequence[Place] = ()
     try:
+        replaced = _REPLACED.in_names_of(function)
         # warnings of 0/0 inside of np.where are for values, which were warned of without
         # derivatives
         with np.errstate(all="ignore"), WITH_DERIVATIVES:
             return as_array(function(*arguments))
     finally:
+        put_back(replaced)
         AT_WORK.pop()
         if not AT_WORK:
-            _NUMPY.update(_OF_NUMPY)
-            _LINALG.update(_OF_LINALG)
-            _MATHEMATICS.update(_OF_MATH)
+            _REPLACED.take_back()
             np.vectorize.__call__ = _VECTORIZE  # type: ignore[method-assign]
             _SPARSE._matmul_dispatch = _MATMUL
 
@@ -289,12 +344,14 @@ def call_at(function: Callable[..., Any], clock: Clock, arguments: Sequence[Any]
     if AT_WORK:  # which knows both already
         with np.errstate(all="ignore"):
             return function(clock, *arguments)
-    _MATHEMATICS.update(_IN_MATH)
+    _OF_CLOCKS.in_libraries()
+    replaced = _OF_CLOCKS.in_names_of(function)
     try:
         with np.errstate(all="ignore"), OF_CLOCKS:
             return function(clock, *arguments)
     finally:
-        _MATHEMATICS.update(_OF_MATH)
+        put_back(replaced)
+        _OF_CLOCKS.take_back()
 
 
 def denominators(

@@ -33,6 +33,24 @@ def _xlogy(ufunc: np.ufunc, x: Any, y: Any) -> Any:
     return apart(result, terms, guarded_weight)
 
 
+def _lower(polynomial: Any, n: Any, *arguments: Any) -> Any:
+    """Return a polynomial of one degree less than n; 0 where n is 0."""
+    return np.minimum(n, 1) * polynomial(np.maximum(n - 1, 0), *arguments)
+
+
+def logarithm_of_sum(
+    a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False
+) -> Any:
+    """Return ``scipy.special.logsumexp`` by functions of NumPy."""
+    largest = np.max(a, axis=axis, keepdims=True)
+    terms = np.exp(a - largest) if b is None else b * np.exp(a - largest)
+    total = np.sum(terms, axis=axis, keepdims=keepdims)
+    shift = largest if keepdims else np.sum(largest, axis=axis)
+    if return_sign:
+        return np.log(np.abs(total)) + shift, np.sign(total)
+    return np.log(total) + shift
+
+
 _ROOT_PI = math.sqrt(math.pi)
 
 UFUNCS.update(
@@ -112,6 +130,52 @@ UFUNCS.update(
         "exp1": elementwise(lambda x, r: -np.exp(-x) / x),
         "expi": elementwise(lambda x, r: np.exp(x) / x),
         "expn": elementwise(None, lambda n, x, r: -special.expn(n - 1, x)),
+        "_lambertw": elementwise(lambda z, k, tol, r: 1.0 / ((1.0 + r) * np.exp(r)), None, None),
+        "hyp2f1": elementwise(
+            None,
+            None,
+            None,
+            lambda a, b, c, z, r: a * b / c * special.hyp2f1(a + 1.0, b + 1.0, c + 1.0, z),
+        ),
+        "hyp1f1": elementwise(
+            None, None, lambda a, b, x, r: a / b * special.hyp1f1(a + 1.0, b + 1.0, x)
+        ),
+        "hyp0f1": elementwise(None, lambda v, z, r: special.hyp0f1(v + 1.0, z) / v),
+        "eval_legendre": elementwise(
+            None, lambda n, x, r: 0.5 * (n + 1.0) * _lower(special.eval_jacobi, n, 1.0, 1.0, x)
+        ),
+        "eval_jacobi": elementwise(
+            None,
+            None,
+            None,
+            lambda n, a, b, x, r: (
+                0.5 * (n + a + b + 1.0) * _lower(special.eval_jacobi, n, a + 1.0, b + 1.0, x)
+            ),
+        ),
+        "eval_gegenbauer": elementwise(
+            None,
+            None,
+            lambda n, a, x, r: 2.0 * a * _lower(special.eval_gegenbauer, n, a + 1.0, x),
+        ),
+        # U_n is the Gegenbauer polynomial C_n of 1
+        "eval_chebyt": elementwise(
+            None, lambda n, x, r: n * _lower(special.eval_gegenbauer, n, 1.0, x)
+        ),
+        "eval_chebyu": elementwise(
+            None, lambda n, x, r: 2.0 * _lower(special.eval_gegenbauer, n, 2.0, x)
+        ),
+        "eval_hermite": elementwise(
+            None, lambda n, x, r: 2.0 * n * _lower(special.eval_hermite, n, x)
+        ),
+        "eval_hermitenorm": elementwise(
+            None, lambda n, x, r: n * _lower(special.eval_hermitenorm, n, x)
+        ),
+        "eval_laguerre": elementwise(
+            None, lambda n, x, r: -_lower(special.eval_genlaguerre, n, 1.0, x)
+        ),
+        "eval_genlaguerre": elementwise(
+            None, None, lambda n, a, x, r: -_lower(special.eval_genlaguerre, n, a + 1.0, x)
+        ),
         "spence": elementwise(lambda x, r: np.log(x) / (1.0 - x)),
         "sindg": elementwise(lambda x, r: math.pi / 180.0 * special.cosdg(x)),
         "cosdg": elementwise(lambda x, r: -math.pi / 180.0 * special.sindg(x)),
