@@ -51,7 +51,7 @@ class Derivative:
     residual, ``(t, u, udot, p)``.  ``one_sided`` unless the values are known to couple an unknown
     to those on opposite sides alike, as diffusion does.  ``on_arrays`` is the callback of a
     NumPy-style derivative, guarded, and ``check(values, *point)`` that makes a dense array of what
-    it returns.
+    it returns; ``sparse()`` is whether that was a sparse matrix when it was called last.
     """
 
     create: Callable[..., PETSc.Mat]
@@ -61,6 +61,7 @@ class Derivative:
     constant: bool = False
     one_sided: bool = True
     on_arrays: tuple[Callable[..., Any], Callable[..., Array]] | None = None
+    sparse: Callable[[], bool] = lambda: False
 
 
 _SYMMETRIC = "daeosens couples opposite sides alike"
@@ -132,9 +133,12 @@ def from_numpy(
         return _from_compiled(derivative, name, rows, columns)
     call = guarded(derivative, name, rows.comm)
     shape = (rows.size, columns.size)
+    is_known_sparse = False
 
     def check(values: Any, t: object) -> Any:
-        if not is_sparse(values):
+        nonlocal is_known_sparse
+        is_known_sparse = is_sparse(values)
+        if not is_known_sparse:
             return check_output(values, name, shape, t)
         if values.shape != shape:
             check_output(np.empty(values.shape), name, shape, t)
@@ -182,7 +186,7 @@ def from_numpy(
             out.getDenseArray()[...] = values
         out.assemble()
 
-    return Derivative(create, fill, on_arrays=(call, check_dense))
+    return Derivative(create, fill, on_arrays=(call, check_dense), sparse=lambda: is_known_sparse)
 
 
 def _from_compiled(

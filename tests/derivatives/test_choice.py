@@ -308,3 +308,17 @@ def test_factors_that_fill_up_are_dense(rng: np.random.Generator):
     cost = model.terminal(lambda t, u, p: u @ u)
     ours, other = adjoint(run, cost), adjoint(run, cost, "arrays")
     np.testing.assert_allclose(ours.u0, other.u0, rtol=1e-11)
+
+
+@pytest.mark.parametrize(("sparse", "engine"), [(False, "arrays"), (True, "vectors")])
+def test_stages_are_swept_by_arrays_unless_their_matrices_are_sparse(sparse, engine):
+    n = 130
+    coupling = np.ones((n, n)) / n
+
+    def rhs(t, u, p):
+        near = np.concatenate([u[1:], u[:1]]) if sparse else coupling @ u
+        return -p[0] * u + 0.1 * near * u
+
+    run = solve(ODE(rhs, n, 1), np.ones(n), [0.5], Stepping((0.0, 1.0), "esdirk4", dt=0.25))
+    gradient = adjoint(run, Terminal(lambda t, u, p: u[0]))
+    assert gradient.engine == engine

@@ -15,7 +15,6 @@ from daeosens.derivatives.engines.limits import (
     MANY_POINTS,
     POINT_BY_POINT,
     SPARSE_SOLVES,
-    STAGE_BY_STAGE,
 )
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.methods.linear_solver import linear_solver, refuse_without_transpose
@@ -211,11 +210,9 @@ def _arrays_or_vectors(
     if reason or batch is None:
         return Choice("vectors", f"not arrays: {reason}{told}")
     jacobian = problem.native.get("jacobian")
-    sparse = jacobian is not None and jacobian.pattern is not None
+    sparse = jacobian.pattern is not None if jacobian is not None else problem.rhs_u.sparse()
     # a callback that takes all points in one call saves so many calls that larger problems pay
     limit = MANY_POINTS if batch.at_once else POINT_BY_POINT
-    if method.stagewise:
-        limit = STAGE_BY_STAGE
     # arrays make a dense matrix of a sparse Jacobian: its factors grow with n^3
     if sparse and dense:
         limit = SPARSE_SOLVES

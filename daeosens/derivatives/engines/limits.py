@@ -50,16 +50,13 @@ One cost of 10 dense Lotka-Volterra species, rtol 1e-6: 0.02, and 0.03 by produc
 POINT_BY_POINT = Limit(300, "unknowns", "160: arrays 220 ms, vectors 530 ms")
 
 # Where steps solve with sparse matrices, which blocks make dense.  Measured with four costs of a
-# traced chain, 20 steps of cn; with 160 unknowns 1.2 by vectors and 8.7 by arrays.
+# traced chain, 20 steps of cn; with 160 unknowns 1.2 by vectors and 8.7 by arrays.  A chain in
+# NumPy, 20 steps of esdirk4: 28 and 29 with 100 unknowns, 31 and 46 with 160; dense 59 and 65.
 SPARSE_SOLVES = Limit(
     90,
     "unknowns with sparse matrices",
     "60: arrays 1.3 ms, vectors 1.4 ms; 110: 2.4 ms, 1.2 ms",
 )
-
-# Where each stage of a step has a matrix: from there on Jacobians of NumPy callbacks with few
-# entries are sparse.
-STAGE_BY_STAGE = Limit(64, "unknowns with a matrix a stage", "sparse matrices from there on")
 
 # Where one call serves all points.
 MANY_POINTS = Limit(1000, "unknowns", "memory for a matrix at each point ends the gain of arrays")
