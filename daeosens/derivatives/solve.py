@@ -201,7 +201,13 @@ def solve(
         def chosen(steps: Stepping) -> Trajectory:
             return taken(steps, state.copy())
 
-        return refuse_other_steps(run_chosen(problem, state, parameters, stepping, chosen), few)
+        return refuse_other_steps(
+            run_chosen(
+                *(problem, state, parameters, stepping, chosen),
+                of_petsc=petsc_trajectory is not None,
+            ),
+            few,
+        )
     if stepping.control == "states":
         return refuse_other_steps(taken(stepping, state), few)
     if petsc_trajectory is not None:

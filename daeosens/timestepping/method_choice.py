@@ -53,12 +53,15 @@ def run_chosen(
     p: Any,
     stepping: Stepping,
     take: Callable[[Stepping], Trajectory],
+    *,
+    of_petsc: bool = False,
 ) -> Trajectory:
     """Return a run by the method that fits the equations.
 
     Explicit, unless the Jacobian at the start says that stability would need more than ``STEPS``
     steps, a run that has taken as many says that it holds them small, or a run that has not that it
-    holds ``HELD`` of them.
+    holds ``HELD`` of them.  The latter is no reason where PETSc's own trajectory is kept
+    (``of_petsc``): its adjoint knows no implicit steps of ours.
     """
     stepping = by_form(problem, stepping)
     if stepping.method != AUTO:
@@ -80,7 +83,7 @@ def run_chosen(
         return take(_with(stepping, STIFF, f"stiff after t = {error.time:.3g}"))
     except SolveError:  # not by stability: by the length of the run, or whatever made it fail
         return take(second)
-    held = held_by_stability(run, HELD)
+    held = 0 if of_petsc else held_by_stability(run, HELD)
     if held:
         second = _with(stepping, STIFF, f"stability would hold {held} explicit steps small")
         # where that fails, the state of the explicit run is right, though derivatives may not be

@@ -22,7 +22,7 @@ from daeosens import (
     trace,
 )
 from daeosens.derivatives.engines.request import lowered_on
-from daeosens.derivatives.looks import resolution
+from daeosens.derivatives.looks import products, resolution
 from daeosens.derivatives.looks.look import start_held
 from daeosens.derivatives.looks.resolution import relative_errors
 from daeosens.errors import DiscretizationWarning
@@ -463,3 +463,37 @@ def test_where_states_part_their_derivatives_are_along_another_solution(make, rt
     assert estimate == pytest.approx(error, rel=0.2)
     with pytest.warns(DiscretizationWarning, match="derivatives are wrong by about"):
         adjoint(solve(make(junction, 2, 4), start, p, run.stepping), voltage)
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_a_look_at_another_run_may_fail_in_any_way(second, monkeypatch):
+    """Callbacks that raise errors of their own where the user's run has not been."""
+
+    class TableError(Exception):
+        pass
+
+    def rhs(t, u, p):
+        if looking and t > 1.0:
+            raise TableError
+        return np.array([u[1], p[0] * (1.0 - u[0] ** 2) * u[1] - u[0]])
+
+    looking, failed = False, []
+    run = solve(ODE(rhs, 2, 1), [2.0, 0.1], [3.0], Stepping((0.0, 8.0), "rk6vr", rtol=1e-7))
+    module, name = (products, "_again") if second else (resolution, "_finer_run")
+    other_run = getattr(module, name)
+
+    def tried(*arguments):
+        nonlocal looking
+        looking = True
+        try:
+            return other_run(*arguments)
+        except TableError:
+            failed.append(True)
+            raise
+        finally:
+            looking = False
+
+    monkeypatch.setattr(module, name, tried)
+    result = hessian_product(run, LAST, dp=[1.0]) if second else adjoint(run, LAST)
+    assert failed
+    assert np.isfinite(result.p).all()

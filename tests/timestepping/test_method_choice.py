@@ -159,3 +159,18 @@ def test_runs_by_equal_choices_share_their_steps_and_others_do_not() -> None:
     assert fast.stepping.choice != faster.stepping.choice
     assert "1e-06" in fast.stepping.choice
     assert stepping.method == "auto"
+
+
+def test_runs_that_keep_trajectories_of_petsc_stay_explicit():
+    """Stability holds their steps small, but the adjoint of PETSc has no others."""
+
+    def cooling(t, u, p):
+        return 900.0 * p[0] * (np.concatenate([u[1:], [0.0]]) - 2.0 * u + np.append(0.0, u[:-1]))
+
+    problem, start = ODE(cooling, 30, ["conductivity"]), np.ones(30)
+    stepping, cost = Stepping((0.0, 0.4), "auto", rtol=1e-5), Terminal(lambda t, u, p: u.sum())
+    assert solve(problem, start, [1.0], stepping).stepping.method == "esdirk5"
+    run = solve(problem, start, [1.0], stepping, petsc_trajectory="memory")
+    assert run.stepping.method == "rk6vr"
+    theirs, ours = (adjoint(run, cost, engine=engine) for engine in ("tsadjoint", "vectors"))
+    np.testing.assert_allclose(theirs.p, ours.p, rtol=1e-12)

@@ -20,14 +20,14 @@ from daeosens.derivatives.branches.branch_changes import (
     point_on_chord,
 )
 from daeosens.derivatives.branches.switch_times import times_of_change
-from daeosens.derivatives.looks.seen import Seen
+from daeosens.derivatives.looks.seen import Seen, unseen_run
 from daeosens.derivatives.looks.slope_jumps import (
     SlopeJump,
     jumps_at_states,
     jumps_in_time_alone,
     slope_jumps,
 )
-from daeosens.errors import DaeosensError, KinkWarning, warn
+from daeosens.errors import KinkWarning, warn
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.branches import Branches
 from daeosens.problem.problem import Problem
@@ -237,10 +237,10 @@ def _bent(problem: Problem, scalar: Scalar, point: tuple[float, Array, Any], sec
     # one-sided differences at two distances: those of a smooth cost come together as the distance
     # shrinks, those at a kink keep their gap
     for side in (1e-3, 1e-3 / NEARER):
-        try:
-            left = [at(-k * side) for k in (1, 2, 3)]
-            right = [at(k * side) for k in (1, 2, 3)]
-        except DaeosensError:  # a logarithm, say: nothing can be said
+        left = right = list[float]()
+        with unseen_run():
+            left, right = ([at(sign * k * side) for k in (1, 2, 3)] for sign in (-1.0, 1.0))
+        if not right:  # a logarithm, say: nothing can be said
             return False
         slopes = [(values[1] - values[0]) / side for values in (left, right)]
         size, rounding = max(map(abs, left + right)), 1e-14

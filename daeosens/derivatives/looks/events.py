@@ -15,10 +15,10 @@ import numpy as np
 from daeosens.costs.cost import Cost, change
 from daeosens.derivatives.halved import halved, richardson
 from daeosens.derivatives.looks.resolution import MANY, WRONG, relative_directions
-from daeosens.derivatives.looks.seen import Seen
+from daeosens.derivatives.looks.seen import Seen, unseen_run
 from daeosens.derivatives.sweeps.forward import ForwardDirection
 from daeosens.derivatives.tangent_errors import swept
-from daeosens.errors import DaeosensError, DiscretizationWarning, warn
+from daeosens.errors import DiscretizationWarning, warn
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.timestepping.events.event_loop import run_through_events
 from daeosens.timestepping.stepping import pinned_times
@@ -47,15 +47,15 @@ def warn_of_uncertain_events(trajectory: Trajectory, costs: Sequence[Cost], seen
     start = trajectory.stored[0].copy()
     du, dp, _ = directions
     pairs = [(moved, by_p) for moved, by_p in zip(du, dp, strict=True)]
-    try:
+    slopes = better = np.empty((0, 0))
+    with unseen_run():
         finer = run_through_events(trajectory.problem, start, trajectory.p, steps, pinned, "states")
         try:
             slopes, better = (_slopes(run, costs, swept(run, pairs)) for run in (trajectory, finer))
         finally:
             finer.destroy()
-    except DaeosensError:  # steps that are taken as they are fail, or events are others
-        return
-    if slopes.shape != better.shape:
+    # nothing where steps that are taken as they are fail, or events are others
+    if not slopes.size or slopes.shape != better.shape:
         return
     size = np.abs(better).max(axis=1)
     missing = richardson(trajectory.stepping.resolved_method.order) * np.abs(slopes - better)
@@ -113,7 +113,7 @@ def _uncertainty(trajectory: Trajectory, n: int) -> float:
         problem.rhs(t, state, p, rate)
         return float(scalar.value_t(t, state, p) + read(by_u) @ read(rate))
 
-    try:
+    with unseen_run():  # a logarithm of what is below the level fails
         at_event = slope(time, there)
         if not at_event:
             return 0.0
@@ -121,5 +121,4 @@ def _uncertainty(trajectory: Trajectory, n: int) -> float:
         moment = min(open_left / abs(at_event), float(trajectory.step_sizes[n]))
         before = there - moment * read(rate)
         return abs(slope(time - moment, before) / at_event - 1.0)
-    except DaeosensError:  # a logarithm of what is below the level
-        return 0.0
+    return 0.0

@@ -11,7 +11,6 @@ docs/mathematics.md, section 6; Richardson's extrapolation of the steps that wer
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -20,8 +19,8 @@ from daeosens.costs.cost import Cost
 from daeosens.costs.objective import Objective
 from daeosens.derivatives.halved import halved, richardson
 from daeosens.derivatives.looks.resolution import LEAST, told_above
-from daeosens.derivatives.looks.seen import Seen
-from daeosens.errors import DiscretizationWarning, SolveError, warn
+from daeosens.derivatives.looks.seen import Seen, unseen_run
+from daeosens.errors import DiscretizationWarning, warn
 from daeosens.petsc.vectors import Array
 from daeosens.problem.callback_guard import unwrapped
 from daeosens.timestepping.consistency_check import known_algebraic_rows
@@ -100,10 +99,9 @@ def warn_of_unresolved_products(
     if error is not None and error > most:
         # Rounding may spoil second derivatives at single points (x / (exp(x) - 1) close to x = 0),
         # of the halves as well: steps that are resolved differ from one of two finer runs at most.
-        try:
+        quarters = steps
+        with unseen_run():
             quarters = halved(_again(trajectory, objective, steps))
-        except SolveError:
-            quarters = steps
         other = _error(trajectory, objective, products, again, quarters, 2 * order)
         error = error if other is None else min(error, other)
     if error is None:
@@ -148,10 +146,10 @@ def _error(
     Of small ones relative to a part of the largest.  ``halvings``: how often the error of a step is
     halved by those.  None where there is no estimate, since finer steps fail.
     """
-    try:
-        with warnings.catch_warnings(action="ignore"):  # of that run, whose products nobody sees
-            better = again(_again(trajectory, objective, steps))
-    except SolveError:
+    better: Products = ()
+    with unseen_run():
+        better = again(_again(trajectory, objective, steps))
+    if not better:
         return None
     # changes of a cost for relative changes of what it depends on: those have one unit; of unknowns
     # that start at 0 relative to what they become

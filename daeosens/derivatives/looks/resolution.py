@@ -27,12 +27,11 @@ from daeosens.derivatives.directions import admit_direction
 from daeosens.derivatives.engines.choice import choose_sweep
 from daeosens.derivatives.engines.compiled.tangent import Direction
 from daeosens.derivatives.halved import halved, richardson
-from daeosens.derivatives.looks.seen import Seen
+from daeosens.derivatives.looks.seen import Seen, unseen_run
 from daeosens.derivatives.solve import solve
 from daeosens.derivatives.sweeps.forward import direction_arrays, sweep_forward
 from daeosens.derivatives.tangent_errors import DENSE, consistent_directions
 from daeosens.errors import (
-    DaeosensError,
     DiscretizationWarning,
     KinkWarning,
     SolveError,
@@ -196,32 +195,32 @@ def relative_errors(
         costs = [replace(cost, densities=()) for cost in costs]
     pairs = [(moved, _vector(trajectory.problem, by_p)) for moved, by_p in zip(du, dp, strict=True)]
     finer = None
-    try:
-        finer = _finer_run(trajectory, costs)
-        numbers = _same_states(trajectory, finer)
-        if numbers is None or finer.thinned:
-            return []
-        slopes = [_slopes(trajectory, cost) for cost in costs]
-        # running costs are sums over states here, and integrals there; events may change p
-        if gradients is None or trajectory.crossings or any(cost.densities for cost in costs):
-            every, coarse = range(trajectory.n_steps + 1), _moved(trajectory, pairs)
-            changes = [_terms(parts, coarse, every)[0].sum(axis=0) for parts in slopes]
-        else:
-            explicit = [_by_parameters(trajectory, cost) for cost in costs]
-            changes = [
-                du @ lam + dp @ (mu - own)
-                for lam, mu, own in zip(*gradients, explicit, strict=True)
+    with unseen_run():
+        try:
+            finer = _finer_run(trajectory, costs)
+            numbers = _same_states(trajectory, finer)
+            if numbers is None or finer.thinned:
+                return []
+            slopes = [_slopes(trajectory, cost) for cost in costs]
+            # running costs are sums over states here, and integrals there; events may change p
+            if gradients is None or trajectory.crossings or any(cost.densities for cost in costs):
+                every, coarse = range(trajectory.n_steps + 1), _moved(trajectory, pairs)
+                changes = [_terms(parts, coarse, every)[0].sum(axis=0) for parts in slopes]
+            else:
+                explicit = [_by_parameters(trajectory, cost) for cost in costs]
+                changes = [
+                    du @ lam + dp @ (mu - own)
+                    for lam, mu, own in zip(*gradients, explicit, strict=True)
+                ]
+            fine = _moved(finer, pairs)
+            return [
+                _relative(trajectory, change, *_terms(parts, fine, numbers), relative)
+                for change, parts in zip(changes, slopes, strict=True)
             ]
-        fine = _moved(finer, pairs)
-        return [
-            _relative(trajectory, change, *_terms(parts, fine, numbers), relative)
-            for change, parts in zip(changes, slopes, strict=True)
-        ]
-    except DaeosensError:  # steps that are taken as they are fail
-        return []
-    finally:
-        if finer is not None:
-            finer.destroy()
+        finally:
+            if finer is not None:
+                finer.destroy()
+    return []  # steps that are taken as they are fail
 
 
 @unwrapped

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from daeosens.petsc.vectors import Array
@@ -50,3 +52,14 @@ class Seen:
     start_follows: bool = False
     start_held: bool = False
     gradients: Callable[[], tuple[Array, Array]] | None = None
+
+
+@contextmanager
+def unseen_run() -> Generator[None]:
+    """Take another run than the user's, of which nobody is told: neither warnings nor errors.
+
+    Its states are others: callbacks may have no value there and raise errors of any kind, while the
+    derivatives that are looked at are there.
+    """
+    with warnings.catch_warnings(action="ignore"), suppress(Exception):
+        yield

@@ -21,8 +21,7 @@ from daeosens.derivatives.branches.branch_changes import (
     point_on_chord,
     signs_of,
 )
-from daeosens.derivatives.looks.seen import Seen
-from daeosens.errors import DaeosensError
+from daeosens.derivatives.looks.seen import Seen, unseen_run
 from daeosens.petsc.vectors import Array, read
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
@@ -189,11 +188,9 @@ def rounding_along(function: Piecewise, stretch: Stretch) -> Array:
         value = function.value(n, t, u)
         for side in (-1.0, 1.0):
             moved = u * (1.0 + unit * rng.choice([-1.0, 1.0], u.size))
-            try:
+            with unseen_run():  # the edge of its domain
                 beside = function.value(n, t * (1.0 + side * unit), moved)
-            except DaeosensError:
-                continue  # the edge of its domain
-            left = np.maximum(left, np.abs(beside - value))
+                left = np.maximum(left, np.abs(beside - value))
     return MARGIN * left
 
 
