@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from daeosens import (
+    DDE,
     ODE,
     Event,
     LeastSquares,
@@ -497,3 +498,33 @@ def test_a_look_at_another_run_may_fail_in_any_way(second, monkeypatch):
     result = hessian_product(run, LAST, dp=[1.0]) if second else adjoint(run, LAST)
     assert failed
     assert np.isfinite(result.p).all()
+
+
+BLOOD = np.array([0.2, 0.1, 10.0, 17.0])  # of Mackey and Glass, chaotic
+
+# p dJ/dp at t = 300: differences of SciPy's DOP853, one delay after the other, with rtol = 1e-12
+BLOOD_CELLS = np.array([3.537308, -9.997274, -7.533888, 10.601950])
+
+
+def blood(t, u, z, p):
+    return p[0] * z[0] / (1.0 + z[0] ** p[2]) - p[1] * u
+
+
+@pytest.mark.parametrize("make", [DDE, trace], ids=["NumPy", "compiled"])
+def test_delay_equations_are_looked_at_as_others(make):
+    """Derivatives that steps do not resolve are told, with an error that is theirs."""
+    model = make(blood, 1, ["make", "lose", "power", "delay"], delays="delay", history=[1.2])
+
+    def gradient(method, rtol):
+        run = solve(model, [1.2], BLOOD, Stepping((0.0, 300.0), method, rtol=rtol))
+        return run, BLOOD * adjoint(run, LAST).p
+
+    _, fine = gradient("rk8vr", 1e-11)
+    assert fine == pytest.approx(BLOOD_CELLS, rel=1e-6)
+    for _ in range(6):  # the first gradient was looked at, and the 8th is
+        run, rough = gradient("rk5ts", 1e-5)
+    with pytest.warns(DiscretizationWarning, match="derivatives are wrong by about"):
+        adjoint(run, LAST)
+    error = np.abs(rough - BLOOD_CELLS).max() / np.abs(BLOOD_CELLS).max()
+    estimate, _ = relative_errors(run, [lowered_on(run, LAST)])[0]
+    assert 1e-3 < error < estimate < 10.0 * error

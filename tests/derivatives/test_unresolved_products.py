@@ -181,3 +181,36 @@ def test_a_norm_whose_components_change_sign_hides_no_error_of_products():
     ((numpy,), (traced,)) = told
     assert numpy == pytest.approx(traced, rel=0.05)
     assert 1e-3 < traced < 0.1
+
+
+@pytest.mark.filterwarnings("error", "ignore:.*and derivatives are wrong")
+@pytest.mark.parametrize("make", [ds.DDE, ds.trace], ids=["NumPy", "compiled"])
+def test_products_of_delay_equations_are_looked_at_as_others(make):
+    """Mackey and Glass: the entry of the delay is wrong by 1e-3, and so it is told."""
+    p = np.array([0.2, 0.1, 10.0, 17.0])
+    direction = p * [0.1257, -0.1321, 0.6404, 0.1049]
+    model = make(
+        lambda t, u, z, p: p[0] * z[0] / (1.0 + z[0] ** p[2]) - p[1] * u,
+        1,
+        ["make", "lose", "power", "delay"],
+        delays="delay",
+        history=[1.2],
+    )
+    cost = ds.Terminal(lambda t, u, p: u[0])
+
+    def product(method, rtol):
+        run = ds.solve(model, [1.2], p, ds.Stepping((0.0, 100.0), method, rtol=rtol))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", DiscretizationWarning)
+            result = p * ds.hessian_product(run, cost, dp=direction).p
+        return result, of_products([str(item.message) for item in caught])
+
+    exact, told = product("rk8vr", 1e-12)
+    assert not told
+    for _ in range(6):
+        rough, _ = product("rk5ts", 1e-6)
+    _, (error,) = product("rk5ts", 1e-6)
+    sizes = np.maximum(np.abs(exact), 0.01 * np.abs(exact).max())
+    true = np.max(np.abs(rough - exact) / sizes)
+    assert true > 5e-4
+    assert true / 3.0 < error < 3.0 * true

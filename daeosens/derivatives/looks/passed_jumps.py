@@ -94,6 +94,7 @@ def _warn_of_jumps_passed_by_delays(trajectory: Trajectory, delays: Delays, seen
     kinks = _kinks_passed_by_delays(trajectory, delays, changes, of_history=False)
     if kinks:
         times = ", ".join(f"{time:.6g}" for time in kinks[:4])
+        seen.equations_jump = True  # steps of half the size tell of it too, and not why
         _warn(
             f"the equations have a kink near t = {kinks[0]:.6g}, inside a step that moves with the "
             "delays: gradients in the delays lack what passes from one side of that kink to the "
@@ -111,6 +112,7 @@ def _warn_of_jumps_passed_by_delays(trajectory: Trajectory, delays: Delays, seen
             if _is_breakpoint(trajectory, time, tau):
                 continue
             at = time - tau
+            seen.equations_jump = True
             _warn(
                 f"the history jumps near t = {at:.6g}, as delay {delays.names[number]} sees it: "
                 "gradients lack what passes from one side to the other where they move\n"
@@ -120,6 +122,7 @@ def _warn_of_jumps_passed_by_delays(trajectory: Trajectory, delays: Delays, seen
         changes = [change for change in changes if not _is_breakpoint(trajectory, change.time, tau)]
         for time in _kinks_passed_by_delays(trajectory, delays, changes, of_history=True):
             at = time - tau
+            seen.equations_jump = True
             _warn(
                 f"the history has a kink near t = {at:.6g}, as delay {delays.names[number]} sees "
                 "it: gradients in the delays lack what passes from one side to the other\n"

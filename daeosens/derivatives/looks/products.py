@@ -18,12 +18,13 @@ import numpy as np
 from daeosens.costs.cost import Cost
 from daeosens.costs.objective import Objective
 from daeosens.derivatives.halved import halved, richardson
-from daeosens.derivatives.looks.resolution import LEAST, told_above
+from daeosens.derivatives.looks.resolution import LEAST, high_order, told_above
 from daeosens.derivatives.looks.seen import Seen, unseen_run
 from daeosens.errors import DiscretizationWarning, warn
 from daeosens.petsc.vectors import Array
 from daeosens.problem.callback_guard import unwrapped
 from daeosens.timestepping.consistency_check import known_algebraic_rows
+from daeosens.timestepping.delayed_run import run_delayed
 from daeosens.timestepping.events.event_loop import run_of
 from daeosens.timestepping.stepping import Stepping, pinned_times
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -73,10 +74,10 @@ def concerns_products(trajectory: Trajectory, seen: Seen) -> bool:
     alternates = known_algebraic_rows(problem) is not None
     return (
         trajectory.stepping.adaptive
+        and not trajectory.stepping.shares  # of the halved run of a delay equation
         and not (alternates and trajectory.stepping.resolved_method.carried)
         and trajectory.stepping.cut
         and problem.comm.size == 1
-        and problem.delays is None
         and problem.size < LARGE
         and not (trajectory.thinned or seen.slopes_jump or seen.equations_jump)
     )
@@ -113,8 +114,9 @@ def warn_of_unresolved_products(
         warn(
             f"the steps follow the {followed}, and entries of a product with the "
             f"Hessian are wrong by about {size}: second derivatives change faster than these\n"
-            "  try: a much smaller rtol with a method of high order, rk8vr or esdirk6; "
-            "derivatives.derivative_error(run, objective, du0, dp) tells what is reached",
+            "  try: a much smaller rtol with a method of high order, "
+            f"{high_order(trajectory.problem)}; derivatives.derivative_error(run, objective, du0, "
+            "dp) tells what is reached",
             DiscretizationWarning,
         )
 
@@ -130,7 +132,8 @@ def _again(trajectory: Trajectory, objective: Objective, steps: Stepping) -> Tra
     """
     problem, start = trajectory.problem, trajectory.stored[0].copy()
     pinned = pinned_times(steps, objective.times, problem.breakpoints)
-    return run_of(problem)(problem, start, trajectory.p, steps, pinned, "states")
+    take = run_of(problem) if problem.delays is None else run_delayed
+    return take(problem, start, trajectory.p, steps, pinned, "states")
 
 
 def _error(

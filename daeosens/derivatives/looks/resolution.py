@@ -98,18 +98,24 @@ def told_above(trajectory: Trajectory) -> float:
     return min(loose, max(SMALL, EXPECTED * rtol))
 
 
+def high_order(problem: Problem) -> str:
+    """Return the names of methods whose derivatives need few steps to be accurate."""
+    return "rk8vr or esdirk6" if problem.delays is None else "rk8vr"
+
+
 def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> None:
     """Warn where adaptive steps do not resolve the derivatives of costs.
 
-    Of runs on one rank, by methods with embedded weights; by others, and of delay equations, only
-    where steps go across kinks.
+    Of runs on one rank, by methods with embedded weights; by others only where steps go across
+    kinks.
     """
     stepping, problem = trajectory.stepping, trajectory.problem
     if seen.equations_jump or seen.events_uncertain:  # which is told, and shows here as well
         return
     if problem.comm.size > 1 or trajectory.thinned or not trajectory.n_steps:
         return
-    asked = stepping.resolved_method.tableau is not None and problem.delays is None
+    # a delay equation's halved run keeps its tolerances
+    asked = stepping.resolved_method.tableau is not None and not stepping.shares
     if not (asked or seen.kink_left is not None) or not _is_quick(trajectory):
         return
     gradients = None if seen.gradients is None else seen.gradients()
@@ -128,19 +134,20 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen
     if seen.unresolved:
         which = "" if by_parts > limit else " in the initial states that are zero"
         size = f"{100.0 * error:.2g} %" if error < 1.0 else "as much as their size"
-        # between errors that the state shows, modes that have decayed grow from rounding
-        unstable = held_by_stability(trajectory, HELD) > 0
+        # between errors that the state shows, modes that have decayed grow from rounding; delay
+        # equations are for explicit methods alone
+        unstable = problem.delays is None and held_by_stability(trajectory, HELD) > 0
         first = f'method="{STIFF}", as stability holds most steps small; ' if unstable else ""
         unseen = unseen_unknowns(trajectory)
         if unseen is not None:
             first += f"atol={unseen[1]:.0e}, since unknowns {unseen[0]} are not seen beside atol; "
+        controlled = 'Stepping(..., control="sensitivities"), or ' if problem.delays is None else ""
         warn(
             f"the steps follow the states, and derivatives{which} are wrong by about {size}: "
             "somewhere in this run they change faster than the states, or are small beside errors "
             "of these\n"
-            f'  try: {first}Stepping(..., control="sensitivities"), or a much smaller rtol with a '
-            "method of high order, rk8vr or esdirk6; derivatives.derivative_error tells what is "
-            "reached",
+            f"  try: {first}{controlled}a much smaller rtol with a method of high order, "
+            f"{high_order(problem)}; derivatives.derivative_error tells what is reached",
             DiscretizationWarning,
         )
 

@@ -23,7 +23,8 @@ class Seen:
     slopes_jump : bool
         Whether a slope, or more, has jumped there, which the sign of a component in a norm has not.
     equations_jump : bool
-        Whether the equations have jumped: then no error of steps is known.
+        Whether the equations have jumped, or delays move past a jump or kink of theirs: then no
+        error of steps is known.
     kink_left : float or None
         The last time of a kink, in the run that was looked at last, across which a step goes.
     events_uncertain : bool
