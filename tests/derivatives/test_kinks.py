@@ -28,6 +28,7 @@ from daeosens import (
     trace,
     trace_stencil,
 )
+from daeosens.derivatives.branches.branch_changes import decisions_at_ends, equations_of
 from daeosens.errors import DiscretizationWarning, KinkWarning
 from daeosens.problem import PiecewiseConstant
 from daeosens.problem.grids import Grid
@@ -568,3 +569,37 @@ def test_two_branches_of_one_surface_without_a_kink_are_none():
     run = solve(problem, [0.0], [1.0], Stepping((0.0, 3.0), "rk6vr", rtol=1e-8))
     product = hessian_product(run, Terminal(lambda t, u, p: u[0] ** 2), dp=[1.0])
     assert product.p[0] == pytest.approx(2.0 * (1.0 - np.exp(-3.0)) ** 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("style", [ODE, trace])
+@pytest.mark.parametrize("moves", [False, True], ids=["events", "breakpoints"])
+def test_what_decides_is_found_for_all_steps_at_once(style, moves):
+    """Through events and breakpoints too, at both of their sides."""
+    if moves:
+        model = style(
+            lambda t, u, p: p[0] * np.where(t < 0.5, 1.0, -1.0) * u + p[1] * np.abs(u - 0.7),
+            1,
+            2,
+            breakpoints=[0.5, 0.6],
+        )
+        run = solve(model, [1.0], [0.7, 0.8], Stepping((0.0, 1.0), "rk4", dt=0.02))
+    else:
+        bounce = Event(lambda t, u, p: u[0], lambda t, u, p: np.array([0.0 * u[0], -p[1] * u[1]]))
+        model = style(
+            lambda t, u, p: np.array([u[1], -p[0] - np.abs(u[1]) - np.maximum(u[0] - 0.5, 0.0)]),
+            2,
+            2,
+            events=[bounce],
+        )
+        run = solve(model, [1.0, 0.0], [9.81, 0.8], Stepping((0.0, 2.0), "rk4", dt=0.02))
+        assert len(run.crossings) > 1
+    equations = equations_of(run)
+    assert equations is not None
+    assert equations.along is not None
+    ends, largest = decisions_at_ends(run, equations)
+    singly, same = decisions_at_ends(run, replace(equations, along=None))
+    assert np.array_equal(largest, same)
+    assert len(ends) == run.n_steps
+    for pair, other in zip(ends, singly, strict=True):
+        for decided, single in zip(pair, other, strict=True):
+            assert np.array_equal(decided.values, single.values)

@@ -82,12 +82,12 @@ def equations_of(trajectory: Trajectory, in_time: bool = False) -> Piecewise | N
             problem.rhs(t, state, parameters(n), out)
         return read(out).copy()
 
-    alike = (
-        not (trajectory.problem.modes or trajectory.records)
-        and trajectory.problem.form != "residual"
-    )
     branches = trajectory.problem.branches
-    if not alike or not isinstance(branches, Branches):
+    if not isinstance(branches, Branches) or trajectory.problem.form == "residual":
+        return Piecewise(decide, value)
+    # events may change the equations: those of a mode, or the parameters
+    changed = (not np.array_equal(crossing.p, trajectory.p) for crossing in trajectory.crossings)
+    if trajectory.problem.modes or any(changed):
         return Piecewise(decide, value)
 
     def along(t: Array, u: Array) -> Sequence[Decisions]:
@@ -255,6 +255,8 @@ def _changes(
 ) -> Iterator[_Change]:
     """Yield what changes of this rank's inside of steps."""
     ends, largest = decisions_at_ends(trajectory, function)
+    if not largest.size:  # nothing decides in the equations
+        return
     jumped = _where_delayed_states_jump(trajectory)
     off, when = np.empty(0), np.empty(0)  # the last values that were off the kink, and their times
     for n, (before, after) in enumerate(ends):
@@ -307,9 +309,19 @@ def decisions_at_ends(
     if not _most(trajectory, first[0].values.size) and not renewed:
         return [], np.empty(0)
     last: list[Decisions] = []
-    if function.along is not None and not renewed and not trajectory.thinned:
-        last = list(function.along(trajectory.times[1:], trajectory.u[1:]))
+    if function.along is not None and not trajectory.thinned:
+        times, states = trajectory.times[1:], trajectory.u[1:]
+        again = [n for n in steps[1:] if n in renewed]
+        if again:
+            # both ends of steps, and the beginnings of those that begin with other states
+            points = [point_on_chord(trajectory, n, 1.0) for n in steps]
+            points += [point_on_chord(trajectory, n, 0.0) for n in again]
+            times, states = np.array([t for _, t, _ in points]), np.array([u for *_, u in points])
+        decided = list(function.along(times, states))
+        last = decided[: len(steps)]
         first += last[:-1]
+        for n, begins in zip(again, decided[len(steps) :], strict=True):
+            first[n] = begins
     else:
         for n in steps:
             last.append(function.decide(*point_on_chord(trajectory, n, 1.0)))
