@@ -51,7 +51,9 @@ _LEFT_DOMAIN = "smaller steps, bounds on the parameters, or another starting poi
 _INFINITE_SLOPE = (
     "a start and parameters for which no square root, logarithm or power below 1 is taken of 0 "
     "(also where the whole has a slope there: np.sign(z) * np.abs(z)**1.5 in the place of "
-    "np.abs(z)**0.5 * z), smaller steps, or bounds on the parameters"
+    "np.abs(z)**0.5 * z), smaller steps, or bounds on the parameters; of an unknown that "
+    "starts at 0, as in an empty tank, a start at 1e-12 of what it becomes, from where steps by "
+    "rtol resolve derivatives"
 )
 
 _INFINITE_CURVATURE = (

@@ -434,3 +434,33 @@ def test_a_slope_that_a_root_hides_is_told_with_the_spelling_that_shows_it():
         solve(hidden, [0.0, 0.0, 0.0], [4.0 + step], stepping).u[-1][0] for step in (1e-5, -1e-5)
     )
     assert np.isclose(gradient.p[0], (ahead - behind) / 2e-5, rtol=1e-8)
+
+
+@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize("method", ["rk6vr", "esdirk5"])
+def test_what_starts_at_a_root_of_zero_is_told_a_start_beside_it_that_is_resolved(make, method):
+    """A tank, h' = q - k sqrt(h), whose way to a height is a closed form."""
+    tank = make(lambda t, u, p: p[0] - p[1] * np.sqrt(np.abs(u)), 1, 2)
+    stepping, height = Stepping((0.0, 3.0), method, rtol=1e-8), Terminal(lambda t, u, p: u[0])
+
+    def gradient(start):
+        return adjoint(solve(tank, [start], [1.0, 0.5], stepping), height)
+
+    with pytest.raises(NotFiniteError, match="starts at 0, as in an empty tank, a start at 1e-12"):
+        gradient(0.0)
+    ours = gradient(1e-12)
+
+    def time(root, p):
+        """Return when the height is so much squared."""
+        return -2.0 * root / p[1] - 2.0 * p[0] / p[1] ** 2 * np.log(1.0 - p[1] * root / p[0])
+
+    root = np.sqrt(ours.value)
+    assert time(root, [1.0, 0.5]) == pytest.approx(3.0, rel=1e-7)
+    by_root, *by_p = (
+        time(root + 1e-30j * unit[0], np.array([1.0, 0.5]) + 1e-30j * unit[1:]).imag / 1e-30
+        for unit in np.eye(3)
+    )
+    # later in time by dT is lower by as much as h rises in it
+    np.testing.assert_allclose(ours.p, -2.0 * root * np.array(by_p) / by_root, rtol=1e-6)
+    # and rates at both ends are in the proportion of what is between two ways
+    np.testing.assert_allclose(ours.u0, (1.0 - 0.5 * root) / (1.0 - 0.5e-6), rtol=1e-5)
