@@ -22,8 +22,9 @@ from daeosens.tracing.casadi import casadi
 from daeosens.tracing.daeo import inner as graphs
 from daeosens.tracing.daeo.active_set import STATE
 from daeosens.tracing.daeo.constrained_search import ConstrainedSearch
+from daeosens.tracing.daeo.courses import Layout
 from daeosens.tracing.daeo.effort import SearchEffort
-from daeosens.tracing.daeo.followed import Follower, Layout
+from daeosens.tracing.daeo.followed import Follower
 from daeosens.tracing.daeo.inner import Inner, scalar, vector
 from daeosens.tracing.daeo.intervals import IntervalFunction, interval_function
 from daeosens.tracing.daeo.search import Search

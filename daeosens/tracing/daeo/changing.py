@@ -10,7 +10,8 @@ from daeosens.errors import SolveError
 from daeosens.petsc.vectors import Array
 from daeosens.problem.monitor import Suspect
 from daeosens.tracing.daeo.active_set import constraint, turned, turns
-from daeosens.tracing.daeo.followed import Follower, Optimisers
+from daeosens.tracing.daeo.courses import Optimisers
+from daeosens.tracing.daeo.followed import Follower
 from daeosens.tracing.daeo.piece import Piece
 from daeosens.tracing.daeo.switch_events import Switches
 

@@ -14,9 +14,9 @@ from daeosens.errors import BudgetError, SolveError
 from daeosens.petsc.vectors import Array
 from daeosens.tracing.daeo.exclusion import excluded, second_order_excluded
 from daeosens.tracing.daeo.intervals import Along, IntervalFunction
+from daeosens.tracing.daeo.minimizers import BOUND_UNDECIDED, Minimizers
 from daeosens.tracing.daeo.parts import Enclosures
 from daeosens.tracing.daeo.region import Region
-from daeosens.tracing.daeo.search import BOUND_UNDECIDED, Minimizers
 
 BOXES = 10_000
 """So many boxes are looked at by default."""

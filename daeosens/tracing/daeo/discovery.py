@@ -9,12 +9,14 @@ from daeosens.petsc.vectors import Array
 from daeosens.tracing.daeo.active_set import number_of
 from daeosens.tracing.daeo.branches import Branches
 from daeosens.tracing.daeo.constrained_search import ConstrainedSearch
+from daeosens.tracing.daeo.courses import Optimisers, Path
 from daeosens.tracing.daeo.effort import SearchEffort
-from daeosens.tracing.daeo.followed import Follower, Optimisers, Path
+from daeosens.tracing.daeo.followed import Follower
 from daeosens.tracing.daeo.intervals import Along, IntervalFunction
+from daeosens.tracing.daeo.minimizers import Minimizers
 from daeosens.tracing.daeo.piece import Emerged, Piece
 from daeosens.tracing.daeo.room import Room
-from daeosens.tracing.daeo.search import Minimizers, Search
+from daeosens.tracing.daeo.search import Search
 
 SHORT = 2.0**-8
 """A shorter part of a step is searched at its end, if nothing can be proven of it."""

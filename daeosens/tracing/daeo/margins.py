@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from daeosens.petsc.vectors import Array
-from daeosens.tracing.daeo.followed import Path
+from daeosens.tracing.daeo.courses import Path
 from daeosens.tracing.daeo.intervals import IntervalFunction
 from daeosens.tracing.daeo.piece import Piece
 

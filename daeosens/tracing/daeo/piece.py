@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from daeosens.petsc.vectors import Array
-from daeosens.tracing.daeo.followed import Follower, Optimisers, Path, hull_of
+from daeosens.tracing.daeo.courses import Optimisers, Path, hull_of
+from daeosens.tracing.daeo.followed import Follower
 from daeosens.tracing.daeo.intervals import Along
 
 DOUBT = 0.5

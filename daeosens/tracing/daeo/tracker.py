@@ -14,12 +14,14 @@ from daeosens.tracing.daeo.active_set import constraint, members
 from daeosens.tracing.daeo.branches import Branch, Branches, Change, Jump
 from daeosens.tracing.daeo.changing import changes
 from daeosens.tracing.daeo.constrained_search import ConstrainedSearch
+from daeosens.tracing.daeo.courses import Optimisers, Path, Turn
 from daeosens.tracing.daeo.discovery import Discovery
 from daeosens.tracing.daeo.effort import SearchEffort
-from daeosens.tracing.daeo.followed import Follower, Optimisers, Path, Turn
+from daeosens.tracing.daeo.followed import Follower
 from daeosens.tracing.daeo.margins import first_dip
+from daeosens.tracing.daeo.minimizers import BOUND_UNDECIDED, DEGENERATE
 from daeosens.tracing.daeo.piece import Bracket, Emerged, Piece
-from daeosens.tracing.daeo.search import BOUND_UNDECIDED, DEGENERATE, Search
+from daeosens.tracing.daeo.search import Search
 from daeosens.tracing.daeo.switch_events import CHANGE, JUMP, Switches
 
 LATE = 1e-6
