@@ -234,6 +234,15 @@ class FixedTimes:
 
 
 @runtime_checkable
+class SharedMap(Protocol):
+    """A step map that several directions go by, one after the other at each step."""
+
+    def share(self) -> None:
+        """Keep what a step is linearised by until the next one."""
+        ...
+
+
+@runtime_checkable
 class TakesSteps(Protocol):
     """What the step map of an explicit method does besides: it takes steps itself.
 

@@ -356,3 +356,16 @@ def test_steps_that_c_cannot_take_are_taken_in_python_and_those_after_them_in_c(
     assert taken == [3, 11]
     assert mended is not None
     np.testing.assert_allclose(mended[0], whole[0], rtol=1e-12, atol=1e-13)
+
+
+ESDIRK_RUNS = [(name, method) for name, method, _ in RUNS if method.startswith("esdirk")]
+
+
+@pytest.mark.parametrize(("name", "method"), ESDIRK_RUNS)
+def test_directions_that_share_the_steps_have_the_digits_of_each_alone(name, method, rng):
+    run = trajectory(name, method, False)
+    du, dp = rng.normal(size=(3, len(U0))), rng.normal(size=(3, len(P0)))
+    together = tangent(run, du0=du, dp=dp, engine="vectors")
+    for direction, by_u, by_p in zip(together, du, dp, strict=True):
+        alone = tangent(run, by_u, by_p, engine="vectors")
+        np.testing.assert_array_equal(direction.u, alone.u)

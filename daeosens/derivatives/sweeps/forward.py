@@ -19,11 +19,14 @@ from daeosens.derivatives.engines.delays.tangents import push_forward
 from daeosens.derivatives.engines.request import window_of, windows
 from daeosens.derivatives.faults import named_faults
 from daeosens.methods.events.event_step import HybridStep
-from daeosens.methods.step import Step, StepMap
+from daeosens.methods.step import SharedMap, Step, StepMap
 from daeosens.petsc.vectors import Array, finite_vec, read, write
 from daeosens.timestepping.trajectory.states import States
 from daeosens.timestepping.trajectory.store import OneOf, SomeStates
 from daeosens.timestepping.trajectory.trajectory import Trajectory, steps_of
+
+MANY = 1000
+"""Unknowns up to which factors of all stages of a step are kept for several directions."""
 
 
 class ForwardDirection:
@@ -158,6 +161,8 @@ def sweep_forward(
         return _along_some_states(trajectory, directions)
     kept = range(last + 1 if keep else 0)
     along = [ForwardDirection(trajectory, *pair, kept) for pair in directions]
+    if engine == "vectors":
+        _share_steps(trajectory, along)
     with named_faults(trajectory, back=False):
         if trajectory.problem.delays is not None:
             program = program_of(trajectory)
@@ -173,6 +178,20 @@ def sweep_forward(
         for direction in along:
             finite_vec(direction.du, TANGENT)
     return along
+
+
+def _share_steps(trajectory: Trajectory, along: Sequence[ForwardDirection]) -> None:
+    """Let directions go by one step map, if it keeps the linearised step for the next of them."""
+    problem = trajectory.problem
+    # maps of steps through events know the direction; of many unknowns the factors of one stage
+    # take as much memory as there may be
+    if len(along) < 2 or trajectory.crossings or problem.size > MANY or problem.delays is not None:
+        return
+    steps = along[0].steps
+    if isinstance(steps, SharedMap):
+        steps.share()
+        for direction in along[1:]:
+            direction.steps = steps
 
 
 def _along_some_states(

@@ -71,6 +71,12 @@ class StageEquations:
         Finds the stages of a step.
     explicit : Problem, optional
         u' = g(t, u, p), stepped explicitly beside it.
+
+    Attributes
+    ----------
+    shared : bool
+        Whether one direction after the other is carried over each step: stages and factors of its
+        matrices are kept then until the next one.
     """
 
     def __init__(
@@ -98,13 +104,21 @@ class StageEquations:
         self._parts = [_Part.of(part) for part in self.parts]
         self._rates: list[tuple[PETSc.Vec, ...]] = []
         self._adjoints: list[list[PETSc.Vec]] = []
+        self.shared = False
+        self._at: tuple[Step, list[Point]] | None = None
+        self._filled: dict[int, FactoredMatrix] = {}
 
     def points(self, step: Step) -> list[Point]:
         """Return where the equations are evaluated, with times as callbacks see them."""
+        if self.shared and self._at is not None and self._at[0] is step:
+            return self._at[1]
         t, h, _, _, p, _ = step
         states = self._stages.find(step)
         times = [self._problem.inside(t + c * h, t, h) for c in self._c]
-        return [(time, state, p) for time, state in zip(times, states, strict=True)]
+        points = [(time, state, p) for time, state in zip(times, states, strict=True)]
+        self._at = (step, points) if self.shared else None
+        self._filled.clear()
+        return points
 
     def rates(self, points: Sequence[Point]) -> list[tuple[PETSc.Vec, ...]]:
         """Return f, without that of rows of zeros of M, and g at the points of a step."""
@@ -186,7 +200,7 @@ class StageEquations:
                         right.axpy(dh * gamma, rates[i][0])
                     self._add_mass(1.0, point, du, right)
                     right.scale(1.0 / (h * gamma))
-                    slot = self.slot(0, point, h) if slots is None else slots[i]
+                    slot = self._slot_of(i, point, h) if slots is None else slots[i]
                     assert slot is not None
                     slot.solve(right, state, transpose=False)
                 # df_i follows from the equation of the stage, without a product with f_u.
@@ -205,6 +219,14 @@ class StageEquations:
                     of_parts[-1].zeroEntries()
             stages.append(tuple(StageTangent(state, rate, d_time) for rate in of_parts))
         return stages
+
+    def _slot_of(self, i: int, point: Point, h: float) -> FactoredMatrix:
+        """Return the matrix of stage ``i``, with its factors if another direction had them made."""
+        if not self.shared:
+            return self.slot(0, point, h)
+        if i not in self._filled:
+            self._filled[i] = self.slot(i - 1, point, h)
+        return self._filled[i]
 
     def complete(
         self,

@@ -62,6 +62,10 @@ class DirkStep(FixedTimes):
         self._weights = [problem.create_state() for _ in self._equations.parts]
         self._rates_t = [problem.create_state() for _ in self._equations.parts]
 
+    def share(self) -> None:
+        """Keep what a step is linearised by until the next one, for several directions."""
+        self._equations.shared = True
+
     def quadrature(self, step: Step, densities: Densities) -> float:
         """Return h sum_i b_i r_i, summed over the weighted densities."""
         if not densities:
