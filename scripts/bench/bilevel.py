@@ -60,6 +60,9 @@ WAYS: dict[str, dict[str, Any]] = {
     "single shooting": {},
     "growing runs": {},
 }
+LIMIT = 120.0
+"""Of a start, in seconds of processor time."""
+
 MOST_ITERATIONS = 100
 """Of a fit: those that arrive take fewer than thirty."""
 
@@ -361,7 +364,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="seed of the first start")
     parser.add_argument("--noise", type=float, nargs="+", default=[0.0, 0.01, 0.05])
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
-    parser.add_argument("--limit", type=float, default=120.0, help="seconds of a start")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="seconds of a start")
     parser.add_argument("--page", action="store_true", help="the table from the numbers there are")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.studies if name not in STUDIES]
@@ -377,6 +380,8 @@ def main() -> None:
         )
         of_starts = f"--starts {arguments.starts} --first {arguments.first}"
         command = f"python scripts/bench/bilevel.py {name} {of_starts} {chosen}"
+        if arguments.limit != LIMIT:
+            command += f" --limit {arguments.limit:g}"
         seeds = range(arguments.first, arguments.first + arguments.starts)
         for noise in arguments.noise:
             for results, determined in outcomes(name, noise, ways, seeds, arguments.limit):
