@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 import threading
@@ -77,6 +78,7 @@ class Tracer:
             Symbol(inputs[symbol], sizes, constant=True) for symbol, sizes in shapes.items()
         )
         p = self.shapes.split(flat)
+        _refuse_other_arguments(function, name, tuple(inputs))
         result = traced_value(function, name, *point, p)
         if result.shape != shape:
             raise InputError(
@@ -138,6 +140,38 @@ def traced_value(function: Callable[..., Any], name: str, *point: Any) -> Symbol
                     return traced_call(called, name, *point)
                 except SymbolLostError:
                     raise lost from None
+
+
+def _refuse_other_arguments(
+    function: Callable[..., Any], name: str, arguments: Sequence[str]
+) -> None:
+    """Refuse a function that does not take these arguments by position.
+
+    Raises
+    ------
+    InputError
+        Names them, and what takes a function of (t, u, udot, p).
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of functions in C nothing is known
+        return
+
+    def takes(count: int) -> bool:
+        try:
+            signature.bind(*range(count))
+        except TypeError:
+            return False
+        return True
+
+    if takes(len(arguments)):
+        return
+    of_rate = len(arguments) == 3 and takes(4)
+    raise InputError(
+        f"'{name}' takes {signature}",
+        expected=f"({', '.join(arguments)})",
+        remedy="tracing.trace_residual(residual, ...) for F(t, u, u', p) = 0" if of_rate else "",
+    )
 
 
 def constant_matrix(graph: Graph) -> Any:

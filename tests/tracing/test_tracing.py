@@ -445,7 +445,7 @@ def test_a_missing_library_is_named(monkeypatch):
     def missing(name):
         raise ImportError(f"No module named {name!r}", name=name)
 
-    monkeypatch.setattr("daeosens.tracing.importlib.import_module", missing)
+    monkeypatch.setattr("daeosens.tracing.needed.importlib.import_module", missing)
     with pytest.raises(InputError, match=r"tracing needs casadi(.|\n)*daeosens\[trace\]"):
         ds.trace(van_der_pol, 2, ["mu"])
 
@@ -502,3 +502,22 @@ def test_powers_with_exponents_that_vary_decide_nothing():
     """Their exponents are cut off in parts of 2^-40, which are no branches."""
     model = ds.trace(lambda t, u, p: [p[0] ** np.sin(t) * u[0] - np.floor(u[0])], 1, ["q"])
     assert model.branches(0.1, np.array([1.5]), np.array([2.0])).values.tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("rhs", "message"),
+    [
+        (lambda t, u, udot, p: udot + p[0] * u, r"\(t, u, p\)\n  try: tracing.trace_residual"),
+        (lambda t, u: -u, r"'rhs' takes \(t, u\)\n  expected: \(t, u, p\)$"),
+    ],
+    ids=["of the rate", "without p"],
+)
+def test_a_function_of_other_arguments_is_refused_with_those_that_it_takes(rhs, message):
+    with pytest.raises(InputError, match=message):
+        ds.trace(rhs, 1, ["rate"])
+
+
+def test_arguments_may_be_collected():
+    model = ds.trace(lambda *point: -point[2][0] * point[1], 1, ["rate"])
+    run = ds.solve(model, [1.0], [0.5], Stepping((0.0, 1.0), "rk4", dt=0.1))
+    assert np.isclose(run.u[-1, 0], np.exp(-0.5), rtol=1e-6)
