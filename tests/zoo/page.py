@@ -57,11 +57,11 @@ What would make more of them right was measured over the compiled problems with 
 none of it is a default.  A tenth of `rtol`: six more, for nearly half as many steps again; a
 quarter of it: four more and one less, which was right by luck, for a quarter more steps.  A smaller
 safety factor is worth what a smaller tolerance with as many steps is.  `control="sensitivities"`:
-six more, for nearly twice the steps and seven times the time of a run; who reads the warning asks
-for it where it is needed.  Higher orders, one more each: at these tolerances `rk8vr` in the place
-of `rk6vr` takes a fifth fewer evaluations, with the same errors; `esdirk6` in the place of
-`esdirk5` a third more steps, with a fortieth of the errors of derivatives.  That each unknown
-satisfies its own tolerance, and not their mean, is the default.
+seven more, for nearly twice the steps and seven times the time of a run; who reads the warning asks
+for it where it is needed.  Higher orders gain one each: at these tolerances `rk8vr` in the place of
+`rk6vr` takes a fifth fewer evaluations, with about the same errors, and two others are right no
+more; `esdirk6` in the place of `esdirk5` takes a third more steps, and the errors of derivatives
+are a fortieth.  That each unknown satisfies its own tolerance, and not their mean, is the default.
 """
 EXPLAINED = {
     "inaccurate": "the error of the steps, which falls with `rtol` and `atol`; larger than hoped",
