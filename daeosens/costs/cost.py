@@ -75,6 +75,27 @@ class Squares(Scalar, Protocol):
         ...
 
 
+@runtime_checkable
+class ManyPoints(Scalar, Protocol):
+    """A scalar whose derivatives may be had at many points at once.
+
+    Where they have to be evaluated one after the other, results are None.
+    """
+
+    def gradients(self, t: Array, u: Array, p: Any) -> tuple[Array, Array] | None:
+        """Return the gradients in u [K, n] and p [K, m] at K points, t [K] and u [K, n]."""
+        ...
+
+    def hessian_products(
+        self, t: Array, u: Array, p: Any, du: Array, dp: Array
+    ) -> tuple[Array, Array] | None:
+        """Return the derivatives of the gradients in u [D, K, n] and p [D, K, m].
+
+        Along D directions, du [D, K, n] and dp [D, m].
+        """
+        ...
+
+
 Densities: TypeAlias = "Sequence[tuple[float, Scalar]]"
 """Running costs with their weights."""
 

@@ -19,8 +19,14 @@ from petsc4py import PETSc
 from daeosens.costs.cost import Direction, Point
 from daeosens.errors import DaeosensError, InputError, UnsupportedError
 from daeosens.petsc.vectors import Array, add_to, read, scatter, write
-from daeosens.problem.automatic_derivatives import AutomaticJacobian, ignores
+from daeosens.problem.automatic_derivatives import AutomaticJacobian, Differentiated, ignores
 from daeosens.problem.automatic_hessian import AutomaticHessian, in_time
+from daeosens.problem.batched.many_points import (
+    FEW_POINTS,
+    SMALL,
+    hessians_at_points,
+    slopes_at_points,
+)
 from daeosens.problem.branches import Branches
 from daeosens.problem.c_callback import Compiled, Role, Roles
 from daeosens.problem.callback_guard import check_output, check_tuple, guarded, raise_together
@@ -107,6 +113,7 @@ class Callback:
         self._t = self._derivative(value, supplied.t, 0, keywords.t)
         self._hessian = self._second(supplied)
         self._hessian_t = self._second_in_time(supplied)
+        self._at_points = self._of_many_points(value, supplied)
         self._work: PETSc.Vec | None = None
         self._largest = 0.0
 
@@ -201,6 +208,60 @@ class Callback:
         self._p(t, self._see(u), p, work)
         out.axpy(weight, work)
         work.destroy()
+
+    def gradients(self, t: Array, u: Array, p: Any) -> tuple[Array, Array] | None:
+        """Return the gradients in u [K, n] and p [K, m] at many points, from few evaluations.
+
+        None where they are quicker one after the other, or cannot be had in another way.
+        """
+        (count, n), m = u.shape, self.problem.n_parameters
+        columns = range(n if self._u is None else 0, n if self._p is None else n + m)
+        function = self._of_many(u, p)
+        if function is None:
+            return None
+
+        def at_one(k: int) -> Array:
+            point = float(t[k]), u[k], p
+            parts = [np.ravel(slope(*point)) for slope in (self._u, self._p) if slope is not None]
+            return np.concatenate(parts)[None]
+
+        slopes = slopes_at_points(function, (), (t, u, p), columns, at_one)
+        if slopes is None:
+            self._at_points = None
+            return None
+        gradients = np.zeros((count, n + m))
+        gradients[:, columns] = slopes[:, 0]
+        return gradients[:, :n], gradients[:, n:]
+
+    def hessian_products(
+        self, t: Array, u: Array, p: Any, du: Array, dp: Array
+    ) -> tuple[Array, Array] | None:
+        """Return the derivatives of the gradients along directions: [D, K, n] and [D, K, m].
+
+        From few evaluations, or None, as of ``gradients``; du [D, K, n], dp [D, m].
+        """
+        function = self._of_many(u, p)
+        if function is None or self._hessian is None or self.supplied.hessian is not None:
+            return None
+        second, (count, n) = self._hessian, u.shape
+
+        def at_one(k: int) -> Array:
+            point = float(t[k]), u[k], p
+            along = zip(du[:, k], dp, strict=True)
+            return np.array([np.concatenate(second(*point, *direction)) for direction in along])
+
+        ones, directions = np.ones((count, 1)), (du, dp)
+        products = hessians_at_points(function, (), (t, u, p), ones, directions, at_one)
+        if products is None:
+            self._at_points = None
+            return None
+        return products[..., :n], products[..., n:]
+
+    def _of_many(self, u: Array, p: Any) -> Differentiated | None:
+        """Return the function if points u [K, n] are to be evaluated together."""
+        (count, n), m = u.shape, self.problem.n_parameters
+        many = count >= FEW_POINTS and n * (n + m) <= SMALL and type(p) is np.ndarray
+        return self._at_points if many else None
 
     def value_t(self, t: float, u: PETSc.Vec, p: Any) -> float:
         """Return the partial derivative in t."""
@@ -303,6 +364,15 @@ class Callback:
                 return lambda *point: step(*point)[0]
             return lambda *point: step(*point)[0, 0]
         return _refusing(name, f'{keyword}=callback, or "{word}"')
+
+    def _of_many_points(
+        self, value: Callable[..., Any], supplied: Derivatives
+    ) -> Differentiated | None:
+        """Return what evaluates it at many points at once, where its slopes are automatic."""
+        written = [slope for slope in (supplied.u, supplied.p) if slope not in (None, INDEPENDENT)]
+        if not self._automatic or written or (self._u is None and self._p is None):
+            return None
+        return Differentiated(value, self._name, f"{self.keywords.u}=callback")
 
     def _second(self, supplied: Derivatives) -> Callable[..., Any] | None:
         """Return the user's second derivatives, automatic ones, or their refusal."""

@@ -27,7 +27,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from daeosens.errors import InputError, is_real, warn, whole_number
 from daeosens.petsc.vectors import MOST, Array, as_float, finite_array
-from daeosens.problem.derivative_arrays import as_array, note_whole, primal
+from daeosens.problem.derivative_arrays import PointArray, as_array, note_whole, primal
 
 FARTHEST = 1e100
 """Polynomials overflow at later times."""
@@ -121,7 +121,8 @@ class Spline:
         InputError
             Coefficients of another number.
         """
-        if isinstance(t, NDArrayOperatorsMixin):  # a symbol of trace, which lies in a higher layer
+        # a symbol of trace, which lies in a higher layer, or the times of many points
+        if isinstance(t, NDArrayOperatorsMixin) or type(t) is PointArray:
             return self._recorded(t, coefficients)
         try:
             values: Any = as_array(coefficients)
@@ -206,7 +207,9 @@ class Spline:
         return weights
 
     def _recorded(self, t: Any, coefficients: Any) -> Any:
-        """Return the control at a time that is not known yet: the piece is chosen by comparisons.
+        """Return the control at a time that is not known yet, or at those of many points.
+
+        The piece is chosen by comparisons.
 
         ``here`` [K] is 1 for the piece that t is in, and 0 for the others.
         """

@@ -86,8 +86,7 @@ def equations_of(trajectory: Trajectory, in_time: bool = False) -> Piecewise | N
     if not isinstance(branches, Branches) or trajectory.problem.form == "residual":
         return Piecewise(decide, value)
     # events may change the equations: those of a mode, or the parameters
-    changed = (not np.array_equal(crossing.p, trajectory.p) for crossing in trajectory.crossings)
-    if trajectory.problem.modes or any(changed):
+    if trajectory.problem.modes or _events_change_parameters(trajectory):
         return Piecewise(decide, value)
 
     def along(t: Array, u: Array) -> Sequence[Decisions]:
@@ -166,7 +165,18 @@ def density_of(trajectory: Trajectory, scalar: Any, in_time: bool = False) -> Pi
     def decide(n: int, t: float, u: Array) -> Decisions:
         return scalar.branches(t, u, np.asarray(parameters(n)), in_time=in_time)
 
-    return Piecewise(decide, value)
+    branches = scalar.branches
+    if not isinstance(branches, Branches) or _events_change_parameters(trajectory):
+        return Piecewise(decide, value)
+
+    def along(t: Array, u: Array) -> Sequence[Decisions]:
+        return branches.along(t, u, np.asarray(trajectory.p), in_time=in_time)
+
+    return Piecewise(decide, value, along)
+
+
+def _events_change_parameters(trajectory: Trajectory) -> bool:
+    return any(not np.array_equal(crossing.p, trajectory.p) for crossing in trajectory.crossings)
 
 
 class BranchChange(NamedTuple):

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.petsc.vectors import Array
@@ -25,33 +23,20 @@ from daeosens.problem.batched.linearization import (
     add_part,
     by_matrices,
 )
+from daeosens.problem.batched.many_points import (
+    FEW_POINTS,
+    SMALL,
+    TOGETHER,
+    hessians_at_points,
+    slopes_at_points,
+)
 from daeosens.problem.callback_guard import check_output, guarded
 from daeosens.problem.coloring import MANY_COLUMNS
-from daeosens.problem.derivative_arrays import DerivativeArray, PointArray, WaysDifferError
 from daeosens.problem.matrices import Products
 
 ArrayProducts: TypeAlias = "Callable[..., tuple[Array, ...]]"
 """``(t, u [n], p [m], w [n], du [n], dp [m]) -> (array [n], array [m])``: the derivatives of
 f_u^T w and f_p^T w along (du, dp)."""
-
-SMALL = 2000
-"""Up to so many entries of f_u and f_p a second evaluation costs more than its columns do in one.
-
-Of 28 unknowns and 7 parameters (n-body) 0.6 of the time, of 50 and 51 (Kuramoto) 1.3 times.
-"""
-
-
-FEW_POINTS = 16
-"""Fewer points are as quick one after the other as all at once: Lotka-Volterra 200 us at once for
-any number of them up to 100, 15 us for each alone."""
-
-LEAST = 16
-"""Points, on average, that go the same way through f where there are many ways: fewer are as quick
-alone."""
-
-TOGETHER, TEMPORARY = 512, 2**22
-"""Points that are evaluated at once, at most, and bytes of their derivatives: beyond, caches are
-too small for what is between (Pollution: 14 us a point, 19 of 1024, 23 of 4096)."""
 
 FIRST_RECORDED, RECORDED, RECORDED_ROWS = 8, 2**18, 8
 """Points that are recorded at first, numbers that later ones may keep, and how many directions
@@ -60,9 +45,6 @@ row takes 3.8 evaluations of f, all directions 12."""
 
 TRANSPOSED = 1e-12
 """Part of its terms by which a product may differ that is taken with the transposed Jacobian."""
-
-SAME = 1e-10
-"""Part of the largest derivative of a column by which one from all points may be rounded."""
 
 
 class SinglePoint:
@@ -158,31 +140,11 @@ class SinglePoint:
         at_one : callable
             ``at_one(k)`` returns the same [n, columns] from an evaluation at one point.
         """
-        (count, n), width = u.shape, len(columns)
-        several = min(TOGETHER, TEMPORARY // (8 * n * max(width, 1)))
-        if not self.at_all or count < FEW_POINTS or n * width > SMALL:
+        n, width = u.shape[1], len(columns)
+        if not self.at_all or len(u) < FEW_POINTS or n * width > SMALL:
             return None
-        of_u, of_p = np.eye(n, width, -columns.start), np.eye(p.size, width, n - columns.start)
-        matrices = np.empty((count, n, width))
-        for first in range(0, count, several):
-            part = slice(first, first + several)
-
-            def slopes_at(places: npt.NDArray[np.intp]) -> Array | None:
-                return self._slopes(t[places], u[places], p, of_u, of_p)
-
-            slopes = by_ways(np.arange(count)[part], slopes_at)
-            if slopes is None:
-                self.at_all = False
-                return None
-            matrices[part] = np.moveaxis(slopes, -1, 0)
-        # what keeps numbers from call to call would differ from single points, each of which may
-        # be looked at by differences as well
-        for k in (0, count // 2, count - 1):
-            matrix = at_one(k)
-            limits = SAME * np.abs(matrix).max(axis=0, initial=0.0)
-            if not (np.abs(matrices[k] - matrix) <= limits).all():
-                self.at_all = False
-                return None
+        matrices = slopes_at_points(self._both, (n,), (t, u, p), columns, at_one)
+        self.at_all = matrices is not None
         return matrices
 
     def hessians_at_points(
@@ -192,55 +154,16 @@ class SinglePoint:
 
         Arguments as of ``one_by_one``; from few evaluations, or None, as of ``at_points``.
         """
-        (count, n), m = u.shape, p.size
-        several = min(TOGETHER, TEMPORARY // (16 * n * (n + m)))
-        if not self.second_at_all or count < FEW_POINTS or n * (n + m) > SMALL:
+        n, m = u.shape[1], p.size
+        if not self.second_at_all or len(u) < FEW_POINTS or n * (n + m) > SMALL:
             return None
-        products = np.empty((len(du), count, n + m))
-        for d, first in product(range(len(du)), range(0, count, several)):
-            part = slice(first, first + several)
 
-            def change_at(places: npt.NDArray[np.intp], d: int = d) -> Array | None:
-                return self._change(t[places], u[places], p, du[d, places], dp[d])
+        def at_one(k: int) -> Array:
+            return np.hstack(self.hessian(float(t[k]), u[k], p, w[k], du[:, k], dp))
 
-            change = by_ways(np.arange(count)[part], change_at)
-            if change is None:
-                self.second_at_all = False
-                return None
-            products[d, part] = np.einsum("kn,njk->kj", w[part], change)
-        for k in (0, count // 2, count - 1):
-            alone = np.hstack(self.hessian(float(t[k]), u[k], p, w[k], du[:, k], dp))
-            if not np.abs(products[:, k] - alone).max() <= SAME * np.abs(alone).max():
-                self.second_at_all = False
-                return None
+        products = hessians_at_points(self._both, (n,), (t, u, p), w, (du, dp), at_one)
+        self.second_at_all = products is not None
         return products
-
-    def _change(self, t: Array, u: Array, p: Array, du: Array, dp: Array) -> Array | None:
-        """Return the derivatives [n, n + m, K] of f_u and f_p along a direction."""
-        (count, n), m = u.shape, p.size
-
-        def varying(values: Array, along: Array, begin: int) -> DerivativeArray:
-            # nested: slopes along all columns, and how these and the value change along d
-            size, points = values.shape
-            columns = np.zeros((size, n + m, points))
-            columns[:, begin : begin + size] = np.eye(size)[..., None]
-            value = DerivativeArray(PointArray(values.copy()), PointArray(along[:, None].copy()))
-            still = PointArray(np.zeros((size, n + m, 1, points)))
-            return DerivativeArray(value, DerivativeArray(PointArray(columns), still))
-
-        arguments = (
-            PointArray(t.copy()),
-            varying(u.T, du.T, 0),
-            varying(p[:, None], dp[:, None], n),
-        )
-        result = self._both.at_points(arguments, (n + m, 1), count)
-        slopes = None if result is None or result.shape != (n,) else result.slopes
-        if type(slopes) is not DerivativeArray:
-            return None
-        change: Array = slopes.slopes.copy().entries
-        if change.dtype != float or not np.isfinite(change).all():
-            return None
-        return np.broadcast_to(change[..., 0, :], (n, n + m, count))
 
     def recorded(self, t: Array, u: Array, p: Array) -> RecordedPoints | None:
         """Return f recorded at points; None where that cannot be, or digits are lost by it.
@@ -262,23 +185,6 @@ class SinglePoint:
                 result = None
         self.records = result is not None
         return result
-
-    def _slopes(self, t: Array, u: Array, p: Array, of_u: Array, of_p: Array) -> Array | None:
-        """Return the derivatives [n, columns, K] of f along the columns of seeds."""
-        (count, n), width = u.shape, of_u.shape[1]
-        # slopes of unknowns have room for numbers of all points, should the callback put some
-        # there; those of parameters are the same at all points
-        room = np.broadcast_to(of_u[..., None], (*of_u.shape, count)).copy()
-        varying_u = DerivativeArray(PointArray(u.T.copy()), PointArray(room))
-        varying_p = DerivativeArray(PointArray(p[:, None].copy()), PointArray(of_p[..., None]))
-        arguments = PointArray(t.copy()), varying_u, varying_p
-        result = self._both.at_points(arguments, (width,), count)
-        if result is None or result.shape != (n,):
-            return None
-        slopes: Array = result.slopes.copy().entries
-        if slopes.dtype != float or not np.isfinite(slopes).all():
-            return None
-        return np.broadcast_to(slopes, (n, width, count))
 
     def by_parameters(self, t: float, u: Array, p: Array) -> Array:
         """Return f_p [n, m], where it is a matrix."""
@@ -462,27 +368,6 @@ class OneByOne:
             return one_by_one(self._single, t, u, p, w, du, dp)
         n = u.shape[1]
         return together[..., :n], together[..., n:].sum(axis=1)
-
-
-def by_ways(
-    places: npt.NDArray[np.intp], evaluate: Callable[[npt.NDArray[np.intp]], Array | None]
-) -> Array | None:
-    """Return what is evaluated at places [K] of points [..., K], of the same way at a time.
-
-    None where nearly each of them goes a way of its own, or what is evaluated is None.
-    """
-    try:
-        return evaluate(places)
-    except WaysDifferError as error:
-        ways, way = np.unique(error.ways, return_inverse=True)
-    if len(ways) * LEAST > max(len(places), FEW_POINTS * LEAST):
-        return None
-    parts = [by_ways(places[way == number], evaluate) for number in range(len(ways))]
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
-        return None
-    order = np.concatenate([np.flatnonzero(way == number) for number in range(len(ways))])
-    return np.concatenate(known, axis=-1)[..., np.argsort(order)]
 
 
 def one_by_one(

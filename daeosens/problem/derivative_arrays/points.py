@@ -241,7 +241,8 @@ def at_points(value: Any) -> PointArray:
 def stacked(things: Any) -> PointArray:
     """Return a list of numbers, arrays and lists as one array."""
     parts = [_lifted(thing) for thing in things]
-    shape = np.broadcast_shapes(*[np.shape(part)[-1:] for part in parts])
+    # lists of numbers alone are the same at all points
+    shape = np.broadcast_shapes((1,), *[np.shape(part)[-1:] for part in parts])
     inner = {np.shape(part)[:-1] for part in parts}
     if len(inner) > 1:
         raise ValueError("arrays of several shapes")

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.costs.cost import Densities, Point, Scalar
+from daeosens.costs.cost import Densities, ManyPoints, Point, Scalar
 from daeosens.derivatives.engines.arrays.adjoint import Observer
 from daeosens.derivatives.engines.arrays.step_blocks import (
     Span,
@@ -219,9 +219,22 @@ class CurvatureTerms:
         sources = np.ascontiguousarray(by_u.swapaxes(0, 1))
         if not self._densities:
             return sources
+        left: list[tuple[float, Scalar]] = []  # those that take one point after the other
+        for weight, density in self._densities:
+            many = isinstance(density, ManyPoints)
+            at = points.t, points.u, self._trajectory.p
+            products = density.hessian_products(*at, directions, self._dp) if many else None
+            if products is None:
+                left.append((weight, density))
+            else:
+                shares = weight * points.share
+                sources += (shares[:, None] * products[0]).swapaxes(0, 1)
+                self._mu_dot += shares @ products[1]
+        if not left:
+            return sources
         state = self._trajectory.problem.create_state()
         for k, share in enumerate(points.share.tolist()):
-            scaled = [(share * weight, density) for weight, density in self._densities]
+            scaled = [(share * weight, density) for weight, density in left]
             write(state, points.u[k])
             point = (float(points.t[k]), state, self._trajectory.p)
             self.add(scaled, point, along.points[k], sources[k])

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.costs.cost import Densities
+from daeosens.costs.cost import Densities, ManyPoints, Scalar
 from daeosens.methods.block_steps import Block, BlockSteps, LinearBlock, Points, linearised
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.problem import Problem
@@ -119,22 +119,39 @@ def running_slopes(
     mu = np.zeros((len(densities), problem.n_parameters))
     if not any(densities):
         return None, mu
-    state, by_u, by_p = problem.create_state(), problem.create_state(), problem.create_parameters()
     slopes = np.zeros((len(points.t), len(densities), problem.size))
-    # running costs are no batch: their callbacks take one point after the other
+    for k, running in enumerate(densities):
+        for weight, density in running:
+            shares = weight * points.share
+            many = isinstance(density, ManyPoints)
+            gradients = density.gradients(points.t, points.u, p) if many else None
+            if gradients is None:
+                _add_one_by_one(density, points, p, shares, (slopes[:, k], mu[k]), problem)
+            else:
+                slopes[:, k] += shares[:, None] * gradients[0]
+                mu[k] += shares @ gradients[1]
+    return slopes, mu
+
+
+def _add_one_by_one(
+    density: Scalar,
+    points: Points,
+    p: Array,
+    shares: Array,
+    out: tuple[Array, Array],
+    problem: Problem,
+) -> None:
+    """Add the gradients of a running cost to ``out`` ([K, n], [m]), a point after the other."""
+    state, by_u, by_p = problem.create_state(), problem.create_state(), problem.create_parameters()
     for point, (t, u, share) in enumerate(
-        zip(points.t.tolist(), points.u, points.share.tolist(), strict=True)
+        zip(points.t.tolist(), points.u, shares.tolist(), strict=True)
     ):
         write(state, u)
-        for k, running in enumerate(densities):
-            by_u.zeroEntries()
-            by_p.zeroEntries()
-            for weight, density in running:
-                density.add_u(share * weight, t, state, p, by_u)
-                density.add_p(share * weight, t, state, p, by_p)
-            slopes[point, k] = read(by_u)
-            mu[k] += read(by_p)
-    return slopes, mu
+        by_u.zeroEntries()
+        density.add_u(share, t, state, p, by_u)
+        density.add_p(share, t, state, p, by_p)
+        out[0][point] += read(by_u)
+    out[1][...] += read(by_p)
 
 
 def push_columns(trajectory: Trajectory, du: Array, dp: Array, last: int) -> Iterator[Array]:

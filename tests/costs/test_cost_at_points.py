@@ -1,0 +1,135 @@
+"""Running costs at many points at once: the derivatives of one point after the other."""
+
+import numpy as np
+import pytest
+from petsc4py import PETSc
+
+from daeosens import (
+    ODE,
+    Parameter,
+    Parameters,
+    Reduced,
+    Running,
+    Stepping,
+    Terminal,
+    adjoint,
+    hessian_product,
+    solve,
+    taylor,
+)
+from daeosens.costs.cost import ManyPoints
+from daeosens.problem import PiecewiseConstant, Spline
+
+RANDOM = np.random.default_rng(11)
+COUNT, N, M = 40, 3, 8
+T = np.sort(RANDOM.uniform(0.0, 2.0, COUNT))
+U = RANDOM.normal(size=(COUNT, N))
+P = RANDOM.normal(size=M)
+KNOTS = np.linspace(0.0, 2.0, 6)
+CONSTANT, CUBIC = PiecewiseConstant(KNOTS), Spline(KNOTS, 3)
+
+
+def rhs(t, u, p):
+    return np.array([u[1] + CONSTANT(t, p[:5]), u[2] - p[0] * u[0], -p[1] * np.sin(u[1]) * u[2]])
+
+
+def branched(t, u, p):
+    return u[0] ** 2 * p[0] if u[1] > 0.0 else u[2] * np.exp(p[1] * u[0])
+
+
+COSTS = {
+    "products": lambda t, u, p: p[0] * u[0] ** 2 + np.sin(t * u[1]) * p[1] + u @ u * p[2],
+    "lists": lambda t, u, p: np.sum(np.concatenate([[1.0], u, [p[3]]]) ** 3),
+    "controls": lambda t, u, p: CONSTANT(t, p[:5]) ** 2 * u[0] + CUBIC(t, p) * u[1],
+    "branches": branched,
+    "states only": lambda t, u, p: u[0] * u[1] * u[2] + max(u[0], 0.0) ** 2,
+    "parameters only": lambda t, u, p: np.cos(p[:4]) @ p[4:] * t,
+}
+
+
+def lowered(cost):
+    problem = ODE(rhs, N, [f"p{k}" for k in range(M)], breakpoints=CONSTANT.breakpoints)
+    return problem, Running(cost).lower(problem, 2.0).densities[0][1]
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_derivatives_are_those_of_single_points(name):
+    problem, scalar = lowered(COSTS[name])
+    assert isinstance(scalar, ManyPoints)
+    by_u, by_p = scalar.gradients(T, U, P)
+    du, dp = RANDOM.normal(size=(2, COUNT, N)), RANDOM.normal(size=(2, M))
+    second_u, second_p = scalar.hessian_products(T, U, P, du, dp)
+    for k in range(COUNT):
+        state = PETSc.Vec().createWithArray(U[k].copy(), comm=PETSc.COMM_SELF)
+        out = problem.create_state(), problem.create_parameters()
+        scalar.add_u(1.0, T[k], state, P, out[0])
+        scalar.add_p(1.0, T[k], state, P, out[1])
+        np.testing.assert_allclose(by_u[k], out[0].array, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(by_p[k], out[1].array, rtol=1e-13, atol=1e-13)
+        for d in range(2):
+            along = PETSc.Vec().createWithArray(du[d, k].copy(), comm=PETSc.COMM_SELF)
+            out = problem.create_state(), problem.create_parameters()
+            scalar.add_hessian(1.0, (T[k], state, P), (along, dp[d]), out)
+            np.testing.assert_allclose(second_u[d, k], out[0].array, rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(second_p[d, k], out[1].array, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [
+        pytest.param(
+            lambda t, u, p: np.linalg.solve(np.eye(3) + np.outer(u, u), u)[0] * p[0],
+            id="a function without such an axis",
+        ),
+        pytest.param(lambda t, u, p: 3.0, id="a constant"),
+    ],
+)
+def test_what_knows_no_axis_of_points_takes_one_after_the_other(cost):
+    _, scalar = lowered(cost)
+    assert scalar.gradients(T, U, P) is None
+    problem, scalar = lowered(cost)
+    run = solve(problem, U[0], P, Stepping((0.0, 2.0), "rk4", dt=0.1))
+    both = adjoint(run, Running(cost) + Running(COSTS["products"]), engine="arrays")
+    vectors = adjoint(run, Running(cost) + Running(COSTS["products"]), engine="vectors")
+    np.testing.assert_allclose(both.p, vectors.p, rtol=1e-12)
+    np.testing.assert_allclose(both.u0, vectors.u0, rtol=1e-12)
+
+
+def test_few_evaluations_for_many_points():
+    calls = []
+
+    def counted(t, u, p):
+        calls.append(t)
+        return COSTS["controls"](t, u, p)
+
+    _, scalar = lowered(counted)
+    scalar.gradients(T, U, P)
+    calls.clear()
+    scalar.gradients(T, U, P)
+    # all points, and three of them alone, in u and in p
+    assert len(calls) == 7
+
+
+@pytest.mark.filterwarnings("ignore::daeosens.errors.KinkWarning")  # that of "branches"
+@pytest.mark.parametrize("method", ["rk4", "cn", "esdirk5"])
+@pytest.mark.parametrize("name", ["controls", "branches"])
+def test_gradients_and_products_of_runs_pass_their_taylor_tests(name, method):
+    problem, _ = lowered(COSTS[name])
+    stepping = Stepping((0.0, 2.0), method, dt=0.1)
+    cost = Running(COSTS[name]) + Terminal(lambda t, u, p: u[2] ** 2)
+    run = solve(problem, U[0], P, stepping)
+    along = RANDOM.normal(size=(2, N)), RANDOM.normal(size=(2, M))
+    results = [
+        [adjoint(run, cost, engine=engine), *hessian_product(run, cost, *along, engine=engine)]
+        for engine in ("arrays", "vectors")
+    ]
+    for mine, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(mine.p, theirs.p, rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(mine.u0, theirs.u0, rtol=1e-10, atol=1e-10)
+    if name == "controls":
+        guess = {
+            key: Parameter(value) for key, value in zip(problem.parameter_names, P, strict=True)
+        }
+        functional = Reduced(problem, cost, stepping, Parameters(guess, initial_state=U[0]))
+        report = taylor(functional)
+        assert report.passed, report
