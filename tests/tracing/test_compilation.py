@@ -23,11 +23,12 @@ from daeosens.tracing import compilation, execution
 MODEL = """
 import numpy as np
 import daeosens as ds
+from mpi4py import MPI
 
 def rhs(t, u, p):
     return np.array([u[1], -p.k * np.sin(u[0]) - {damping} * u[1]])
 
-model = ds.trace(rhs, 2, {{"k": ()}}, comm=ds.tracing.MPI.COMM_SELF)
+model = ds.trace(rhs, 2, {{"k": ()}}, comm=MPI.COMM_SELF)
 run = ds.solve(model, [1.0, 0.0], [1.5], ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
 print(repr(run.final.array[0]))
 """
