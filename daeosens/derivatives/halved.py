@@ -28,22 +28,33 @@ def halved(trajectory: Trajectory) -> Stepping:
     """
     if trajectory.problem.delays is not None:
         run = trajectory.report
-        return trajectory.stepping.of_shares([_halves(s) for s in run.shares], run.pinned)
+        return trajectory.stepping.of_shares([_parts(s, 2) for s in run.shares], run.pinned)
     times, sizes = trajectory.times, trajectory.step_sizes
     # steps of size 0 are events, which have no middle
     return _fixed_steps(trajectory, (times[:-1] + 0.5 * sizes)[sizes > 0.0])
 
 
-def _halves(ends: Array) -> Array:
-    """Return the ends of steps, and what is in the middle of each.
+def in_thirds(trajectory: Trajectory) -> Stepping:
+    """Return the stepping of a delay equation's run whose steps are thirds of those of this one.
+
+    A kink in the middle of a step, which is where steps close in on it, stays in the middle of one:
+    halves would end there, and rounding say on which side their last stages are.
+    """
+    run = trajectory.report
+    return trajectory.stepping.of_shares([_parts(s, 3) for s in run.shares], run.pinned)
+
+
+def _parts(ends: Array, count: int) -> Array:
+    """Return the ends of equal parts of steps.
 
     Examples
     --------
-    >>> _halves(np.array([0.5, 1.0]))
+    >>> _parts(np.array([0.5, 1.0]), 2)
     array([0.25, 0.5 , 0.75, 1.  ])
     """
-    starts = np.concatenate([[0.0], ends[:-1]])
-    return np.column_stack([0.5 * (starts + ends), ends]).ravel()
+    starts, shares = np.concatenate([[0.0], ends[:-1]]), np.arange(1, count) / count
+    inside = starts[:, None] + (ends - starts)[:, None] * shares
+    return np.column_stack([inside, ends]).ravel()
 
 
 def repeated(trajectory: Trajectory) -> Stepping:

@@ -14,14 +14,17 @@ from daeosens.errors import DaeosensError, InputError, SolveError
 from daeosens.optimize import minimize
 from daeosens.optimize.methods import METHODS, UNBOUNDED
 from daeosens.optimize.restart_file import MARK, TAIL
-from daeosens.petsc.options import scoped_options
 
 
 @pytest.fixture(autouse=True)
 def sums_in_one_order():
     """PETSc's products with several vectors are of one order wherever these lie in memory."""
-    with scoped_options(defaults={"vec_mdot_use_gemv": False, "vec_maxpy_use_gemv": False}):
-        yield
+    options, names = PETSc.Options(), ("vec_mdot_use_gemv", "vec_maxpy_use_gemv")
+    for name in names:
+        options[name] = False
+    yield
+    for name in names:
+        options.delValue(name)
 
 
 CONVEX = np.linspace(0.8, 1.8, 12)

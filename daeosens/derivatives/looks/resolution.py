@@ -13,7 +13,7 @@ docs/mathematics.md, section 6.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,7 +26,7 @@ from daeosens.derivatives.branches.branch_changes import equations_of
 from daeosens.derivatives.directions import admit_direction
 from daeosens.derivatives.engines.choice import choose_sweep
 from daeosens.derivatives.engines.compiled.tangent import Direction
-from daeosens.derivatives.halved import halved, richardson
+from daeosens.derivatives.halved import halved, in_thirds, richardson
 from daeosens.derivatives.looks.seen import Seen, unseen_run
 from daeosens.derivatives.solve import solve
 from daeosens.derivatives.sweeps.forward import direction_arrays, sweep_forward
@@ -241,10 +241,10 @@ def _finer_run(trajectory: Trajectory, costs: Sequence[Cost]) -> Trajectory:
     rtol, atol = stepping.tolerances
     part = min(max(FINER, 4.0 * 0.5**stepping.resolved_method.order), COARSEST)
     if problem.delays is not None or part * rtol < TIGHTEST:
-        steps, start = halved(trajectory), trajectory.stored[0].copy()
-        take: Callable[..., Trajectory] = run_of(problem)
+        steps, take = halved(trajectory), run_of(problem)
         if problem.delays is not None:
-            take = run_delayed
+            steps, take = in_thirds(trajectory), run_delayed
+        start = trajectory.stored[0].copy()
         pinned = pinned_times(steps, sorted(points), problem.breakpoints)
         return take(problem, start, trajectory.p, steps, pinned, "states")
     moved = {n for event in trajectory.crossings for n in (event.step, event.step + 1)}
