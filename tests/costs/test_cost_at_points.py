@@ -110,6 +110,20 @@ def test_few_evaluations_for_many_points():
     assert len(calls) == 7
 
 
+@pytest.mark.parametrize("order", [("arrays", "vectors"), ("vectors", "arrays")])
+def test_what_a_cost_keeps_from_its_first_call_is_of_a_single_point(order):
+    kept = {}
+
+    def weighted(t, u, p):
+        return kept.setdefault("weights", np.ones(N) * np.cos(t)) @ u * p[0]
+
+    problem, _ = lowered(weighted)
+    run = solve(problem, U[0], P, Stepping((0.0, 2.0), "rk4", dt=0.1))
+    gradients = [adjoint(run, Running(weighted), engine=engine).p for engine in order]
+    assert type(kept["weights"]) is np.ndarray
+    np.testing.assert_allclose(*gradients, rtol=1e-12)
+
+
 @pytest.mark.filterwarnings("ignore::daeosens.errors.KinkWarning")  # that of "branches"
 @pytest.mark.parametrize("method", ["rk4", "cn", "esdirk5"])
 @pytest.mark.parametrize("name", ["controls", "branches"])

@@ -1,5 +1,6 @@
 """Functions that callbacks hold by names of their own: ``from math import sin``."""
 
+import copy
 import math
 from functools import partial
 from math import exp, sqrt
@@ -14,6 +15,7 @@ from scipy.fft import dct, idct
 from scipy.special import logsumexp
 
 from daeosens import ODE, InputError, Stepping, Terminal, adjoint, solve, trace
+from daeosens.problem.automatic_derivatives import AutomaticJacobian
 
 P = np.array([0.7, 0.4])
 U0 = np.array([0.8, 0.3])
@@ -144,3 +146,37 @@ def test_a_style_names_the_other_one_only_where_that_can():
         with pytest.raises(InputError, match="ODE"):
             gradient(trace, rhs)
         assert np.isfinite(gradient(ODE, rhs)).all()
+
+
+lazy, loaded = sine, []
+
+
+def rebinding(t, u, p):
+    """Give a global name another function at the first call."""
+    global lazy  # noqa: PLW0603
+    if not loaded:
+        lazy = doubled
+        loaded.append(True)
+    return np.stack([p[0] * lazy(u[1]), -p[1] * u[0]])
+
+
+def doubled(x):
+    return 2.0 * np.sin(x)
+
+
+def test_a_name_that_a_callback_changes_itself_stays_what_it_made_of_it():
+    slope = AutomaticJacobian(rebinding, 1, "rhs", "jacobian=callback")(0.0, U0, P)
+    assert lazy is doubled
+    assert slope[0, 1] == pytest.approx(2.0 * P[0] * np.cos(U0[1]), rel=1e-14)
+
+
+def test_fresh_arrays_are_copied_as_arrays_are():
+    def rhs(t, u, p):
+        out = copy.copy(zeros(2))
+        out[0], out[1] = p[0] * np.sin(u[1]), -p[1] * u[0]
+        return out
+
+    def plain(t, u, p):
+        return np.stack([p[0] * np.sin(u[1]), -p[1] * u[0]])
+
+    np.testing.assert_allclose(gradient(ODE, rhs), gradient(ODE, plain), rtol=1e-13)

@@ -233,6 +233,9 @@ def _other_delays(
         likelihood.limits.items(), halton.random(OTHERS).T, strict=True
     ):
         low, high = np.clip(np.multiply(DELAYS, lasting), delay.lower, delay.upper)
+        if low == high:  # bounds beyond these parts of the longest run
+            low = max(delay.lower, 0.1 * high)
+            high = min(delay.upper, 10.0 * low)
         values = low * (high / low) ** share
         points[:, names.index(name)] = [delay.scaled(value) for value in values.tolist()]
     return [*points]

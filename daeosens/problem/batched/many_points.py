@@ -71,7 +71,7 @@ def slopes_at_points(
         arguments = (
             PointArray(t[places]),
             DerivativeArray(PointArray(u[places].T.copy()), PointArray(room)),
-            DerivativeArray(PointArray(p[:, None].copy()), PointArray(of_p[..., None])),
+            DerivativeArray(PointArray(p[:, None].copy()), PointArray(of_p[..., None].copy())),
         )
         result = function.at_points(arguments, (width,), len(places))
         if result is None or result.shape != shape:
@@ -81,6 +81,9 @@ def slopes_at_points(
             return None
         return np.broadcast_to(slopes, (rows, width, len(places)))
 
+    # before all others, since a callback may keep what it makes of its first arguments; each of
+    # these may be looked at by differences as well
+    alone = {k: at_one(k) for k in (0, count // 2, count - 1)}
     matrices = np.empty((count, rows, width))
     for first in range(0, count, several):
         part = np.arange(first, min(first + several, count))
@@ -88,10 +91,8 @@ def slopes_at_points(
         if slopes is None:
             return None
         matrices[part] = np.moveaxis(slopes, -1, 0)
-    # what keeps numbers from call to call would differ from single points, each of which may
-    # be looked at by differences as well
-    for k in (0, count // 2, count - 1):
-        matrix = at_one(k)
+    # what keeps numbers from call to call would differ from single points
+    for k, matrix in alone.items():
         limits = SAME * np.abs(matrix).max(axis=0, initial=0.0)
         if not (np.abs(matrices[k] - matrix) <= limits).all():
             return None
@@ -132,6 +133,7 @@ def hessians_at_points(
         still = PointArray(np.zeros((size, width, 1, here)))
         return DerivativeArray(value, DerivativeArray(PointArray(columns), still))
 
+    alone = {k: at_one(k) for k in (0, count // 2, count - 1)}  # first, as of slopes
     products = np.empty((len(directions[1]), count, width))
     for d, (du, dp) in enumerate(zip(*directions, strict=True)):
 
@@ -156,9 +158,8 @@ def hessians_at_points(
             if change is None:
                 return None
             products[d, part] = np.einsum("kn,njk->kj", w[part], change)
-    for k in (0, count // 2, count - 1):
-        alone = at_one(k)
-        if not np.abs(products[:, k] - alone).max() <= SAME * np.abs(alone).max():
+    for k, product in alone.items():
+        if not np.abs(products[:, k] - product).max() <= SAME * np.abs(product).max():
             return None
     return products
 

@@ -171,7 +171,8 @@ class FreshArray(Fillable):
 
     def __getattr__(self, name: str) -> Any:
         """Let the array answer."""
-        if name.startswith("__array_"):
+        # protocols of Python and NumPy, ``copy.copy`` among them, are asked of the type
+        if name.startswith("__"):
             raise AttributeError(name)
         if name not in _NO_VIEWS:
             self._lock()

@@ -157,7 +157,9 @@ class InClosure(Place):
 def put_back(places: Sequence[Place]) -> None:
     """Make names what they were."""
     for place in places:
-        place.put(place.original)
+        # a callback may have made the name something else, ``global sin``
+        if place.holds(place.new):
+            place.put(place.original)
 
 
 class _Known(NamedTuple):
