@@ -147,3 +147,38 @@ def test_gradients_and_products_of_runs_pass_their_taylor_tests(name, method):
         functional = Reduced(problem, cost, stepping, Parameters(guess, initial_state=U[0]))
         report = taylor(functional)
         assert report.passed, report
+
+
+def starting(p):
+    """Return a start that depends on parameters, and how it changes along d, twice."""
+    first = np.array([p[5], 0.2, np.sin(p[6])])
+    return (
+        first,
+        lambda d: np.array([d[5], 0.0, np.cos(p[6]) * d[6]]),
+        lambda d: np.array([0.0, 0.0, -np.sin(p[6]) * d[6] ** 2]),
+    )
+
+
+@pytest.mark.parametrize("method", ["rk4", "cn", "esdirk5"])
+def test_remainders_are_of_orders_two_and_three(method):
+    """With a start that parameters move, explicit time, and a last step that is cut short."""
+    problem, _ = lowered(COSTS["controls"])
+    cost = Running(lambda t, u, p: COSTS["controls"](t, u, p) + (u @ u - 0.3 * t) ** 2)
+    stepping = Stepping((0.0, 1.97), method, dt=0.06)
+
+    def run(p):
+        return solve(problem, starting(p)[0], p, stepping)
+
+    here, along = run(P), RANDOM.normal(size=M)
+    _, moved, bent = starting(P)
+    gradient = adjoint(here, cost, engine="arrays")
+    product = hessian_product(here, cost, moved(along), along, engine="arrays")
+    first = gradient.p @ along + gradient.u0 @ moved(along)
+    second = product.p @ along + product.u0 @ moved(along) + gradient.u0 @ bent(along)
+    remainders = []
+    for size in (5e-3, 2.5e-3, 1.25e-3):
+        change = adjoint(run(P + size * along), cost).value - gradient.value
+        by_first = change - size * first
+        remainders.append([abs(by_first), abs(by_first - 0.5 * size**2 * second)])
+    orders = np.log2(np.divide(remainders[:-1], remainders[1:]))
+    assert orders == pytest.approx(np.array([[2.0, 3.0]] * 2), abs=0.2)
