@@ -14,8 +14,8 @@ from daeosens.errors import InputError
 
 ECHO = """
 import os, sys
-print("arguments", *sys.argv[1:], flush=True)
-print("threads", os.environ.get("OMP_NUM_THREADS"), flush=True)
+lines = f"arguments {' '.join(sys.argv[1:])}\\nthreads {os.environ.get('OMP_NUM_THREADS')}\\n"
+os.write(1, lines.encode())  # in one piece: what ranks print in pieces is mixed
 sys.exit(3)
 """
 
