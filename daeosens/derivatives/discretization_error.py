@@ -1,4 +1,4 @@
-"""How far derivatives are from those of the exact solution: a run with halved steps beside it."""
+"""How far derivatives are from those of the exact solution: a run with divided steps beside it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from petsc4py import PETSc
 from daeosens.costs.objective import Objective, require_objective
 from daeosens.derivatives.adjoint import Gradient, adjoint, shared
 from daeosens.derivatives.directions import refuse_rows
+from daeosens.derivatives.divided import difference, divided, richardson
 from daeosens.derivatives.engines.choice import Sweep
-from daeosens.derivatives.halved import difference, halved, richardson
 from daeosens.derivatives.hessian import HessianProduct, hessian_product
 from daeosens.derivatives.solve import solve
 from daeosens.derivatives.step_placement.kink_cuts import cut_at_kinks
@@ -84,9 +84,11 @@ def derivative_error(
     Derivatives are exact for the steps that were taken, and differ from those of the solution by an
     error of the method's order q, whose constants are those of the variational equations: it may be
     far larger than that of the value.  The run is repeated with every step halved, and the
-    difference, times 1 / (1 - 2^-q), is the estimate.  It costs twice what run and derivatives
-    have cost.  It knows discretisation alone: rounding, and what Newton's method and linear solvers
-    have left, are not in it.  Collective on ``trajectory.problem.comm``.
+    difference, times 1 / (1 - 2^-q), is the estimate; of adaptive runs of equations that may have
+    kinks, and of delay equations, with thirds of every step.  It costs twice what run and
+    derivatives have cost, or three times.  It knows discretisation alone: rounding, and what
+    Newton's method and linear solvers have left, are not in it.  Collective on
+    ``trajectory.problem.comm``.
 
     Parameters
     ----------
@@ -108,7 +110,7 @@ def derivative_error(
     InputError
         An observation time that no step hits; shapes that do not match.
     SolveError
-        The run with halved steps failed, or its events are not those of the run.
+        The run with divided steps failed, or its events are not those of the run.
 
     Source
     ------
@@ -126,8 +128,8 @@ def derivative_error(
     require_objective(objective)
     for name, rows in (("du0", du0), ("dp", dp)):
         refuse_rows(rows, name)
-    # each step halved, at the same ends: both runs have the same error expansion, step by step
-    problem, stepping = trajectory.problem, halved(trajectory)
+    # each step divided, at the same ends: both runs have the same error expansion, step by step
+    problem, (stepping, parts) = trajectory.problem, divided(trajectory)
 
     def take(start: PETSc.Vec, times: Array) -> Trajectory:
         record = "stages" if trajectory.record == "stages" else "states"
@@ -139,9 +141,9 @@ def derivative_error(
         # better states meet kinks at times of their own
         rtol, _ = trajectory.stepping.tolerances
         finer = cut_at_kinks(finer, times, take, rtol)
-    # Errors are C h^q and 2^-q of that: the difference of both runs is (1 - 2^-q) of the first
-    # one.
-    factor = richardson(trajectory.stepping.resolved_method.order)
+    # Errors are C h^q and 2^-q of that (3^-q of thirds): the difference of both runs is (1 - 2^-q)
+    # of the first one.
+    factor = richardson(trajectory.stepping.resolved_method.order, parts)
     product = None
     relative: dict[str, float] = {}
     if du0 is None and dp is None:

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from petsc4py import PETSc
 
-from daeosens.derivatives.halved import difference, richardson
+from daeosens.derivatives.divided import difference, richardson
 from daeosens.errors import InputError
 from daeosens.petsc.vectors import Array, norm
 
@@ -185,7 +185,7 @@ class HasTrials(Protocol):
 
 @runtime_checkable
 class HasRefined(Protocol):
-    """Optional ability: the same functional with halved steps, for discretisation errors."""
+    """Optional ability: the same functional with divided steps, for discretisation errors."""
 
     @property
     def order(self) -> int:
@@ -196,8 +196,11 @@ class HasRefined(Protocol):
         """Return J(x) and dJ/dx [n]."""
         ...
 
-    def refined(self, x: PETSc.Vec) -> HasRefined:
-        """Return the functional by runs with half the steps of those at x.  Collective."""
+    def refined(self, x: PETSc.Vec) -> tuple[HasRefined, int]:
+        """Return the functional by runs with parts of the steps of those at x.  Collective.
+
+        And how many parts.
+        """
         ...
 
 
@@ -245,7 +248,7 @@ def functional_error(functional: HasRefined, x: PETSc.Vec) -> FunctionalError:
     -2.3e-06
     """
     # J(h) - J = c h^q, so that J(h) - J(h/2) tells c
-    factor = richardson(functional.order)
-    computed, finer = functional.value_and_gradient(x), functional.refined(x).value_and_gradient(x)
+    computed, (refined, parts) = functional.value_and_gradient(x), functional.refined(x)
+    factor, finer = richardson(functional.order, parts), refined.value_and_gradient(x)
     error = difference(computed[1], finer[1], factor)
     return FunctionalError(factor * (computed[0] - finer[0]), error, norm(error))

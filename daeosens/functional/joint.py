@@ -121,9 +121,13 @@ class Joint:
         """The lowest order of the methods of the experiments."""
         return min(experiment.order for experiment in self.experiments)
 
-    def refined(self, x: Vector) -> Joint:
-        """Return the same functional by runs with half the steps of those at x."""
-        return Joint([experiment.refined(x) for experiment in self.experiments])
+    def refined(self, x: Vector) -> tuple[Joint, int]:
+        """Return the same functional by runs with parts of the steps of those at x.
+
+        And how many parts, at least.
+        """
+        refined = [experiment.refined(x) for experiment in self.experiments]
+        return Joint([finer for finer, _ in refined]), min(parts for _, parts in refined)
 
     def repeated(self, x: Vector) -> Joint | None:
         """Return the same functional by runs that take the steps of those at x, or None."""

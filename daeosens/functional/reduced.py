@@ -13,9 +13,9 @@ from petsc4py import PETSc
 
 from daeosens.costs.objective import Objective, require_objective
 from daeosens.derivatives.adjoint import Gradient, adjoint, evaluate, shared
+from daeosens.derivatives.divided import divided, repeated
 from daeosens.derivatives.engines.arrays.hessian import DIRECTIONS
 from daeosens.derivatives.engines.choice import Engine, Sweep, check_engine, choose_sweep
-from daeosens.derivatives.halved import halved, repeated
 from daeosens.derivatives.hessian import HessianProduct, Memory, hessian_sweep
 from daeosens.derivatives.looks.look import note_that_start_follows, start_held
 from daeosens.derivatives.preflight import evaluate_second_derivatives
@@ -280,13 +280,14 @@ class Reduced:
         """Order of the method of its runs."""
         return self.stepping.resolved_method.order
 
-    def refined(self, x: Vector) -> Reduced:
-        """Return the same functional by runs with half the steps of the one at x.
+    def refined(self, x: Vector) -> tuple[Reduced, int]:
+        """Return the same functional by runs with parts of the steps of the one at x.
 
-        For ``functional_error``, which says how far discretisation has moved J and its gradient.
+        And how many parts.  For ``functional_error``, which says how far discretisation has moved
+        J and its gradient.
         """
-        stepping = halved(self.trajectory(x))
-        return self._by(stepping, self.objective)
+        stepping, parts = divided(self.trajectory(x))
+        return self._by(stepping, self.objective), parts
 
     def repeated(self, x: Vector) -> Reduced | None:
         """Return the same functional by runs that take the steps of the one at x.

@@ -17,7 +17,7 @@ from daeosens.petsc.vectors import Array, gather
 
 @dataclass(frozen=True, eq=False)
 class Discretization:
-    """Estimated discretisation errors of a fit, from runs with halved steps at the estimate.
+    """Estimated discretisation errors of a fit, from runs with divided steps at the estimate.
 
     Attributes
     ----------

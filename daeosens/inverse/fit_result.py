@@ -119,7 +119,7 @@ class Fit(Statistics):
     uncertainty : Covariance or DaeosensError
         The error says why there is no covariance.
     discretization : Discretization or DaeosensError
-        How far discretisation has moved the estimate, by one run with halved steps and its
+        How far discretisation has moved the estimate, by one run with divided steps and its
         gradient; the error says why that is not known.
     preparation : Preparation or None
         What came first, of ``start="bilevel"`` and ``windows``.

@@ -182,7 +182,7 @@ def minimize(
         x must be copied to be kept.
     discretization : bool
         Estimate the discretisation error of J and its gradient at the result, by one more run, with
-        halved steps: ``Result.discretization``.  It takes twice the memory of a run, so it has to
+        divided steps: ``Result.discretization``.  It takes twice the memory of a run, so it has to
         be asked for.
 
     Returns

@@ -14,7 +14,8 @@ from petsc4py import PETSc
 from scipy.integrate import solve_ivp
 
 import daeosens as ds
-from daeosens.derivatives.halved import halved
+from daeosens.derivatives.divided import divided
+from daeosens.derivatives.step_placement.branch_passages import Inside
 
 
 @dataclass(frozen=True)
@@ -299,7 +300,9 @@ def test_errors_of_value_gradient_and_hessian_product_are_estimated_within_a_fac
 def test_halved_steps_are_the_halves_of_the_steps_and_hit_what_they_hit() -> None:
     problem = ds.ODE(lambda t, u, p: -u, size=1, breakpoints=[0.37])
     run = ds.solve(problem, [1.0], None, ds.Stepping((0.0, 1.0), "rk3bs", rtol=1e-4), [0.2, 0.9])
-    finer = ds.solve(problem, [1.0], None, halved(run), [0.2, 0.9])
+    stepping, parts = divided(run)
+    finer = ds.solve(problem, [1.0], None, stepping, [0.2, 0.9])
+    assert parts == 2
     assert finer.n_steps == 2 * run.n_steps
     np.testing.assert_allclose(finer.times[::2], run.times, rtol=1e-14)
     np.testing.assert_allclose(finer.step_sizes[::2], 0.5 * run.step_sizes, rtol=1e-12)
@@ -323,6 +326,54 @@ def test_errors_without_a_direction_have_no_product() -> None:
     assert error.product is None
     assert list(error.relative) == ["value", "u0", "p"]
     assert "value 7.5e-07" in repr(error)
+
+
+def late_saturation() -> ds.problem.Problem:
+    """From 0 the last state is gain delay + 1/2: there is a kink at delay + 1 / gain."""
+    return ds.DDE(
+        lambda t, u, z, p: p[0] * np.maximum(1.0 - z[0], 0.0),
+        1,
+        ["gain", "delay"],
+        delays=["delay"],
+        history=[0.0],
+    )
+
+
+def saturation() -> ds.problem.Problem:
+    """The last state is gain / (2 speed): there is a kink at 1 / speed."""
+    return ds.ODE(
+        lambda t, u, p: np.array([p[0] * np.maximum(1.0 - u[1], 0.0), p[1]]), 2, ["gain", "speed"]
+    )
+
+
+@pytest.mark.parametrize("moved", [0.0, 1e-15, -1e-15])
+@pytest.mark.parametrize(
+    ("make", "start", "exact"),
+    [
+        (late_saturation, [0.0], [0.9, 1.7]),
+        (saturation, [0.0, 0.0], [0.5 / 0.9, -0.5 * 1.7 / 0.81]),
+    ],
+)
+def test_errors_do_not_hang_on_the_rounding_of_the_times_of_kinks(
+    make: Callable[[], ds.problem.Problem],
+    start: list[float],
+    exact: list[float],
+    moved: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Halves of the last step around a kink ended on it: estimates of 3e-6 or 1e-4, as it fell."""
+    located = Inside.located
+
+    def beside(inside: Inside, n: int, *place: Any) -> Any:
+        part, *others = located(inside, n, *place)
+        return part + moved / float(inside.run.step_sizes[n]), *others
+
+    monkeypatch.setattr(Inside, "located", beside)
+    stepping = ds.Stepping((0.0, 4.0), "rk5ts", rtol=1e-6)
+    run = ds.solve(make(), start, [1.7, 0.9], stepping)
+    error = ds.derivatives.derivative_error(run, final(0))
+    assert np.linalg.norm(error.p) < 3.0 * np.linalg.norm(error.computed.p - exact)
+    assert divided(run)[1] == 3
 
 
 @pytest.mark.mpi

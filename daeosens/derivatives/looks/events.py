@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from daeosens.costs.cost import Cost, change
-from daeosens.derivatives.halved import halved, richardson
+from daeosens.derivatives.divided import divided, richardson
 from daeosens.derivatives.looks.resolution import MANY, WRONG, relative_directions
 from daeosens.derivatives.looks.seen import Seen, unseen_run
 from daeosens.derivatives.sweeps.forward import ForwardDirection
@@ -29,7 +29,7 @@ MOST = 100
 
 
 def warn_of_uncertain_events(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> None:
-    """Warn where derivatives by way of events change when all steps are halved.
+    """Warn where derivatives by way of events change when all steps are divided.
 
     Only where the tolerance leaves open how fast a surface is passed is the run taken again.
     Without costs the derivatives of the times of events are compared; running costs are not.
@@ -41,7 +41,7 @@ def warn_of_uncertain_events(trajectory: Trajectory, costs: Sequence[Cost], seen
     directions = None if unsure is None else relative_directions(trajectory)
     if unsure is None or directions is None:
         return
-    steps = halved(trajectory)
+    steps, parts = divided(trajectory)
     times = [when for cost in costs for when, *_ in cost.points if isinstance(when, float)]
     pinned = pinned_times(steps, sorted(set(times)), trajectory.problem.breakpoints)
     start = trajectory.stored[0].copy()
@@ -58,7 +58,8 @@ def warn_of_uncertain_events(trajectory: Trajectory, costs: Sequence[Cost], seen
     if not slopes.size or slopes.shape != better.shape:
         return
     size = np.abs(better).max(axis=1)
-    missing = richardson(trajectory.stepping.resolved_method.order) * np.abs(slopes - better)
+    factor = richardson(trajectory.stepping.resolved_method.order, parts)
+    missing = factor * np.abs(slopes - better)
     error = float((missing.max(axis=1)[size > 0.0] / size[size > 0.0]).max(initial=0.0))
     if error > limit:
         seen.events_uncertain = True

@@ -2,7 +2,7 @@
 
 Second derivatives satisfy equations of their own, in which perturbations of perturbations grow:
 steps that resolve states and first derivatives may leave them wrong by several per cent.  They have
-no embedded error estimate, so the run is taken once more with each step halved.
+no embedded error estimate, so the run is taken once more with each step divided.
 
 Source
 ------
@@ -17,7 +17,7 @@ import numpy as np
 
 from daeosens.costs.cost import Cost
 from daeosens.costs.objective import Objective
-from daeosens.derivatives.halved import halved, richardson
+from daeosens.derivatives.divided import divided, richardson
 from daeosens.derivatives.looks.resolution import LEAST, high_order, told_above
 from daeosens.derivatives.looks.seen import Seen, unseen_run
 from daeosens.errors import DiscretizationWarning, warn
@@ -74,7 +74,7 @@ def concerns_products(trajectory: Trajectory, seen: Seen) -> bool:
     alternates = known_algebraic_rows(problem) is not None
     return (
         trajectory.stepping.adaptive
-        and not trajectory.stepping.shares  # of the halved run of a delay equation
+        and not trajectory.stepping.shares  # of the divided run of a delay equation
         and not (alternates and trajectory.stepping.resolved_method.carried)
         and trajectory.stepping.cut
         and problem.comm.size == 1
@@ -90,20 +90,20 @@ def warn_of_unresolved_products(
     again: Callable[[Trajectory], Products],
     seen: Seen,
 ) -> None:
-    """Warn where products with a Hessian change much when all steps are halved.
+    """Warn where products with a Hessian change much when all steps are divided.
 
     ``again`` returns them along another run.
     """
     most = told_above(trajectory)
-    order, steps = trajectory.stepping.resolved_method.order, halved(trajectory)
-    error = _error(trajectory, objective, products, again, steps, order)
+    order, (steps, parts) = trajectory.stepping.resolved_method.order, divided(trajectory)
+    error = _error(trajectory, objective, products, again, steps, richardson(order, parts))
     if error is not None and error > most:
         # Rounding may spoil second derivatives at single points (x / (exp(x) - 1) close to x = 0),
-        # of the halves as well: steps that are resolved differ from one of two finer runs at most.
-        quarters = steps
+        # of the parts as well: steps that are resolved differ from one of two finer runs at most.
         with unseen_run():
-            quarters = halved(_again(trajectory, objective, steps))
-        other = _error(trajectory, objective, products, again, quarters, 2 * order)
+            steps, further = divided(_again(trajectory, objective, steps))
+            parts *= further
+        other = _error(trajectory, objective, products, again, steps, richardson(order, parts))
         error = error if other is None else min(error, other)
     if error is None:
         return
@@ -142,12 +142,12 @@ def _error(
     products: Products,
     again: Callable[[Trajectory], Products],
     steps: Stepping,
-    halvings: int,
+    factor: float,
 ) -> float | None:
     """Return the largest error of an entry that products along finer steps tell, relative to it.
 
-    Of small ones relative to a part of the largest.  ``halvings``: how often the error of a step is
-    halved by those.  None where there is no estimate, since finer steps fail.
+    Of small ones relative to a part of the largest.  ``factor``: the error as a multiple of the
+    difference.  None where there is no estimate, since finer steps fail.
     """
     better: Products = ()
     with unseen_run():
@@ -158,7 +158,7 @@ def _error(
     # that start at 0 relative to what they become
     first, most = np.abs(trajectory.u[0]), np.abs(trajectory.u).max(axis=0)
     sizes = np.concatenate([np.where(first > 0.0, first, most), np.abs(np.asarray(trajectory.p))])
-    factor, error = richardson(halvings), 0.0
+    error = 0.0
     for product, other in zip(products, better, strict=True):
         finest = np.concatenate(other)
         scaled = np.abs(finest) * sizes

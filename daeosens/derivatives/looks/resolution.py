@@ -24,9 +24,9 @@ from petsc4py import PETSc
 from daeosens.costs.cost import Cost, Scalar, Start
 from daeosens.derivatives.branches.branch_changes import equations_of
 from daeosens.derivatives.directions import admit_direction
+from daeosens.derivatives.divided import divided, richardson
 from daeosens.derivatives.engines.choice import choose_sweep
 from daeosens.derivatives.engines.compiled.tangent import Direction
-from daeosens.derivatives.halved import halved, in_thirds, richardson
 from daeosens.derivatives.looks.seen import Seen, unseen_run
 from daeosens.derivatives.solve import solve
 from daeosens.derivatives.sweeps.forward import direction_arrays, sweep_forward
@@ -82,7 +82,7 @@ IMPLICIT = 1.5
 errors of stiff components, which fall with the order of the stages, a third is left."""
 
 TIGHTEST = 1e-14
-"""Smaller tolerances than that are rounding: steps are halved as they are."""
+"""Smaller tolerances than that are rounding: steps are divided as they are."""
 
 LEAST = 0.01
 """Part of the larger one of two derivatives that the other one is taken for, if it is smaller."""
@@ -114,7 +114,7 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen
         return
     if problem.comm.size > 1 or trajectory.thinned or not trajectory.n_steps:
         return
-    # a delay equation's halved run keeps its tolerances
+    # a delay equation's divided run keeps its tolerances
     asked = stepping.resolved_method.tableau is not None and not stepping.shares
     if not (asked or seen.kink_left is not None) or not _is_quick(trajectory):
         return
@@ -204,7 +204,7 @@ def relative_errors(
     finer = None
     with unseen_run():
         try:
-            finer = _finer_run(trajectory, costs)
+            finer, parts = _finer_run(trajectory, costs)
             numbers = _same_states(trajectory, finer)
             if numbers is None or finer.thinned:
                 return []
@@ -212,7 +212,7 @@ def relative_errors(
             # running costs are sums over states here, and integrals there; events may change p
             if gradients is None or trajectory.crossings or any(cost.densities for cost in costs):
                 every, coarse = range(trajectory.n_steps + 1), _moved(trajectory, pairs)
-                changes = [_terms(parts, coarse, every)[0].sum(axis=0) for parts in slopes]
+                changes = [_terms(terms, coarse, every)[0].sum(axis=0) for terms in slopes]
             else:
                 explicit = [_by_parameters(trajectory, cost) for cost in costs]
                 changes = [
@@ -220,9 +220,11 @@ def relative_errors(
                     for lam, mu, own in zip(*gradients, explicit, strict=True)
                 ]
             fine = _moved(finer, pairs)
+            method = trajectory.stepping.resolved_method
+            factor = richardson(method.order, parts) if method.explicit else IMPLICIT
             return [
-                _relative(trajectory, change, *_terms(parts, fine, numbers), relative)
-                for change, parts in zip(changes, slopes, strict=True)
+                _relative(factor, change, *_terms(terms, fine, numbers), relative)
+                for change, terms in zip(changes, slopes, strict=True)
             ]
         finally:
             if finer is not None:
@@ -231,22 +233,22 @@ def relative_errors(
 
 
 @unwrapped
-def _finer_run(trajectory: Trajectory, costs: Sequence[Cost]) -> Trajectory:
+def _finer_run(trajectory: Trajectory, costs: Sequence[Cost]) -> tuple[Trajectory, int]:
     """Return the run by steps of at most half the size, which end where those of the run do.
 
-    Adaptive ones, by a smaller tolerance, since kinks and events of better states are elsewhere.
+    And how many parts of a step they are, at least.  Adaptive ones, by a smaller tolerance, since
+    kinks and events of better states are elsewhere.
     """
     problem, stepping = trajectory.problem, trajectory.stepping
     points = {when for cost in costs for when, *_ in cost.points if isinstance(when, float)}
     rtol, atol = stepping.tolerances
     part = min(max(FINER, 4.0 * 0.5**stepping.resolved_method.order), COARSEST)
     if problem.delays is not None or part * rtol < TIGHTEST:
-        steps, take = halved(trajectory), run_of(problem)
-        if problem.delays is not None:
-            steps, take = in_thirds(trajectory), run_delayed
+        take = run_of(problem) if problem.delays is None else run_delayed
+        steps, parts = divided(trajectory)
         start = trajectory.stored[0].copy()
         pinned = pinned_times(steps, sorted(points), problem.breakpoints)
-        return take(problem, start, trajectory.p, steps, pinned, "states")
+        return take(problem, start, trajectory.p, steps, pinned, "states"), parts
     moved = {n for event in trajectory.crossings for n in (event.step, event.step + 1)}
     ends = trajectory.times[[n for n in range(trajectory.n_steps + 1) if n not in moved]]
     sizes = trajectory.step_sizes
@@ -256,7 +258,7 @@ def _finer_run(trajectory: Trajectory, costs: Sequence[Cost]) -> Trajectory:
     # those of a run that took half of them may be all that there may be
     finer["max_steps"] = max(stepping.max_steps, 8 * trajectory.n_steps)
     steps, start = replaced(stepping, t_eval=(), **finer), trajectory.stored[0]
-    return solve(problem, start, trajectory.p, steps, times)
+    return solve(problem, start, trajectory.p, steps, times), 2
 
 
 def _same_states(trajectory: Trajectory, finer: Trajectory) -> npt.NDArray[np.int_] | None:
@@ -372,12 +374,12 @@ def _terms(
 
 
 def _relative(
-    run: Trajectory, coarse: Array, terms: Array, sizes: Array, relative: int
+    factor: float, coarse: Array, terms: Array, sizes: Array, relative: int
 ) -> tuple[float, float]:
     """Return the largest relative errors along both kinds of directions, by two runs' tangents.
 
     ``coarse`` [D] are changes of the cost along the run, ``terms`` [S, D] those along the finer
-    one, which add up.
+    one, which add up; the error is ``factor`` times their difference.
 
     Relative to the sum of the absolute values of all terms: where they cancel, at the minimum of a
     misfit, nothing is said.  A derivative that is no hundredth of the other one counts as that.
@@ -386,8 +388,6 @@ def _relative(
     """
     # by the slopes of the one run: those of a misfit without noise are errors of the states
     whole = sizes.sum(axis=0)
-    method = run.stepping.resolved_method
-    factor = richardson(method.order) if method.explicit else IMPLICIT
     missing = factor * np.abs(coarse - terms.sum(axis=0))
     least = LEAST * float(whole[:relative].max(initial=0.0))
     whole = np.maximum(whole, least)

@@ -69,7 +69,7 @@ def cut_at_kinks(
     rtol : float, optional
         In the place of the tolerance of the run.
     """
-    if not _concerned(run):
+    if not may_have_kinks(run):
         return run
     rtol = run.stepping.tolerances[0] if rtol is None else rtol
     cuts: list[Array] = []
@@ -93,7 +93,7 @@ def cut_at_kinks(
     return run
 
 
-def _concerned(run: Trajectory) -> bool:
+def may_have_kinks(run: Trajectory) -> bool:
     """Return whether a run may have kinks that can be found in less time than it takes itself."""
     problem = run.problem
     if (

@@ -19,7 +19,7 @@ from petsc4py import PETSc
 from daeosens.costs.least_squares import LeastSquares
 from daeosens.costs.objective import Objective
 from daeosens.derivatives.adjoint import Gradient, shared
-from daeosens.derivatives.halved import halved
+from daeosens.derivatives.divided import divided
 from daeosens.derivatives.residual_jacobian import residual, residual_adjoint
 from daeosens.errors import SolveError
 from daeosens.functional.joint import Joint
@@ -113,15 +113,19 @@ class EstimatedNoise:
         """The lowest order of the methods of the experiments."""
         return self._unit.order
 
-    def refined(self, x: PETSc.Vec) -> EstimatedNoise:
-        """Return the same functional by runs with half the steps of those at x."""
+    def refined(self, x: PETSc.Vec) -> tuple[EstimatedNoise, int]:
+        """Return the same functional by runs with parts of the steps of those at x.
+
+        And how many parts, at least.
+        """
+        finer = [divided(experiment.trajectory(x)) for experiment in self.experiments]
         experiments = [
-            Reduced(
-                experiment.problem, misfit, halved(experiment.trajectory(x)), experiment.control
+            Reduced(experiment.problem, misfit, steps, experiment.control)
+            for experiment, misfit, (steps, _) in zip(
+                self.experiments, self._misfits, finer, strict=True
             )
-            for experiment, misfit in zip(self.experiments, self._misfits, strict=True)
         ]
-        return self._like(experiments)
+        return self._like(experiments), min(parts for _, parts in finer)
 
     def _like(self, experiments: Sequence[Reduced]) -> EstimatedNoise:
         """Return the same functional of other runs."""

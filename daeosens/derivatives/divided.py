@@ -1,4 +1,4 @@
-"""Steps of a run once more, or each halved, and the errors that their difference tells."""
+"""Steps of a run once more, or each divided, and the errors that their difference tells."""
 
 from __future__ import annotations
 
@@ -8,52 +8,53 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
+from daeosens.derivatives.step_placement.kink_cuts import may_have_kinks
 from daeosens.petsc.vectors import Array
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 
-def halved(trajectory: Trajectory) -> Stepping:
-    """Return the stepping of a run whose steps are the halves of those of this one.
+def divided(trajectory: Trajectory) -> tuple[Stepping, int]:
+    """Return the stepping of a run whose steps are equal parts of those of this one.
 
-    Steps that end at implicit events do so at times of their own.
+    And how many parts: halves, or thirds where the equations may have kinks.  Steps close in on a
+    kink, which is in the middle of the last one and stays in the middle of a step: halves would end
+    there, and rounding say on which side their last stages are.  Steps that end at implicit events
+    do so at times of their own.
 
     Examples
     --------
     >>> from daeosens import ODE, Stepping, solve
     >>> decay = ODE(lambda t, u, p: -u, size=1)
-    >>> stepping = halved(solve(decay, [1.0], None, Stepping((0.0, 1.0), "cn", dt=0.5)))
-    >>> stepping.t_eval, stepping.dt
-    ((0.25, 0.5, 0.75), 0.25)
+    >>> stepping, parts = divided(solve(decay, [1.0], None, Stepping((0.0, 1.0), "cn", dt=0.5)))
+    >>> stepping.t_eval, stepping.dt, parts
+    ((0.25, 0.5, 0.75), 0.25, 2)
     """
     if trajectory.problem.delays is not None:
         run = trajectory.report
-        return trajectory.stepping.of_shares([_parts(s, 2) for s in run.shares], run.pinned)
+        return trajectory.stepping.of_shares([_ends(s, 3) for s in run.shares], run.pinned), 3
+    parts = 3 if trajectory.stepping.adaptive and may_have_kinks(trajectory) else 2
     times, sizes = trajectory.times, trajectory.step_sizes
-    # steps of size 0 are events, which have no middle
-    return _fixed_steps(trajectory, (times[:-1] + 0.5 * sizes)[sizes > 0.0])
+    # steps of size 0 are events, which nothing is inside of
+    inside = (times[:-1, None] + sizes[:, None] * _shares(parts))[sizes > 0.0]
+    return _fixed_steps(trajectory, inside.ravel()), parts
 
 
-def in_thirds(trajectory: Trajectory) -> Stepping:
-    """Return the stepping of a delay equation's run whose steps are thirds of those of this one.
-
-    A kink in the middle of a step, which is where steps close in on it, stays in the middle of one:
-    halves would end there, and rounding say on which side their last stages are.
-    """
-    run = trajectory.report
-    return trajectory.stepping.of_shares([_parts(s, 3) for s in run.shares], run.pinned)
+def _shares(count: int) -> Array:
+    """Return where a step of length 1 is divided into equal parts."""
+    return np.arange(1, count) / count
 
 
-def _parts(ends: Array, count: int) -> Array:
+def _ends(ends: Array, count: int) -> Array:
     """Return the ends of equal parts of steps.
 
     Examples
     --------
-    >>> _parts(np.array([0.5, 1.0]), 2)
+    >>> _ends(np.array([0.5, 1.0]), 2)
     array([0.25, 0.5 , 0.75, 1.  ])
     """
-    starts, shares = np.concatenate([[0.0], ends[:-1]]), np.arange(1, count) / count
-    inside = starts[:, None] + (ends - starts)[:, None] * shares
+    starts = np.concatenate([[0.0], ends[:-1]])
+    inside = starts[:, None] + (ends - starts)[:, None] * _shares(count)
     return np.column_stack([inside, ends]).ravel()
 
 
@@ -100,15 +101,15 @@ def _fixed_steps(trajectory: Trajectory, further: npt.ArrayLike) -> Stepping:
     )
 
 
-def richardson(order: int) -> float:
-    """Return the error of a run as a multiple of its difference from one with halved steps.
+def richardson(order: int, parts: int = 2) -> float:
+    """Return the error of a run as a multiple of its difference from one with steps divided.
 
     Examples
     --------
-    >>> richardson(1), richardson(2)
-    (2.0, 1.3333333333333333)
+    >>> richardson(1), richardson(2), richardson(1, 3)
+    (2.0, 1.3333333333333333, 1.5)
     """
-    return 1.0 / (1.0 - 0.5**order)
+    return 1.0 / (1.0 - float(parts) ** -order)
 
 
 def difference(vector: PETSc.Vec, other: PETSc.Vec, factor: float) -> PETSc.Vec:
