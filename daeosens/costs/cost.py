@@ -75,9 +75,8 @@ class Squares(Scalar, Protocol):
         ...
 
 
-@runtime_checkable
-class ManyPoints(Scalar, Protocol):
-    """A scalar whose derivatives may be had at many points at once.
+class ManyPoints(Protocol):
+    """Derivatives of a scalar at many points at once.
 
     Where they have to be evaluated one after the other, results are None.
     """
@@ -94,6 +93,11 @@ class ManyPoints(Scalar, Protocol):
         Along D directions, du [D, K, n] and dp [D, m].
         """
         ...
+
+
+def at_many_points(scalar: Scalar) -> ManyPoints | None:
+    """Return the derivatives of a scalar at many points; None where it has them at one only."""
+    return getattr(scalar, "at_points", None)
 
 
 Densities: TypeAlias = "Sequence[tuple[float, Scalar]]"

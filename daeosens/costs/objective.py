@@ -14,7 +14,8 @@ from numbers import Integral, Real
 from typing import Any, Literal, Protocol
 
 from daeosens.costs.cost import At, Cost, Scalar, When
-from daeosens.costs.scalar import Derivatives, Keywords, callback_of
+from daeosens.costs.scalar import callback_of
+from daeosens.costs.scalar_derivatives import Derivatives, Keywords
 from daeosens.errors import InputError, is_one_of, nearest, require
 from daeosens.problem.branches import Branches
 from daeosens.problem.problem import INDEPENDENT, Problem

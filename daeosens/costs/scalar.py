@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,20 +16,22 @@ from mpi4py import MPI
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Direction, Point
-from daeosens.errors import DaeosensError, InputError, UnsupportedError
-from daeosens.petsc.vectors import Array, add_to, read, scatter, write
-from daeosens.problem.automatic_derivatives import AutomaticJacobian, Differentiated, ignores
-from daeosens.problem.automatic_hessian import AutomaticHessian, in_time
-from daeosens.problem.batched.many_points import (
-    FEW_POINTS,
-    SMALL,
-    hessians_at_points,
-    slopes_at_points,
+from daeosens.costs.scalar_at_points import scalar_at_points
+from daeosens.costs.scalar_derivatives import (
+    COST,
+    Derivatives,
+    Keywords,
+    ScalarDerivatives,
+    named,
+    with_known,
+    with_natives,
 )
+from daeosens.errors import DaeosensError, InputError
+from daeosens.petsc.vectors import add_to, read, scatter, write
 from daeosens.problem.branches import Branches
-from daeosens.problem.c_callback import Compiled, Role, Roles
+from daeosens.problem.c_callback import Compiled
 from daeosens.problem.callback_guard import check_output, check_tuple, guarded, raise_together
-from daeosens.problem.problem import AUTONOMOUS, INDEPENDENT, Problem
+from daeosens.problem.problem import INDEPENDENT, Problem
 
 Address: TypeAlias = tuple[int, int]
 """Of a C function, and of its user data; both 0 for a gradient that is zero."""
@@ -38,33 +39,6 @@ Address: TypeAlias = tuple[int, int]
 SAME = 1e-9
 """Values of two ranks that differ by more than this part of the largest one so far are two: near a
 zero they may differ by rounding."""
-
-
-@dataclass(frozen=True)
-class Keywords:
-    """What a scalar is to the user, and what its derivatives are called where they are given.
-
-    ``value`` is empty where the scalar goes by its title alone.
-    """
-
-    kind: str = "cost"
-    value: str = ""
-    u: str = "gradient_u"
-    p: str = "gradient_p"
-    t: str = "value_t"
-    hessian: str = "hessian_product"
-    hessian_t: str = "hessian_t"
-
-
-@dataclass(frozen=True)
-class Derivatives:
-    """Derivatives of a scalar as the user gave them: callbacks, words, or None."""
-
-    u: Callable[..., Any] | str | None = None
-    p: Callable[..., Any] | str | None = None
-    t: Callable[..., Any] | str | None = None
-    hessian: Callable[..., Any] | None = None
-    hessian_t: Callable[..., Any] | str | None = None
 
 
 class Callback:
@@ -84,6 +58,8 @@ class Callback:
         The scalar itself.
     branches : Branches or None
         What it compares, where that is known.
+    at_points : ScalarAtPoints or None
+        Its derivatives at many points at once, where it can be evaluated there.
     """
 
     def __init__(
@@ -92,28 +68,23 @@ class Callback:
         title: str,
         value: Callable[..., Any],
         supplied: Derivatives,
-        keywords: Keywords = Keywords(),
+        keywords: Keywords = COST,
     ) -> None:
         self.title = title
-        value, self.supplied = _with_natives(problem, title, value, supplied, keywords)
-        self.function = value
-        supplied = _with_known(self.supplied, value)
+        self.function, self.supplied = with_natives(problem, title, value, supplied, keywords)
         self.keywords = keywords
         self.problem = problem
         self._name = self.name(keywords.value)
         self._numpy = problem.style == "numpy"
-        self._compiled = value if isinstance(value, Compiled) else None
-        # Derivatives by propagation need Python code on arrays: neither PETSc vectors nor C can
-        # be seen through.
-        self._automatic = self._numpy and self._compiled is None
-        self.branches = Branches(value) if self._automatic else None
-        self._value = guarded(value, self._name, problem.comm)
-        self._u = self._derivative(value, supplied.u, 1, keywords.u)
-        self._p = self._derivative(value, supplied.p, 2, keywords.p)
-        self._t = self._derivative(value, supplied.t, 0, keywords.t)
-        self._hessian = self._second(supplied)
-        self._hessian_t = self._second_in_time(supplied)
-        self._at_points = self._of_many_points(value, supplied)
+        self._compiled = self.function if isinstance(self.function, Compiled) else None
+        self._value = guarded(self.function, self._name, problem.comm)
+        known = with_known(self.supplied, self.function)
+        derivatives = ScalarDerivatives(problem, title, self.function, self._value, known, keywords)
+        self.branches = Branches(self.function) if derivatives.automatic else None
+        self._u, self._p, self._t = (derivatives.first(position) for position in (1, 2, 0))
+        self._hessian = derivatives.second()
+        self._hessian_t = derivatives.second_in_time()
+        self.at_points = scalar_at_points(derivatives, (self._u, self._p), self._hessian)
         self._work: PETSc.Vec | None = None
         self._largest = 0.0
 
@@ -133,7 +104,7 @@ class Callback:
 
     def name(self, keyword: str) -> str:
         """Return what a callback is called in messages."""
-        return f"{self.title} {keyword}" if keyword else self.title
+        return named(self.title, keyword)
 
     def value(self, t: float, u: PETSc.Vec, p: Any) -> float:
         """Return the value."""
@@ -208,60 +179,6 @@ class Callback:
         self._p(t, self._see(u), p, work)
         out.axpy(weight, work)
         work.destroy()
-
-    def gradients(self, t: Array, u: Array, p: Any) -> tuple[Array, Array] | None:
-        """Return the gradients in u [K, n] and p [K, m] at many points, from few evaluations.
-
-        None where they are quicker one after the other, or cannot be had in another way.
-        """
-        (count, n), m = u.shape, self.problem.n_parameters
-        columns = range(n if self._u is None else 0, n if self._p is None else n + m)
-        function = self._of_many(u, p)
-        if function is None:
-            return None
-
-        def at_one(k: int) -> Array:
-            point = float(t[k]), u[k], p
-            parts = [np.ravel(slope(*point)) for slope in (self._u, self._p) if slope is not None]
-            return np.concatenate(parts)[None]
-
-        slopes = slopes_at_points(function, (), (t, u, p), columns, at_one)
-        if slopes is None:
-            self._at_points = None
-            return None
-        gradients = np.zeros((count, n + m))
-        gradients[:, columns] = slopes[:, 0]
-        return gradients[:, :n], gradients[:, n:]
-
-    def hessian_products(
-        self, t: Array, u: Array, p: Any, du: Array, dp: Array
-    ) -> tuple[Array, Array] | None:
-        """Return the derivatives of the gradients along directions: [D, K, n] and [D, K, m].
-
-        From few evaluations, or None, as of ``gradients``; du [D, K, n], dp [D, m].
-        """
-        function = self._of_many(u, p)
-        if function is None or self._hessian is None or self.supplied.hessian is not None:
-            return None
-        second, (count, n) = self._hessian, u.shape
-
-        def at_one(k: int) -> Array:
-            point = float(t[k]), u[k], p
-            along = zip(du[:, k], dp, strict=True)
-            return np.array([np.concatenate(second(*point, *direction)) for direction in along])
-
-        ones, directions = np.ones((count, 1)), (du, dp)
-        products = hessians_at_points(function, (), (t, u, p), ones, directions, at_one)
-        if products is None:
-            self._at_points = None
-            return None
-        return products[..., :n], products[..., n:]
-
-    def _of_many(self, u: Array, p: Any) -> Differentiated | None:
-        """Return the function if points u [K, n] are to be evaluated together."""
-        (count, n), m = u.shape, self.problem.n_parameters
-        many = count >= FEW_POINTS and n * (n + m) <= SMALL and type(p) is np.ndarray
-        return self._at_points if many else None
 
     def value_t(self, t: float, u: PETSc.Vec, p: Any) -> float:
         """Return the partial derivative in t."""
@@ -342,100 +259,6 @@ class Callback:
     def _see(self, u: PETSc.Vec) -> Any:
         return read(u) if self._numpy else u
 
-    def _derivative(
-        self,
-        value: Callable[..., Any],
-        derivative: Callable[..., Any] | str | None,
-        position: int,
-        keyword: str,
-    ) -> Callable[..., Any] | None:
-        name = self.name(keyword)
-        if isinstance(derivative, str) and derivative in (INDEPENDENT, AUTONOMOUS):
-            return None
-        if callable(derivative):
-            return guarded(derivative, name, self.problem.comm)
-        word = INDEPENDENT if position else AUTONOMOUS
-        if derivative is not None:
-            raise InputError(f"{name} = {derivative!r}", expected=f'a callback or "{word}"')
-        if self._automatic:
-            step = AutomaticJacobian(value, position, self._name, f"{keyword}=callback")
-            # A scalar is an observation of one row: its Jacobian [1, n] without the first axis.
-            if position:
-                return lambda *point: step(*point)[0]
-            return lambda *point: step(*point)[0, 0]
-        return _refusing(name, f'{keyword}=callback, or "{word}"')
-
-    def _of_many_points(
-        self, value: Callable[..., Any], supplied: Derivatives
-    ) -> Differentiated | None:
-        """Return what evaluates it at many points at once, where its slopes are automatic."""
-        written = [slope for slope in (supplied.u, supplied.p) if slope not in (None, INDEPENDENT)]
-        if not self._automatic or written or (self._u is None and self._p is None):
-            return None
-        return Differentiated(value, self._name, f"{self.keywords.u}=callback")
-
-    def _second(self, supplied: Derivatives) -> Callable[..., Any] | None:
-        """Return the user's second derivatives, automatic ones, or their refusal."""
-        keyword = self.keywords.hessian
-        name = self.name(keyword)
-        if supplied.hessian is not None:
-            return guarded(supplied.hessian, name, self.problem.comm)
-        gradients = {1: supplied.u, 2: supplied.p}
-        # A gradient that is zero by declaration has no second derivatives, mixed ones included.
-        wanted = {k: gradient for k, gradient in gradients.items() if gradient != INDEPENDENT}
-        if not wanted:
-            return None
-        # Gradients that the user gave in Python are differentiated once; where they are missing
-        # the value is, twice.
-        first = {
-            k: _row(gradient) if _in_python(gradient) else None for k, gradient in wanted.items()
-        }
-        if not self._automatic and (not self._numpy or None in first.values()):
-            return _refusing(name, f"{keyword}=callback{_NOT_AUTOMATIC}", "gradients only")
-        product = AutomaticHessian(self._value, first, self._name, f"{keyword}=callback")
-        nothing = (np.zeros(self.problem.size), np.zeros(self.problem.n_parameters))
-
-        def call(t: float, u: Array, p: Any, du: Array, dp: Any) -> tuple[Array, Array]:
-            directions = {1: du, 2: dp}
-            result = product((t, u, p), np.ones(1), {k: directions[k] for k in wanted})
-            return result.get(1, nothing[0]), result.get(2, nothing[1])
-
-        return call
-
-    def _second_in_time(self, supplied: Derivatives) -> Callable[..., Any] | None:
-        """Return the derivatives of ``value_t``, like ``_second``."""
-        keyword = self.keywords.hessian_t
-        name = self.name(keyword)
-        user = supplied.hessian_t
-        if isinstance(user, str) and user != INDEPENDENT:
-            raise InputError(f"{name} = {user!r}", expected=f'a callback or "{INDEPENDENT}"')
-        if user is not None and not isinstance(user, str):
-            user = guarded(user, name, self.problem.comm)
-        # value_t is zero or a constant: nothing to differentiate.
-        if self._t is None or isinstance(user, str):
-            return None
-        if user is not None:
-            return user
-        gradients: dict[int, Any] = {0: supplied.t, 1: supplied.u, 2: supplied.p}
-        wanted = {k: gradient for k, gradient in gradients.items() if gradient != INDEPENDENT}
-        first: dict[int, Any] = {
-            k: (_row(gradient) if k else gradient) if _in_python(gradient) else None
-            for k, gradient in wanted.items()
-        }
-        if not self._automatic and (not self._numpy or None in first.values()):
-            other = f' or {self.keywords.t}="{AUTONOMOUS}"'
-            return _refusing(name, f"{keyword}=callback{other}{_NOT_AUTOMATIC}", "gradients only")
-        product = in_time(self._value, first, self._name, f"{keyword}=callback")
-        nothing = (np.zeros(self.problem.size), np.zeros(self.problem.n_parameters))
-
-        def call(t: float, u: Array, p: Any) -> tuple[Array, Array, float]:
-            # Along t: (psi_ut, psi_pt, psi_tt).
-            result = product((t, u, p), np.ones(1), {0: np.ones(1)})
-            by_u, by_p = result.get(1, nothing[0]), result.get(2, nothing[1])
-            return by_u, by_p, float(result[0][0])
-
-        return call
-
 
 def in_c(scalar: object, first: int, last: int) -> tuple[Address, ...] | None:
     """Return some of a scalar's value, gradients in u and p, and Hessian product: where they are.
@@ -455,7 +278,7 @@ def callback_of(
     title: str,
     value: Callable[..., Any],
     supplied: Derivatives,
-    keywords: Keywords = Keywords(),
+    keywords: Keywords = COST,
     branches: Branches | None = None,
 ) -> Callback:
     """Return the scalar of an objective; that of the last call again, if the problem is the same.
@@ -471,70 +294,7 @@ def callback_of(
     return last
 
 
-_NOT_AUTOMATIC = (
-    ": second derivatives of PETSc-style and compiled callbacks cannot be found automatically"
-)
-
-
-def _with_natives(
-    problem: Problem, title: str, value: Any, supplied: Derivatives, keywords: Keywords
-) -> tuple[Any, Derivatives]:
-    """Return the callbacks with C functions made callable."""
-    roles = Roles(
-        problem.size, problem.n_parameters, weighted=False, numpy=problem.style == "numpy"
-    )
-
-    def admit(role: Role, callback: Any, keyword: str) -> Any:
-        if callback is None or isinstance(callback, str):
-            return callback
-        return roles.admit(role, callback, f"{title} {keyword}".strip())
-
-    function = admit("number", value, keywords.value)
-    if not callable(function):
-        raise InputError(f"{title} = {value!r}", expected="a function (t, u, p) -> float")
-    return function, Derivatives(
-        admit("slope_u", supplied.u, keywords.u),
-        admit("slope_p", supplied.p, keywords.p),
-        admit("number", supplied.t, keywords.t),
-        admit("hessian", supplied.hessian, keywords.hessian),
-        admit("hessian_t", supplied.hessian_t, keywords.hessian_t),
-    )
-
-
 def _address(function: object) -> Address | None:
     if isinstance(function, Compiled):
         return function.native.where
     return (0, 0) if function == INDEPENDENT else None
-
-
-def _in_python(derivative: object) -> TypeGuard[Callable[..., Any]]:
-    """Whether a derivative is a callback that can be differentiated."""
-    return callable(derivative) and not isinstance(derivative, Compiled)
-
-
-def _with_known(supplied: Derivatives, value: Callable[..., Any]) -> Derivatives:
-    """Say of missing derivatives which are zero, because the function never reads the argument."""
-    words = {"t": AUTONOMOUS, "u": INDEPENDENT, "p": INDEPENDENT}
-    known = {
-        name: word
-        for position, (name, word) in enumerate(words.items())
-        if getattr(supplied, name) is None and ignores(value, position)
-    }
-    return replace(supplied, **known) if known else supplied
-
-
-def _row(gradient: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *point: np.reshape(gradient(*point), (1, -1))
-
-
-def _refusing(name: str, expected: str, enough: str = "") -> Callable[..., Any]:
-    def refuse(*_arguments: Any) -> Any:
-        raise UnsupportedError(
-            f"'{name}' is needed and was not supplied",
-            expected=expected,
-            remedy=f"{name.rsplit(maxsplit=1)[-1]}=..., or a method that needs {enough}"
-            if enough
-            else "",
-        )
-
-    return refuse

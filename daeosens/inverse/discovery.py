@@ -8,7 +8,7 @@ taken.  Terms leave it one after the other, or all that are small, and each time
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -21,7 +21,6 @@ from daeosens.errors import (
     is_iterable,
     is_one_of,
     is_real,
-    nearest,
     real_number,
     require,
     whole_number,
@@ -30,27 +29,23 @@ from daeosens.functional.parameters import Parameters
 from daeosens.inverse.bilevel.formulation import Formulation, samples_of_all
 from daeosens.inverse.bilevel.inner import Row, admit_rows
 from daeosens.inverse.bilevel.interpolants import Kind
-from daeosens.inverse.bilevel.samples import Samples, combined
+from daeosens.inverse.candidate_terms import Candidates, candidates_of
 from daeosens.inverse.discovered_model import Discovered
 from daeosens.inverse.likelihood.experiments import Experiment, tables
-from daeosens.inverse.likelihood.measurements import Measurements
 from daeosens.inverse.likelihood.noise import Noise, is_estimated
 from daeosens.inverse.rate_groups import (
     Coefficient,
     RateGroup,
     Solved,
-    joined,
-    sum_of_terms,
-    told_apart,
     traced_sum,
 )
 from daeosens.inverse.search.start_points import MOST_STARTS
 from daeosens.inverse.term_elimination import Step, eliminated, restricted, within_tolerance
 from daeosens.inverse.term_library import Term
 from daeosens.inverse.term_selection import Selected, TermSelection, with_steppings
+from daeosens.inverse.term_votes import elected, shares_of_members
 from daeosens.petsc.vectors import Array, as_float, finite_array
 from daeosens.timestepping.stepping import Stepping
-from daeosens.tracing import separate_rates
 
 
 @dataclass(frozen=True)
@@ -232,24 +227,17 @@ class Discovery:
         rng = np.random.default_rng(whole_number(seed, "seed"))
         experiments = _experiments(data)
         measured, table = tables(experiments, columns)
-        _, rates = self._rates(list(table.names))
-        counts = dict.fromkeys((c.name for c in self._coefficients(rates)), 0)
-        for _ in range(members):
-            parts = [
-                replace(experiment, data=_part(own, part, rng), times=None)
-                for experiment, own in zip(experiments, measured, strict=True)
+        candidates = [c.name for c in self._candidates(list(table.names)).coefficients]
+
+        def terms_of(parts: list[dict[str, Array]]) -> Iterable[str]:
+            seen = [
+                replace(experiment, data=own, times=None)
+                for experiment, own in zip(experiments, parts, strict=True)
             ]
-            for name in self.fit(parts).estimate:
-                if name in counts:
-                    counts[name] += 1
-        inclusion = {name: count / members for name, count in counts.items() if count}
-        names = [name for name, share in inclusion.items() if share >= votes]
-        if not names:
-            name, most = max(inclusion.items(), key=lambda entry: entry[1])
-            raise InputError(
-                f"votes = {votes:g}, but no term is in so many of the members",
-                expected=f'{most:g} or less, the share of "{name}"',
-            )
+            return self.fit(seen).estimate
+
+        inclusion = shares_of_members(terms_of, measured, candidates, members, part, rng)
+        names = elected(inclusion, votes)
         return replace(
             self._of_those_left(data, columns, partial(restricted, names=names)),
             inclusion=inclusion,
@@ -266,27 +254,27 @@ class Discovery:
         measured, table = tables(experiments, columns)
         unknowns = list(table.names)
         n = len(unknowns)
-        matrix, rates = self._rates(unknowns)
-        coefficients = self._coefficients(rates)
+        candidates = self._candidates(unknowns)
+        matrix = candidates.matrix
         formulation = Formulation(
             None, self.interpolant, block=self.block, sigma=self.sigma, form=self.form
         )
         samples = samples_of_all(experiments, measured, np.arange(n), n, formulation)
-        groups = self._groups(matrix, rates, coefficients, samples, experiments)
+        groups = candidates.groups(samples, experiments, self.ridge, self.starts)
         solved, path = leave_out(groups)
         kept = [name for of_group in solved for name in of_group.active]
-        chosen = [c for c in coefficients if c.name in {*kept}]
+        chosen = [c for c in candidates.coefficients if c.name in {*kept}]
         names = [c.name for c in chosen]
         inside = [full for c in chosen for full in c.own.values()]
         estimate = {name: value for of_group in solved for name, value in of_group.estimate.items()}
-        shared = self._shared(experiments)
+        shared = candidates.shared(experiments)
         # in the order of the model; a parameter that is not in any term keeps its start
         starts = Parameters(self.parameters, None).entries
         values = {name: float(starts[name].value) for name in shared if name in starts} | estimate
         order = [*names, *inside, *(name for name in shared if name in values)]
         model = traced_sum(unknowns, matrix, chosen, [*names, *inside, *shared])
         p = np.array([values.get(name, math.nan) for name in model.parameter_names])
-        equations = _words(rates, chosen, [values[name] for name in names])
+        equations = _words(candidates.rates, chosen, [values[name] for name in names])
 
         def rate_of(t: Array, u: Array) -> Array:
             held = model.unpack(p)
@@ -353,158 +341,34 @@ class Discovery:
         experiments = with_steppings(_experiments(data), stepping)
         for k, experiment in enumerate(experiments):
             require(experiment.stepping, Stepping, f"experiments[{k}].stepping", "Stepping(...)")
-        matrix, rates = self._rates(list(discovered.model.state_names))
+        unknowns = list(discovered.model.state_names)
+        candidates = self._candidates(unknowns)
         selection = TermSelection(
-            list(discovered.model.state_names),
-            matrix,
-            self._coefficients(rates),
+            unknowns,
+            candidates.matrix,
+            candidates.coefficients,
             self.parameters,
-            self._shared(experiments),
+            candidates.shared(experiments),
             experiments,
             noise,
         )
         return selection.selected(discovered.path[-1].terms, discovered.estimate)
 
-    def _rates(self, unknowns: list[str]) -> tuple[Array, list[str]]:
-        """Return the rates of unknowns by those of reactions [n, r], and what these are called."""
-        n = len(unknowns)
-        if self.stoichiometry is None:
-            return np.eye(n), unknowns
-        # u' = S r: rates r of reactions are sums of terms, each unknown is a sum of rates
-        matrix = np.array(self.stoichiometry)
-        if matrix.ndim != 2 or len(matrix) != n:
-            raise InputError(
-                f"stoichiometry has shape {matrix.shape} for {n} unknowns",
-                expected=f"({n}, number of reactions)",
-            )
-        return matrix, [f"r{k}" for k in range(matrix.shape[1])]
-
-    def _coefficients(self, rates: Sequence[str]) -> list[Coefficient]:
-        """Return the candidates of each rate."""
-        for term in self.library:
-            for name in term.rates:
-                if name not in rates:
-                    raise InputError(
-                        f'term "{term.name}" is a candidate of "{name}"',
-                        expected=f"rates: {', '.join(rates)}",
-                        remedy=nearest(name, rates),
-                    )
-            for name in term.own:
-                if name not in self.parameters:
-                    raise InputError(
-                        f'term "{term.name}": its own "{name}" has no start',
-                        expected=f'parameters={{"{name}": Parameter(...)}}',
-                    )
-        result: list[Coefficient] = []
-        for k, rate in enumerate(rates):
-            for term in self.library:
-                if not term.rates or rate in term.rates:
-                    name = f"{rate}: {term.name}"
-                    own = {inside: f"{name}: {inside}" for inside in term.own}
-                    result.append(Coefficient(k, term, name, own))
-        names = [c.name for c in result]
-        for kind in ("equalities", "inequalities"):
-            for k, (row, _) in enumerate(getattr(self, kind)):
-                for name in row:
-                    if name not in names:
-                        raise InputError(
-                            f'{kind}[{k}] names "{name}"',
-                            expected='coefficients, "<rate>: <term>"',
-                            remedy=nearest(name, names),
-                        )
-        return result
-
-    def _shared(self, experiments: Sequence[Experiment]) -> list[str]:
-        """Return the parameters that are the same in all rates."""
-        own = {name for term in self.library for name in term.own}
-        known = [name for experiment in experiments for name in experiment.parameters]
-        return [name for name in dict.fromkeys([*self.parameters, *known]) if name not in own]
-
-    def _groups(
-        self,
-        matrix: Array,
-        rates: Sequence[str],
-        coefficients: Sequence[Coefficient],
-        samples: list[Samples],
-        experiments: Sequence[Experiment],
-    ) -> list[RateGroup]:
-        """Return the rates in groups that know nothing of each other."""
-        count = len(rates)
-        apart = told_apart(matrix, samples)
-        shared = self._shared(experiments)
-        links: list[list[int]] = [] if apart is not None else [list(range(count))]
-        place = {c.name: c.rate for c in coefficients}
-        links += [
-            [place[name] for name in row] for row, _ in (*self.equalities, *self.inequalities)
-        ]
-        own_values = [Parameters(e.parameters, None).entries for e in experiments]
-        entries = [Parameters(self.parameters, None).entries, *own_values]
-        unknown = [name for name in shared if any(name in e and e[name].free for e in entries)]
-        if unknown:
-            used = [
-                self._used([c for c in coefficients if c.rate == k], shared, len(matrix))
-                for k in range(count)
-            ]
-            links += [[k for k in range(count) if name in used[k]] for name in unknown]
-        groups: list[RateGroup] = []
-        for members in joined(count, links):
-            chosen = list(members)
-            if apart is None:
-                outputs, of_group = matrix, samples
-            else:
-                labels = [rates[k] for k in chosen]
-                outputs = np.eye(len(chosen))
-                of_group = [combined(s, apart[chosen], labels) for s in samples]
-            mine = tuple(c for c in coefficients if c.rate in chosen)
-            inside = {c.name for c in mine}
-            formulation = Formulation(
-                None,
-                ridge=self.ridge,
-                equalities=[row for row in self.equalities if {*row[0]} & inside],
-                inequalities=[row for row in self.inequalities if {*row[0]} & inside],
-            )
-            groups.append(
-                RateGroup(
-                    members,
-                    mine,
-                    outputs,
-                    of_group,
-                    len(matrix),
-                    experiments,
-                    self.parameters,
-                    tuple(shared),
-                    formulation,
-                    self.starts,
-                )
-            )
-        return groups
-
-    @staticmethod
-    def _used(coefficients: Sequence[Coefficient], shared: Sequence[str], size: int) -> set[str]:
-        """Return the shared parameters that a rate depends on."""
-        sums = sum_of_terms(coefficients, [coefficients[0].rate] if coefficients else [])
-        names = [
-            *(c.name for c in coefficients),
-            *(full for c in coefficients for full in c.own.values()),
-            *shared,
-        ]
-        rhs = separate_rates(lambda t, u, p: np.array(sums(t, u, p)), size, names, 1)
-        return {name for name, used in zip(names, rhs.used, strict=True) if used and name in shared}
+    def _candidates(self, unknowns: list[str]) -> Candidates:
+        return candidates_of(
+            self.library,
+            self.stoichiometry,
+            self.parameters,
+            self.equalities,
+            self.inequalities,
+            unknowns,
+        )
 
 
 def _experiments(data: Any) -> list[Experiment]:
     """Return the experiments that data are, or the only one that has them."""
     listed = isinstance(data, (list, tuple)) and bool(data) and isinstance(data[0], Experiment)
     return list(data) if listed else [Experiment(data)]
-
-
-def _part(measured: Measurements, part: float, rng: np.random.Generator) -> dict[str, Array]:
-    """Return a table of a random part of the times, the first one among them."""
-    count = len(measured.times)
-    rows = rng.choice(count, max(round(part * count), 1), replace=False)
-    rows = np.union1d([0], rows)
-    columns = zip(measured.names, measured.values[rows].T, strict=True)
-    return {measured.clock or "time": measured.times[rows], **dict(columns)}
 
 
 def _words(

@@ -7,7 +7,7 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens.costs.scalar import Keywords
+from daeosens.costs.scalar_derivatives import Keywords
 from daeosens.petsc.vectors import Array
 from daeosens.problem.matrices import Derivative
 from daeosens.verify.check_hessians import check_equation_hessians

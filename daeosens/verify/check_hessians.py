@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.costs.scalar import Callback, Keywords
+from daeosens.costs.scalar import Callback
+from daeosens.costs.scalar_derivatives import Keywords
 from daeosens.functional.parameters import Parameters
 from daeosens.petsc.vectors import Array, dot, gather, read, scatter
 from daeosens.problem.callback_guard import guarded

@@ -7,7 +7,8 @@ from forms import FORMS, P0, U0, terminal, terminal_p, terminal_u
 
 from daeosens import check
 from daeosens.costs.cost import Cost
-from daeosens.costs.scalar import Callback, Derivatives
+from daeosens.costs.scalar import Callback
+from daeosens.costs.scalar_derivatives import Derivatives
 from daeosens.problem import AUTONOMOUS
 from tests.verify.test_taylor import T, sign
 

@@ -18,7 +18,8 @@ from petsc4py import PETSc
 
 from daeosens import DAE, ODE, UnsupportedError, adjoint, tangent
 from daeosens.costs.cost import Cost
-from daeosens.costs.scalar import Callback, Derivatives
+from daeosens.costs.scalar import Callback
+from daeosens.costs.scalar_derivatives import Derivatives
 from daeosens.problem import Problem, imex
 from daeosens.timestepping import Trajectory
 

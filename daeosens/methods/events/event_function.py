@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.costs.scalar import Callback, Derivatives, Keywords
+from daeosens.costs.scalar import Callback
+from daeosens.costs.scalar_derivatives import Derivatives, Keywords
 from daeosens.errors import InputError, UnsupportedError, nearest
 from daeosens.methods.events.reset import Reset
 from daeosens.petsc.c_function import admit_native

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.costs.cost import Densities, ManyPoints, Point, Scalar
+from daeosens.costs.cost import Densities, Point, Scalar, at_many_points
 from daeosens.derivatives.engines.arrays.adjoint import Observer
 from daeosens.derivatives.engines.arrays.step_blocks import (
     Span,
@@ -221,9 +221,8 @@ class CurvatureTerms:
             return sources
         left: list[tuple[float, Scalar]] = []  # those that take one point after the other
         for weight, density in self._densities:
-            many = isinstance(density, ManyPoints)
-            at = points.t, points.u, self._trajectory.p
-            products = density.hessian_products(*at, directions, self._dp) if many else None
+            many, at = at_many_points(density), (points.t, points.u, self._trajectory.p)
+            products = None if many is None else many.hessian_products(*at, directions, self._dp)
             if products is None:
                 left.append((weight, density))
             else:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.costs.cost import Densities, ManyPoints, Scalar
+from daeosens.costs.cost import Densities, Scalar, at_many_points
 from daeosens.methods.block_steps import Block, BlockSteps, LinearBlock, Points, linearised
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.problem import Problem
@@ -123,8 +123,8 @@ def running_slopes(
     for k, running in enumerate(densities):
         for weight, density in running:
             shares = weight * points.share
-            many = isinstance(density, ManyPoints)
-            gradients = density.gradients(points.t, points.u, p) if many else None
+            many = at_many_points(density)
+            gradients = None if many is None else many.gradients(points.t, points.u, p)
             if gradients is None:
                 _add_one_by_one(density, points, p, shares, (slopes[:, k], mu[k]), problem)
             else:
