@@ -225,16 +225,19 @@ class PointValues:
         return self._mapped("others", [self.rhs.value, _entries(self._derivative(self.others))])
 
     @cached_property
-    def _second(self) -> Any:
+    def _second(self) -> tuple[Called, tuple[Indices, Indices], tuple[int, int]]:
+        """The function, and rows, columns and shape of the matrix whose entries it returns."""
         symbols, w = self.rhs.symbols, casadi.SX.sym("w", self.rhs.value.numel())
         # w^T df/dp, and its Jacobian: second derivatives of w . f without those of each component
         by_p = casadi.jtimes(self.rhs.value, symbols["p"], w, True)
         whole = casadi.jacobian(by_p, symbols["p"])
         rows, columns = [*self.linear, *self.others], [*self.others]
-        block = casadi.densify(whole[rows, columns]) if columns else casadi.SX(len(rows), 0)
+        block = whole[rows, columns] if columns else casadi.SX(len(rows), 0)
         inputs = [*symbols.values(), w]
-        function = casadi.Function("second", inputs, [block])
-        return Called(function.map("second_sum", "serial", self.count, _shared(symbols), [0]))
+        # most parameters never meet: the sum over points is of entries
+        function = casadi.Function("second", inputs, [_entries(block)])
+        called = Called(function.map("second_sum", "serial", self.count, _shared(symbols), [0]))
+        return called, _pattern(block), block.shape
 
     def _mapped(self, name: str, outputs: list[Any]) -> Called:
         symbols = self.rhs.symbols
@@ -253,7 +256,10 @@ class PointValues:
 
     def second(self, points: Any, p: Array, w: Array) -> Array:
         """Return the sum over all points of d2(w . f)/dp d others, linear rows first."""
-        return self._second(*points, p, p, columnwise(w))[0]
+        function, pattern, shape = self._second
+        matrix = np.zeros(shape)
+        matrix[pattern] = function(*points, p, p, columnwise(w))[0][:, 0]
+        return matrix
 
     @staticmethod
     def prepared(points: Sequence[Array]) -> list[Array]:
