@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -111,6 +112,30 @@ def test_surfaces_that_are_crossed_at_one_time_are_told(push):
     run = ds.solve(ds.ODE(two, 3, 3), [0.2, 0.2, 0.0], [0.8, 1.0, 1.0], stepping)
     with pytest.warns(KinkWarning, match="a kink near t = 1"):
         ds.hessian_product(run, ds.Terminal(lambda t, u, p: u[2]), [1.0, -1.0, 0.0])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
+def test_what_changes_sides_with_a_jump_of_time_alone_is_no_moving_change(make):
+    """A lung whose pressure rises and drops: the flow turns by itself, and at the known time."""
+
+    def lung(t, u, p):
+        flow = np.where(t < 1.0, 2.0 * t, 0.0) - p[0] * u[0]
+        return np.array([flow, np.minimum(flow, 0.0)])
+
+    def breathed_out(v0, k):
+        def volume(t):
+            return 2 * t / k - 2 / k**2 + (v0 + 2 / k**2) * mpmath.exp(-k * t)
+
+        turn = mpmath.findroot(lambda t: 2 * t - k * volume(t), 0.1)
+        return volume(turn) - v0 + volume(mpmath.mpf(1)) * (mpmath.exp(-k) - 1)
+
+    run = ds.solve(make(lung, 2, 1), [0.3, 0.0], [0.8], ds.Stepping((0.0, 2.0), rtol=1e-8))
+    product = ds.hessian_product(run, ds.Terminal(lambda t, u, p: u[1]), [1.0, 0.0], [0.5])
+    with mpmath.workdps(30):
+        by = {n: mpmath.diff(breathed_out, (0.3, 0.8), n) for n in [(2, 0), (1, 1), (0, 2)]}
+    expected = [by[2, 0] + 0.5 * by[1, 1], by[1, 1] + 0.5 * by[0, 2]]
+    assert np.allclose([product.u0[0], product.p[0]], np.array(expected, float), rtol=1e-6)
 
 
 OBSERVED = [0.7, 1.9, 3.3, 4.7]

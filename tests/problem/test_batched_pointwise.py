@@ -192,7 +192,13 @@ def of_differing_branches(t, u, p):
     return p[0] * u if u[0] > 0.5 else p[1] * u
 
 
+def of_tables_of_states(t, u, p):
+    rising = np.interp(u / p[1], [0.1, 0.3, 0.3, 0.6], [0.0, 1.0, 2.0, 2.5], left=-1.0, right=3.0)
+    return rising * np.interp(u[0] + t, np.linspace(0.0, 2.0, 9), np.arange(9) ** 2) - p[0] * u
+
+
 AT_ONCE = [
+    of_tables_of_states,
     *(of_entry_by_time, of_differing_branches),
     of_powers_that_differ,
     *(in_place_on_views, of_matrices, of_pairs, of_many_functions, with_parameters_filled),

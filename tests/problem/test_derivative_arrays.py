@@ -605,6 +605,21 @@ def test_functions_of_arrays(name):
     np.testing.assert_allclose(product, bend, rtol=1e-8, atol=1e-8)
 
 
+def test_tables_of_numbers_beyond_their_ends_and_at_repeated_knots():
+    knots, heights = [-1.0, 0.0, 0.0, 2.0], [1.0, 2.0, 5.0, 3.0]
+    x = DerivativeArray(
+        np.array([-np.inf, -3.0, -0.5, 0.0, 2.0, 4.0, np.inf, np.nan]), np.ones((8, 1))
+    )
+    for ends, steps in (({}, 0.0), ({"left": -7.0, "right": 9.0}, 1.0)):
+        table = np.interp(x, knots, heights, **ends)
+        assert np.array_equal(
+            table.value, np.interp(x.value, knots, heights, **ends), equal_nan=True
+        )
+        assert np.array_equal(table.slopes[:7, 0], [0.0, 0.0, 1.0, -1.0, 0.0, 0.0, 0.0])
+        assert table.value[6] == (9.0 if steps else 3.0)
+    assert np.interp(x[3], [1.0], [4.0]).value == 4.0
+
+
 def test_interpolation_from_within_a_library_sees_no_other_numpy():
     """np.zeros of SciPy's own code makes ordinary arrays meanwhile."""
     spline = CubicSpline([0.0, 1.0, 2.0], [1.0, 3.0, 2.0])

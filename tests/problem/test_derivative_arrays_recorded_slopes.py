@@ -13,7 +13,16 @@ from tests.problem.test_derivative_arrays import ARRAYS, POINT
 TRANSPOSED = (
     *("filled", "swapped", "in place", "added at", "added at places of zeros", "copied", "eye"),
     *("grid", "list", "nested lists", "matrix", "outer", "det", "matrix_power", "norm along"),
-    *("einsum", "einsum, implicit", "tensordot", "kron", "cross", "roll", "interp of values"),
+    *(
+        "einsum",
+        "einsum, implicit",
+        "tensordot",
+        "kron",
+        "cross",
+        "roll",
+        "interp of values",
+        "interp",
+    ),
     *("cumulative", "trapezoid", "diff", "vectorize", "select", "objects", "hstack", "stack"),
     *("block", "insert", "triangles", "diagonals", "clip", "powers", "out", "statistics", "prod"),
     *("meshgrid", "mod", "apply_along_axis", "linspace", "built-ins", "fancy", "repeat"),

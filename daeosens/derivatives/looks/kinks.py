@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from daeosens.costs.cost import Cost
 from daeosens.derivatives.branches.branch_changes import (
     LOCAL,
+    Piecewise,
     equations_of,
     point_on_chord,
 )
@@ -23,6 +24,7 @@ from daeosens.derivatives.looks.slope_jumps import (
 )
 from daeosens.derivatives.sweeps.kink_terms import KinkTerm, admits_terms, kink_term, short_step
 from daeosens.errors import KinkWarning, warn
+from daeosens.petsc.vectors import Array
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 AT_ONCE = 1e-6
@@ -33,14 +35,10 @@ def warn_of_jumps(trajectory: Trajectory, _costs: Sequence[Cost], seen: Seen) ->
     """Warn where f jumps inside a step: gradients lack a term there."""
     seen.kink_left = None
     short = short_step(trajectory)
-    function, fixed = equations_of(trajectory), None
+    function = equations_of(trajectory)
     if function is None:
         return
-    for change in slope_jumps(trajectory, function, seen):
-        if change.jump and not (trajectory.records or trajectory.problem.delays):
-            fixed = switch_times(trajectory, fixed=True) if fixed is None else fixed
-            if jumps_in_time_alone(trajectory, function, change, fixed):
-                continue
+    for change in _that_may_move(trajectory, function, slope_jumps(trajectory, function, seen)):
         n = int(np.searchsorted(trajectory.times, change.time)) - 1
         size = trajectory.step_sizes[min(max(n, 0), trajectory.n_steps - 1)]
         # adaptive steps end at other kinks; those of delay equations at max(x, 0)^0.75 too, whose
@@ -59,6 +57,20 @@ def warn_of_jumps(trajectory: Trajectory, _costs: Sequence[Cost], seen: Seen) ->
             )
             return
     warn_of_passed_jumps(trajectory, seen)
+
+
+def _that_may_move(
+    trajectory: Trajectory, function: Piecewise, changes: Iterable[SlopeJump]
+) -> Iterator[SlopeJump]:
+    """Yield changes but for jumps of f at times that no parameter and no step moves."""
+    stay = not (trajectory.records or trajectory.problem.delays)
+    fixed: Array | None = None
+    for change in changes:
+        if change.jump and stay:
+            fixed = switch_times(trajectory, fixed=True) if fixed is None else fixed
+            if jumps_in_time_alone(trajectory, function, change, fixed):
+                continue
+        yield change
 
 
 def _remedy_of_jump(trajectory: Trajectory, timed: bool) -> str:
@@ -117,11 +129,11 @@ def warn_of_kinks(trajectory: Trajectory, seen: Seen) -> tuple[list[KinkTerm], b
 
 def _kink_terms(trajectory: Trajectory, seen: Seen) -> tuple[list[KinkTerm], SlopeJump | None]:
     """Return what kinks of f add to second derivatives, and the first of those without a term."""
-    every = admits_terms(trajectory)
-    changes, hidden = _those_that_cancel(
-        trajectory,
-        slope_jumps(trajectory, equations_of(trajectory), seen, every=every, silent=True),
-    )
+    function, every = equations_of(trajectory), admits_terms(trajectory)
+    if function is None:
+        return [], None
+    jumps = slope_jumps(trajectory, function, seen, every=every, silent=True)
+    changes, hidden = _those_that_cancel(trajectory, _that_may_move(trajectory, function, jumps))
     if not every:
         return [], next(iter([*changes, *hidden]), None)
     by_step: dict[int, list[SlopeJump]] = {}

@@ -34,6 +34,10 @@ SHORT, LONGEST = 100.0, 2e-3
 """Part of the longest step, in units of rtol, and at most, that steps across a kink are shorter
 than where others end at it."""
 
+LONGER = 10.0
+"""A step across a kink may be so many times longer and still tell what jumps: a term is wrong by
+about the part of itself that the step is of the longest one."""
+
 RANK_ONE = 1e-3
 """Part of a jump of derivatives that may be of another rank: what they change in a short step."""
 
@@ -99,7 +103,7 @@ def kink_term(run: Trajectory, n: int) -> KinkTerm | None:
     """Return what a kink inside of step n contributes, or None where that is not to be had."""
     problem, h = run.problem, float(run.step_sizes[n])
     batch, m = problem.batch, problem.n_parameters
-    if not admits_terms(run) or h > short_step(run):
+    if not admits_terms(run) or h > LONGER * short_step(run):
         return None
     assert batch is not None
     p, ends = np.asarray(run.p), [n, n + 1]

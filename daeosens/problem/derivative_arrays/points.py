@@ -322,6 +322,12 @@ def _interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Po
     return PointArray(np.interp(x.entries, xp, fp, left, right))  # refuses other tables
 
 
+def _searchsorted(a: Any, v: Any, side: Any = "left", sorter: Any = None) -> PointArray:
+    if type(a) is not np.ndarray or sorter is not None:
+        raise PointsError("np.searchsorted in a table")
+    return PointArray(np.searchsorted(a, v.entries, side))
+
+
 def _matmul(a: Any, b: Any) -> PointArray:
     if type(a) is np.ndarray and a.ndim == 2 and b.ndim <= 2:
         # one matrix for all points: one product for all of them
@@ -389,6 +395,7 @@ _FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.roll: _roll,
     np.where: _where,
     np.interp: _interp,
+    np.searchsorted: _searchsorted,
     np.einsum: _einsum,
     np.linalg.norm: _norm,
 }

@@ -18,6 +18,7 @@ from daeosens.problem.derivative_arrays.arrays import (
 from daeosens.problem.derivative_arrays.callback_at_work import DerivativeLostError
 from daeosens.problem.derivative_arrays.elementwise import chosen
 from daeosens.problem.derivative_arrays.movement import stack
+from daeosens.problem.derivative_arrays.points import PointArray
 from daeosens.problem.derivative_arrays.rules import axis_numbers, refuse_derivatives, varies
 
 
@@ -62,6 +63,9 @@ def _interp(
     if period is not None:
         raise DerivativeLostError("np.interp with period=", "x % period, and one more knot")
     knots = primal(xp)
+    ends = (fp[0] if left is None else left, fp[-1] if right is None else right)
+    if type(xp) is type(fp) is np.ndarray and not (varies(ends[0]) or varies(ends[1])):
+        return _interp_of_constants(x, xp, fp, *ends)
     if np.size(knots) == 1:
         inside = fp[0] + 0.0 * x
     else:
@@ -73,9 +77,37 @@ def _interp(
         # the formula itself is differentiated, in x, the knots and the values
         share = (x - xp[k]) / (xp[k + 1] - xp[k])
         inside = fp[k] * (1.0 - share) + fp[k + 1] * share
-    inside = chosen(primal(x) < knots[0], fp[0] if left is None else left, inside)
+    inside = chosen(primal(x) < knots[0], ends[0], inside)
     at_end = chosen(primal(x) == knots[-1], fp[-1], inside)
-    return chosen(primal(x) > knots[-1], fp[-1] if right is None else right, at_end)
+    return chosen(primal(x) > knots[-1], ends[1], at_end)
+
+
+def _interp_of_constants(x: Any, xp: Any, fp: Any, left: Any, right: Any) -> Any:
+    """Return what a table of numbers gives at places that vary: straight lines, one for each place.
+
+    The lines are looked up, before the first knot and behind the last one too, so that many points
+    are taken at once, each on its own line.
+    """
+    place = primal(x)
+    if xp.size > 1:
+        note_branch(place[..., None], xp)
+    with np.errstate(all="ignore"):  # a knot twice has nothing between
+        slopes = np.concatenate([[0.0], np.diff(fp) / np.diff(xp), [0.0]])
+    heights, origins = np.concatenate([[left], fp]), np.concatenate([xp[:1], xp])
+    line = np.searchsorted(xp, place, side="right")
+    height = _entries(heights, line)
+    if right != fp[-1]:
+        height = np.where(place > xp[-1], right, height)
+    # nothing of an infinite place is left where a line is level
+    x = chosen(np.isinf(place), 0.0, x)
+    return height + _entries(slopes, line) * (x - _entries(origins, line))
+
+
+def _entries(table: Any, places: Any) -> Any:
+    """Return entries of a table, other ones at each of many points."""
+    if type(places) is PointArray:
+        return PointArray(table[places.entries])
+    return table[places]
 
 
 def _gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: Any = 1) -> Any:
