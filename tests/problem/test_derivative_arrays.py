@@ -620,6 +620,18 @@ def test_tables_of_numbers_beyond_their_ends_and_at_repeated_knots():
     assert np.interp(x[3], [1.0], [4.0]).value == 4.0
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, bool, np.float16, np.float32])
+def test_tables_of_short_numbers_are_interpolated_in_floats(kind):
+    """As NumPy's: 5 - 9 of whole numbers without a sign is 252, and 60 - -70 of eight bits -126."""
+    knots = np.array([0, 1, 3, 6], dtype=kind if kind is not bool else int)
+    heights = np.array([9, 5, 60, -70] if kind is np.int8 else [9.1, 5.2, 60.3, 7.4]).astype(kind)
+    x = np.array([0.3, 2.2, 4.7])
+    table = np.interp(DerivativeArray(x, np.ones((3, 1))), knots, heights)
+    np.testing.assert_allclose(table.value, np.interp(x, knots, heights), rtol=1e-15)
+    slopes = np.diff(heights.astype(float)) / np.diff(knots.astype(float))
+    np.testing.assert_allclose(table.slopes[:, 0], slopes, rtol=1e-15)
+
+
 def test_interpolation_from_within_a_library_sees_no_other_numpy():
     """np.zeros of SciPy's own code makes ordinary arrays meanwhile."""
     spline = CubicSpline([0.0, 1.0, 2.0], [1.0, 3.0, 2.0])

@@ -59,7 +59,8 @@ def as_list(condlist: Any, x: Any) -> list[Any]:
 def _interp(
     x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
 ) -> Any:
-    x, xp, fp = as_array(x), as_array(xp), as_array(fp)
+    # NumPy's own are tables of floats too: whole numbers without a sign would wrap around below 0
+    x, xp, fp = as_array(x), _in_floats(as_array(xp)), _in_floats(as_array(fp))
     if period is not None:
         raise DerivativeLostError("np.interp with period=", "x % period, and one more knot")
     knots = primal(xp)
@@ -80,6 +81,11 @@ def _interp(
     inside = chosen(primal(x) < knots[0], ends[0], inside)
     at_end = chosen(primal(x) == knots[-1], fp[-1], inside)
     return chosen(primal(x) > knots[-1], ends[1], at_end)
+
+
+def _in_floats(table: Any) -> Any:
+    real = type(table) is np.ndarray and table.dtype.kind in "biuf"
+    return table.astype(float, copy=False) if real else table
 
 
 def _interp_of_constants(x: Any, xp: Any, fp: Any, left: Any, right: Any) -> Any:
