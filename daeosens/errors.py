@@ -94,6 +94,13 @@ class StiffError(SolveError):
     time: float = math.nan
 
 
+class ChatterError(SolveError):
+    """Steps became ever shorter at a jump to which the equations lead back from both sides."""
+
+    ahead: float = math.inf
+    """Steps that the rest of the run would take, of the size of the last ones."""
+
+
 class NewtonError(SolveError):
     """Newton's method did not find the end of an implicit step."""
 

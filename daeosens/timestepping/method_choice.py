@@ -10,7 +10,7 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens.errors import SolveError, StiffError
+from daeosens.errors import ChatterError, SolveError, StiffError
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.stiffness import DENSE, REACH, fastest_decay, outermost_decay
@@ -79,10 +79,8 @@ def run_chosen(
     try:
         # tried for as many steps as an implicit run would cost
         run = take(_with(explicit, NONSTIFF, explicit.choice, min(STEPS, stepping.max_steps)))
-    except StiffError as error:
-        return take(_with(stepping, STIFF, f"stiff after t = {error.time:.3g}"))
-    except SolveError:  # not by stability: by the length of the run, or whatever made it fail
-        return take(second)
+    except SolveError as error:
+        return take(_instead(error, stepping, second))
     held = 0 if of_petsc else held_by_stability(run, HELD)
     if held:
         second = _with(stepping, STIFF, f"stability would hold {held} explicit steps small")
@@ -92,6 +90,15 @@ def run_chosen(
             run.destroy()
             return implicit
     return run
+
+
+def _instead(error: SolveError, stepping: Stepping, second: Stepping) -> Stepping:
+    """Return the steps to take where an explicit run has failed, or raise its error again."""
+    if isinstance(error, StiffError):
+        return _with(stepping, STIFF, f"stiff after t = {error.time:.3g}")
+    if isinstance(error, ChatterError) and error.ahead > stepping.max_steps:
+        raise error  # any method takes minutes to find out
+    return second  # not by stability: by the length of the run, or whatever made it fail
 
 
 def held_by_stability(run: Trajectory, least: int) -> int:

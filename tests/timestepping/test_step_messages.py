@@ -5,7 +5,7 @@ import pytest
 from forms import DIAGONAL
 
 from daeosens import ODE, Event, SolveError, Stepping, hybrid, solve, trace
-from daeosens.errors import SingularMatrixError
+from daeosens.errors import ChatterError, SingularMatrixError
 
 
 def relay(make, gap):
@@ -105,6 +105,20 @@ def test_a_run_that_chatters_across_a_jump_names_it(make, method):
     assert "np.where(u[0] > 0.0, p[0], 0.0)" in str(raised.value)
     assert "esdirk5" not in str(raised.value)
     assert "daeosens.hybrid" in str(raised.value)
+
+
+def sliding(t, u, p):
+    """Return the rate of a ball that friction brings to rest, whatever its direction."""
+    return -p[0] * u / np.hypot(u[0], u[1])
+
+
+@pytest.mark.parametrize("make", [ODE, trace])
+def test_a_direction_that_chatters_is_told_after_few_steps(make):
+    """Not after the million that runs may take: so short steps would never come to the end."""
+    with pytest.raises(ChatterError, match=r"after 2000 steps(.*)the equations jump") as raised:
+        solve(make(sliding, 2, 1), [0.8, -0.6], [1.0], Stepping((0.0, 3.0), rtol=1e-8))
+    assert raised.value.ahead > 1e6
+    assert "an event that changes its sign" in str(raised.value)
 
 
 def test_a_kink_that_is_crossed_all_the_time_is_no_jump():
