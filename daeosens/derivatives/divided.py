@@ -109,7 +109,8 @@ def richardson(order: int, parts: int = 2) -> float:
     >>> richardson(1), richardson(2), richardson(1, 3)
     (2.0, 1.3333333333333333, 1.5)
     """
-    return 1.0 / (1.0 - float(parts) ** -order)
+    growth = float(parts) ** order
+    return growth / (growth - 1.0)
 
 
 def difference(vector: PETSc.Vec, other: PETSc.Vec, factor: float) -> PETSc.Vec:
