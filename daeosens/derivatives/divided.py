@@ -14,13 +14,13 @@ from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 
-def divided(trajectory: Trajectory) -> tuple[Stepping, int]:
+def divided(trajectory: Trajectory, *, finer: bool = False) -> tuple[Stepping, int]:
     """Return the stepping of a run whose steps are equal parts of those of this one.
 
-    And how many parts: halves, or thirds where the equations may have kinks.  Steps close in on a
-    kink, which is in the middle of the last one and stays in the middle of a step: halves would end
-    there, and rounding say on which side their last stages are.  Steps that end at implicit events
-    do so at times of their own.
+    And how many parts: two (``finer``: four), or three (five) where the equations may have kinks.
+    Steps close in on a kink, which is in the middle of the last one and stays in the middle of a
+    step: halves would end there, and rounding say on which side their last stages are.  Steps that
+    end at implicit events do so at times of their own.
 
     Examples
     --------
@@ -30,10 +30,11 @@ def divided(trajectory: Trajectory) -> tuple[Stepping, int]:
     >>> stepping.t_eval, stepping.dt, parts
     ((0.25, 0.5, 0.75), 0.25, 2)
     """
+    odd, even = (5, 4) if finer else (3, 2)
     if trajectory.problem.delays is not None:
         run = trajectory.report
-        return trajectory.stepping.of_shares([_ends(s, 3) for s in run.shares], run.pinned), 3
-    parts = 3 if trajectory.stepping.adaptive and may_have_kinks(trajectory) else 2
+        return trajectory.stepping.of_shares([_ends(s, odd) for s in run.shares], run.pinned), odd
+    parts = odd if trajectory.stepping.adaptive and may_have_kinks(trajectory) else even
     times, sizes = trajectory.times, trajectory.step_sizes
     # steps of size 0 are events, which nothing is inside of
     inside = (times[:-1, None] + sizes[:, None] * _shares(parts))[sizes > 0.0]

@@ -376,6 +376,22 @@ def test_errors_do_not_hang_on_the_rounding_of_the_times_of_kinks(
     assert divided(run)[1] == 3
 
 
+@pytest.mark.parametrize("finer", [False, True])
+@pytest.mark.parametrize(
+    ("make", "start", "kink"),
+    [(late_saturation, [0.0], 0.9 + 1.0 / 1.7), (saturation, [0.0, 0.0], 1.0 / 0.9)],
+)
+def test_kinks_stay_in_the_middle_of_divided_steps(
+    make: Callable[[], ds.problem.Problem], start: list[float], kink: float, finer: bool
+) -> None:
+    run = ds.solve(make(), start, [1.7, 0.9], ds.Stepping((0.0, 4.0), "rk5ts", rtol=1e-6))
+    stepping, parts = divided(run, finer=finer)
+    again = ds.solve(make(), start, [1.7, 0.9], stepping)
+    assert again.n_steps == parts * run.n_steps
+    n = int(np.searchsorted(again.times, kink)) - 1
+    assert 0.3 < (kink - again.times[n]) / again.step_sizes[n] < 0.7
+
+
 @pytest.mark.mpi
 @pytest.mark.parametrize("method", ["rk4", "cn", "esdirk4"])
 def test_errors_do_not_depend_on_the_number_of_ranks(method: str) -> None:

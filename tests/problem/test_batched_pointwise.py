@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 
-from daeosens import ODE, Stepping, Terminal, adjoint, hessian_product, solve
+from daeosens import (
+    ODE,
+    LeastSquares,
+    Stepping,
+    Terminal,
+    adjoint,
+    hessian_product,
+    solve,
+    tangent,
+)
+from daeosens.errors import KinkWarning
 from daeosens.problem.batched.pointwise import OneByOne, SinglePoint, one_by_one
 
 TABLE = np.array([0.3, 1.2, 0.0, 2.0, 0.7])
@@ -295,6 +305,40 @@ def test_hessian_products_of_numpy_models_ask_for_many_points_at_once():
     slope = (gradients[0].p - gradients[1].p) / (2.0 * step)
     np.testing.assert_allclose(again.p, slope, rtol=1e-6)
     np.testing.assert_allclose(first.p, again.p, rtol=1e-13)
+
+
+def of_tables_and_time(t, u, p):
+    driven = np.interp(u[1] * p[1], [-2.0, -0.4, 0.3, 2.0], [-1.0, -0.5, 0.6, 0.9])
+    return np.array([u[1], driven * u[0] ** 2 - p[0] * np.sin(u[0]) + p[1] ** 2 * np.cos(t)])
+
+
+@pytest.mark.parametrize("method", ["rk4", "cn", "esdirk5"])
+def test_runs_of_tables_of_states_have_remainders_of_orders_two_and_three(method):
+    """With residuals, explicit time, a start that parameters move, and a last step cut short."""
+    problem, stepping = ODE(of_tables_and_time, 2, 2), Stepping((0.0, 1.97), method, dt=0.06)
+    cost = LeastSquares([0.6, 1.97], [[0.3, -0.1], [0.8, 0.4]])
+    p, along = np.array([1.15, 0.8]), np.array([0.6, -0.4])
+
+    def run(p):
+        return solve(problem, [p[0] * p[1], 0.3], p, stepping, [0.6])
+
+    moved, bent = along[0] * p[1] + along[1] * p[0], 2.0 * along[0] * along[1]
+    here = run(p)
+    gradient = adjoint(here, cost)
+    with pytest.warns(KinkWarning):  # of the solution, which fixed steps do not end at
+        product = hessian_product(here, cost, [moved, 0.0], along)
+    assert gradient.engine == product.engine == "arrays"
+    first = gradient.p @ along + gradient.u0[0] * moved
+    second = product.p @ along + product.u0[0] * moved + gradient.u0[0] * bent
+    slope = tangent(here, [moved, 0.0], along).derivative(cost)
+    assert slope == pytest.approx(first, rel=1e-12)
+    remainders = []
+    for size in (8e-4, 4e-4, 2e-4):  # no stage comes to another line of the table
+        change = adjoint(run(p + size * along), cost).value - gradient.value
+        by_first = change - size * first
+        remainders.append([abs(by_first), abs(by_first - 0.5 * size**2 * second)])
+    orders = np.log2(np.divide(remainders[:-1], remainders[1:]))
+    assert orders == pytest.approx(np.array([[2.0, 3.0]] * 2), abs=0.2)
 
 
 def test_a_callback_that_counts_its_calls_is_evaluated_point_by_point():

@@ -100,9 +100,7 @@ def warn_of_unresolved_products(
     if error is not None and error > most:
         # Rounding may spoil second derivatives at single points (x / (exp(x) - 1) close to x = 0),
         # of the parts as well: steps that are resolved differ from one of two finer runs at most.
-        with unseen_run():
-            steps, further = divided(_again(trajectory, objective, steps))
-            parts *= further
+        steps, parts = divided(trajectory, finer=True)
         other = _error(trajectory, objective, products, again, steps, richardson(order, parts))
         error = error if other is None else min(error, other)
     if error is None:
