@@ -300,14 +300,26 @@ class Differentiated:
         # only now that something is wrong: where it compares or rounds what varies
         lines = deciding_lines(lambda: self._evaluated(arguments, directions))
         where = f"; it decides by numbers that vary {', '.join(lines)}" if lines else ""
+        expected = (
+            "results computed from numbers that vary, not found by comparing or rounding them, nor "
+            "kept from earlier calls"
+        )
+        remedy = (
+            "a step of Newton's method with what was found (x - g(x, p) / g_x(x, p), two for "
+            f"second derivatives) carries the derivative; or {self.remedy}"
+        )
+        if difference.singular:
+            where += "; it has a jump or a pole next to this point, as v / |v| has where v is 0"
+            remedy = (
+                "an event before the run comes there, and equations that go on smoothly beyond it "
+                f"(a direction as an unknown of rate 0); or {remedy}"
+            )
         raise (UnsupportedError if self._second else InputError)(
             f"callback '{self.name}' changes otherwise than its derivative says: along a direction "
             f"entry {difference.entry} by {difference.difference:.6g}, its derivative "
             f"{difference.derivative:.6g}{where}",
-            expected="results computed from numbers that vary, not found by comparing or rounding "
-            "them, nor kept from earlier calls",
-            remedy="a step of Newton's method with what was found (x - g(x, p) / g_x(x, p), two "
-            f"for second derivatives) carries the derivative; or {self.remedy}",
+            expected=expected,
+            remedy=remedy,
         )
 
     def _refusal(

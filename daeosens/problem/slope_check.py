@@ -48,6 +48,9 @@ NEAR = 1e-4
 ROUNDING = 1e4 * np.finfo(float).eps
 """Of values, and of the changes of their terms, at most."""
 
+SINGULAR = 1e-2
+"""Part of the values that a derivative beside a singularity changes within the shortest step."""
+
 LEFT = 10.0 * np.finfo(float).eps
 """Part of the largest derivative of all entries that those of others may be made of."""
 
@@ -65,11 +68,15 @@ class Contradiction:
         Of the values, flattened.
     derivative, difference : float
         Along the direction.
+    singular : bool
+        The derivative would change the values within the shortest step by as much as they are:
+        that of v / |v| beside 0.
     """
 
     entry: int
     derivative: float
     difference: float
+    singular: bool
 
 
 def contradiction(shifted: Shifted, derivative: Array, terms: Array) -> Contradiction | None:
@@ -130,7 +137,9 @@ def contradiction(shifted: Shifted, derivative: Array, terms: Array) -> Contradi
             certain &= matters | (np.abs(difference) > 0.5 * off)
             if certain.any():
                 entry = int(np.where(certain, off, -1.0).argmax())
-                return Contradiction(entry, float(derivative[entry]), float(difference[entry]))
+                slope, other = float(derivative[entry]), float(difference[entry])
+                least = SINGULAR * float(size.max(initial=0.0))
+                return Contradiction(entry, slope, other, abs(slope) * SCALES[-1] > least)
     return None
 
 

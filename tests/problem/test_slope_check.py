@@ -321,3 +321,16 @@ def test_four_differences_have_to_agree(scale):
             lambda h: np.array([scale * (1.0 + 1e-3 * np.sin(1e9 * h))]),
         ):
             assert contradiction(silent, nothing, nothing) is None
+
+
+def test_a_derivative_beside_a_singularity_is_called_that():
+    """Of a direction of next to nothing: no difference is short enough to see its derivative."""
+
+    def turned(t, u, p):
+        slip = u[:2] - u[2:]
+        return np.concatenate([slip / np.hypot(slip[0], slip[1]), np.zeros(2)])
+
+    jacobian = AutomaticJacobian(turned, 1, "rhs", "jacobian=callback")
+    u = np.array([2.0, 0.3, 2.0, 0.3 + 1e-15])
+    with pytest.raises(InputError, match=r"(?s)a jump or a pole next to this(.*)try: an event"):
+        jacobian(0.0, u, P)

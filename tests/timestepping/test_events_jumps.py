@@ -104,3 +104,28 @@ def test_breakpoints_take_their_own_side():
         warnings.simplefilter("error")
         run = solve(problem, [0.0], [3.0], stepping("rk4"))
     assert run.u[-1, 0] == pytest.approx(2 * 0.7 * 3.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize("before", [1e-7, 1e-9, 1e-11])
+def test_a_step_that_is_short_warns_as_well(make, before):
+    """Steps close in on a jump, and the millionth part of such a step is rounding of the state."""
+    passes = np.log(1.3 / 1.06) / 0.3
+    problem = make(both, 1, 1, events=[ONE])
+    with pytest.warns(KinkWarning, match='event "one": the equations themselves jump'):
+        run = solve(problem, [0.2], [1.0], stepping("rk8vr"), [passes - before])
+    assert 0.5 * before < run.step_sizes[run.crossings[0].step - 1] < 2.0 * before
+
+
+@pytest.mark.parametrize("before", [1e-7, 1e-9, 1e-11, 1e-13])
+@pytest.mark.parametrize("factor", [1.0, 1e8])
+def test_a_short_step_of_smooth_equations_does_not(before, factor):
+    """Sums of large terms that nearly cancel, too: what their rounding changes is no jump."""
+
+    def grows(t, u, p):
+        return p[0] * (1 + 0.3 * u) + factor * (u * u - u**2 * (1.0 + 1e-9))
+
+    passes = np.log(1.3 / 1.06) / 0.3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", KinkWarning)
+        solve(ODE(grows, 1, 1, events=[ONE]), [0.2], [1.0], stepping("rk8vr"), [passes - before])

@@ -121,6 +121,25 @@ def test_a_direction_that_chatters_is_told_after_few_steps(make):
     assert "an event that changes its sign" in str(raised.value)
 
 
+@pytest.mark.parametrize("make", [ODE, trace])
+def test_an_event_that_touches_zero_on_the_jump_is_named(make):
+    """The length of what comes to rest turns at 0; a level above it is passed."""
+    stepping = Stepping((0.0, 3.0), rtol=1e-8)
+
+    def until(level):
+        modes = {"slides": make(sliding, 2, 1), "rests": make(lambda t, u, p: 0.0 * u, 2, 1)}
+        stop = Event(lambda t, u, p: np.hypot(u[0], u[1]) - level, mode="rests", name="stop")
+        events = [modes["slides"].event(stop) if make is trace else stop]
+        return solve(hybrid(modes, start="slides", events=events), [0.8, -0.6], [1.0], stepping)
+
+    message = r'event "stop" has come to (.*), from 1, and does not happen(.*)hypot'
+    with pytest.raises(ChatterError, match=message) as raised:
+        until(0.0)
+    assert raised.value.ahead > 1e6
+    assert raised.value.run.times[0] == 0.0
+    assert until(1e-6).crossings[0].t == pytest.approx(1.0 - 1e-6, abs=1e-9)
+
+
 def test_a_kink_that_is_crossed_all_the_time_is_no_jump():
     stepping = Stepping((0.0, 30.0), "rk6vr", rtol=1e-6, max_steps=60)
     shaken = ODE(lambda t, u, p: np.array([u[1], -400.0 * u[0] - np.abs(u[0])]), 2, [])

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.errors import NotFiniteError, SolveError
+from daeosens.errors import ChatterError, NotFiniteError, SolveError
 from daeosens.methods.events.consistent_reset import ConsistentReset
 from daeosens.methods.events.event_function import Switch, lower_event, lower_events
 from daeosens.methods.step import Step
@@ -54,6 +54,10 @@ TOGETHER = 1e-9
 
 REJECTIONS = 100
 """So often in a row a step is tried again where an event function has no value, as by TS."""
+
+
+TOUCHED = 1e-3
+"""A smaller part of its value where a piece of a run began is near the surface of an event."""
 
 
 class _Smooth(dict[str, Problem]):
@@ -160,6 +164,27 @@ class _EventLoop:
                 continue
             fired = self._piece(detector)
             refuse_crowd(self.log.crossings, self.last - self.first)
+
+    def touched(self, error: ChatterError) -> ChatterError:
+        """Return the error of a run that chatters at a jump, with events that are 0 on it.
+
+        A length, |v|, is: it turns there, and an event is where a function changes its sign.
+        """
+        t, state = self.log.last
+        near = [
+            f'event "{surface.event.name}" has come to {surface.value:.2g} there, from {before:.2g}'
+            for surface in self._detectors[self.mode].surfaces
+            for before in [surface.at(t, state, self.p)]
+            if 0.0 < surface.value / before < TOUCHED
+        ]
+        if not near:
+            return error
+        told = error.with_detail(
+            f"{'; '.join(near)}, and does not happen as long as it does not change its sign: a "
+            "length turns at 0, a length less a small level passes it, hypot(...) - 1e-6"
+        )
+        told.ahead = error.ahead
+        return told
 
     def _complete(self, t: float, state: PETSc.Vec) -> bool:
         """Let happen what the monitor wants where a piece begins; return whether it does."""
@@ -521,8 +546,10 @@ def run_through_events(
         try:
             passage.go()
         except SolveError as error:
+            if isinstance(error, ChatterError):
+                error = passage.touched(error)
             error.run = passage.log.trajectory(problem, p, stepping, record)
-            raise
+            raise error from None
     trajectory = passage.log.trajectory(problem, p, stepping, record)
     return (
         trajectory

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
+from mpi4py import MPI
 
 from daeosens.errors import DaeosensError, KinkWarning, warn
 from daeosens.methods.dae.structure import wave
@@ -12,6 +15,9 @@ from daeosens.problem.problem import Problem
 
 NEAR, FAR = 1e-7, 1e-5
 """Parts of the step before and after the event, between which the equations are compared."""
+
+RESOLVED, LARGEST = 1e3 * np.finfo(float).eps, 1e-2
+"""Change of the state, beside its size, that the nearer of them is worth, and its largest part."""
 
 JUMP = 1e-6
 """A change that is a smaller part of the rate is none."""
@@ -39,7 +45,12 @@ def warn_of_jump(problem: Problem, step: Step, name: str) -> None:
     t, h = step.t, step.h
     if any(abs(t + h - time) <= FAR * h for time in problem.breakpoints):
         return  # where each step takes its own side
-    ends = [_equations(problem, step, part) for part in (-NEAR, NEAR, -FAR, FAR)]
+    # steps that close in on a jump become so short that small parts of them are rounding
+    near_part = max(NEAR, min(RESOLVED / _change(problem, step), LARGEST))
+    far_part = near_part * (FAR / NEAR)
+    ends = [
+        _equations(problem, step, part) for part in (-near_part, near_part, -far_part, far_part)
+    ]
     near, far = np.abs(ends[1] - ends[0]), np.abs(ends[3] - ends[2])
     sizes = np.maximum(np.abs(ends[0]), np.abs(ends[1]))
     # at rest the terms of the equations are large, and their sum is rounding
@@ -57,6 +68,16 @@ def warn_of_jump(problem: Problem, step: Step, name: str) -> None:
         "that is known",
         KinkWarning,
     )
+
+
+def _change(problem: Problem, step: Step) -> float:
+    """Return the largest change of an unknown in a step, beside the unknown's size.  Collective."""
+    before, after = read(step.u), read(step.u_next)
+    sizes = np.maximum(np.abs(before), np.abs(after))
+    changes = np.abs(after - before)
+    own = float(np.max(changes / np.where(sizes > 0.0, sizes, 1.0), initial=0.0))
+    whole: float = problem.comm.tompi4py().allreduce(own, MPI.MAX)
+    return max(whole, sys.float_info.min)
 
 
 def _equations(problem: Problem, step: Step, part: float, change: float = 0.0) -> Array:
