@@ -234,7 +234,22 @@ class Discovery:
                 replace(experiment, data=own, times=None)
                 for experiment, own in zip(experiments, parts, strict=True)
             ]
-            return self.fit(seen).estimate
+            try:
+                return self.fit(seen).estimate
+            except InputError as error:
+                # of what was given if it is refused as well, else of the part that nobody gave
+                self.fit(data, columns=columns)
+                times = [len(next(iter(own.values()))) for own in parts]
+                of_all = ", ".join(
+                    f"{count} of {len(table.times)}"
+                    for count, table in zip(times, measured, strict=True)
+                )
+                raise InputError(
+                    f"part = {part:g}: a member that sees {of_all} times is refused, as "
+                    f"{error.what} would be",
+                    expected="parts of the data that fit takes",
+                    remedy="a larger part, up to 1, or more samples",
+                ) from error
 
         inclusion = shares_of_members(terms_of, measured, candidates, members, part, rng)
         names = elected(inclusion, votes)

@@ -90,9 +90,13 @@ def eliminated(
         best = min(range(len(path)), key=lambda k: getattr(path[k], criterion))
         return sets[best], path
     if not any(active):
+        smallest = path[-1].smallest
+        if smallest <= 0.0:
+            raise InputError(
+                "no term explains anything", expected="data in which the unknowns change"
+            )
         raise InputError(
-            f"threshold = {threshold:g} leaves no term",
-            expected=f"less than {path[-1].smallest:.3g}",
+            f"threshold = {threshold:g} leaves no term", expected=f"less than {smallest:.3g}"
         )
     return sets[-1], path
 
