@@ -107,6 +107,19 @@ void DenseSubstitute(PetscBLASInt n, double *a, PetscBLASInt *pivots, double *x,
   }
 }
 
+/* What rounding of f changes unknowns by: rows of absolute values of the matrix times those of the state */
+static void note_rounding(DenseWork w, const double *u)
+{
+  const long n = w->system->n;
+
+  for (long i = 0; i < n; i++) {
+    const double *row = w->factors + i * n;
+    double        sum = 0.0;
+    for (long j = 0; j < n; j++) sum += fabs(row[j] * u[j]);
+    w->rounding[i] = PETSC_MACHINE_EPSILON * sum / PetscMax(1.0, fabs(row[i]));
+  }
+}
+
 PetscBool DenseFactorise(DenseWork w, double t, const double *u, double scale)
 {
   DenseSystem *system = w->system;
@@ -125,6 +138,7 @@ PetscBool DenseFactorise(DenseWork w, double t, const double *u, double scale)
     for (long k = 0; k < n * n; k++) w->factors[k] += system->mass[k];
   else
     for (long k = 0; k < n; k++) w->factors[k * (n + 1)] += 1.0;
+  if (system->raised) note_rounding(w, u);
   if (!factorise((PetscBLASInt)n, w->factors, w->pivots)) return PETSC_FALSE;
   w->scale = scale;
   return PETSC_TRUE;
@@ -236,8 +250,9 @@ static PetscBool solve_sparing(DenseWork w, double t, double scale, const double
       }
       size = coarse = 0.0;
       for (long i = 0; i < n; i++) {
-        /* small unknowns count too, as units may differ by any factor: to a tenth of what they were */
-        const double unit = fabs(y[i]) + 0.1 * (fabs(before[i]) + fabs(w->known[i])) + NOTHING;
+        /* small unknowns count too, as units may differ by any factor: to a tenth of what they were,
+           or to what is rounding of the larger ones that move them */
+        const double unit = fabs(y[i]) + 0.1 * (fabs(before[i]) + fabs(w->known[i])) + w->rounding[i] / CONVERGED + NOTHING;
         earlier[i]        = change[i];
         w->weights[i]     = 1.0 / (unit * unit);
         if (change[i] == 0.0) continue;
@@ -342,7 +357,7 @@ PetscErrorCode DenseWorkCreate(DenseSystem *system, long rows, DenseWork *out)
   for (long i = 0; i < s; i++)
     if (system->a[i * (s + 1)] != 0.0) size = n * n;
   PetscCall(PetscMalloc5(system->entries, &w->entries, size, &w->factors, n, &w->pivots, rows * s * n, &w->parts, rows || system->raised ? s * n : 0, &w->own));
-  PetscCall(PetscMalloc2(system->raised ? 2 * UPDATES * n : 0, &w->updates, system->raised ? n : 0, &w->weights));
+  PetscCall(PetscMalloc3(system->raised ? 2 * UPDATES * n : 0, &w->updates, system->raised ? n : 0, &w->weights, system->raised ? n : 0, &w->rounding));
   PetscCall(PetscMalloc1(system->pull ? m : n * m, &w->entries_p));
   *out = w;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -357,7 +372,7 @@ PetscErrorCode DenseWorkDestroy(DenseWork *work)
   PetscCall(PetscFree5(w->start, w->known, w->change, w->rates, w->states));
   PetscCall(PetscFree5(w->entries, w->factors, w->pivots, w->parts, w->own));
   PetscCall(PetscFree(w->entries_p));
-  PetscCall(PetscFree2(w->updates, w->weights));
+  PetscCall(PetscFree3(w->updates, w->weights, w->rounding));
   PetscCall(PetscFree(*work));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -64,6 +64,7 @@ typedef struct {
   double        scale;    /* h a_ii of the factors; 0: there are none */
   double       *updates;  /* [., 2, n] of their inverse, see dense_steps.c */
   double       *weights;  /* [n] of unknowns */
+  double       *rounding; /* [n] changes of unknowns that are rounding of f */
   long          n_updates;
   long          iterations;
 } *DenseWork;
