@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from daeosens.problem.derivative_arrays.products import convolved
 from daeosens.tracing.numpy_functions import along_axes
 from daeosens.tracing.source_location import untraceable
-from daeosens.tracing.symbols import as_symbol, elementwise
+from daeosens.tracing.symbols import Symbol, as_symbol, elementwise
 from daeosens.tracing.ufuncs import root
 from daeosens.tracing.unsupported import ARRAY_FUNCTIONS
 
@@ -66,16 +67,70 @@ def _interp(
 
 def _trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Any:
     y = as_symbol(y)
-    down = y.ndim == 2 and axis % 2 == 0
-    widths: Any = dx if x is None else np.diff(x, axis=axis if np.ndim(x) == y.ndim else -1)
-    if down and np.ndim(widths) == 1:
-        widths = widths[:, None]
-    sums = y[1:] + y[:-1] if down or y.ndim == 1 else y[:, 1:] + y[:, :-1]
-    return np.sum(widths * sums, axis=0 if down or y.ndim == 1 else 1) / 2.0
+    first: Any = np.moveaxis(y, axis, 0)
+    widths: Any = dx
+    if x is not None:
+        points: Any = np.moveaxis(x, axis, 0) if np.ndim(x) == y.ndim else x
+        widths = np.diff(points, axis=0)
+        widths = widths.reshape(widths.shape + (1,) * (y.ndim - widths.ndim))
+    return np.sum(widths * (first[1:] + first[:-1]), axis=0) / 2.0
+
+
+def _einsum(subscripts: Any, *operands: Any, **_options: Any) -> Any:
+    if not isinstance(subscripts, str) or "." in subscripts:
+        raise untraceable(
+            "np.einsum with ... or lists of axes", 'a letter for each axis, "ij,j->i"'
+        )
+    symbols = [as_symbol(operand) for operand in operands]
+    np.einsum(subscripts, *[symbol.positions for symbol in symbols])  # complains of shapes
+    inputs, arrow, output = subscripts.replace(" ", "").partition("->")
+    if not arrow:  # what stands once is left, in alphabetic order, as in NumPy
+        output = "".join(sorted(name for name in set(inputs) - {","} if inputs.count(name) == 1))
+    terms = inputs.split(",")
+    names, result = "", as_symbol(1.0)
+    for number, (term, symbol) in enumerate(zip(terms, symbols, strict=True), 1):
+        own = "".join(dict.fromkeys(term))
+        diagonal = symbol.rearranged(np.einsum(f"{term}->{own}", symbol.positions))
+        needed = {*output, *"".join(terms[number:])}
+        names, result = _contracted(names, result, own, diagonal, needed)
+    return _with_axes(as_symbol(result), names, output)
+
+
+def _contracted(
+    names: str, first: Symbol, own: str, second: Symbol, needed: set[str]
+) -> tuple[str, Any]:
+    """Return the product of two arrays with named axes, summed over those that are not needed."""
+    every = "".join(dict.fromkeys(names + own))
+    left = "".join(name for name in names if name in needed)
+    right = "".join(name for name in own if name in needed)
+    inner = "".join(name for name in every if name not in needed)
+    if {*inner} == {*names} & {*own}:  # a product of matrices
+        rows, columns = (
+            _with_axes(first, names, left + inner),
+            _with_axes(second, own, inner + right),
+        )
+        ours, shared = rows.shape[: len(left)], rows.shape[len(left) :]
+        theirs = columns.shape[len(inner) :]
+        count = math.prod(shared)
+        product: Any = rows.reshape(math.prod(ours), count) @ columns.reshape(
+            count, math.prod(theirs)
+        )
+        return left + right, product.reshape(ours + theirs)
+    product = _with_axes(first, names, every) * _with_axes(second, own, every)
+    summed = tuple(every.index(name) for name in inner)
+    return "".join(name for name in every if name in needed), np.sum(product, summed)
+
+
+def _with_axes(array: Symbol, names: str, wanted: str) -> Symbol:
+    """Return an array whose named axes are in another order, with axes of length 1 between them."""
+    order = [names.index(name) for name in wanted if name in names]
+    shape = [array.shape[names.index(name)] if name in names else 1 for name in wanted]
+    return array.view(array.positions.transpose(order).reshape(shape))
 
 
 ARRAY_FUNCTIONS.update(
     {
+        np.einsum: _einsum,
         np.var: along_axes(_var),
         np.std: along_axes(_std),
         np.polyval: _polyval,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import accumulate
 from typing import Any, cast
@@ -102,8 +103,15 @@ def _clip(a: Any, a_min: Any = None, a_max: Any = None, **bounds: Any) -> Any:
 
 def _matmul(x: Any, y: Any) -> Symbol:
     x_shape, y_shape = np.shape(x), np.shape(y)
-    if not x_shape or not y_shape or x_shape[-1] != y_shape[0]:
+    if not x_shape or not y_shape or x_shape[-1] != y_shape[max(len(y_shape) - 2, 0)]:
         raise ValueError(f"product of shapes {x_shape} and {y_shape}")
+    if len(y_shape) > 2:  # stacks of matrices
+        if len(x_shape) == 1:
+            return np.sum(as_symbol(x)[:, None] * y, axis=-2)
+        return np.sum(as_symbol(x)[..., None] * as_symbol(y)[..., None, :, :], axis=-2)
+    if len(x_shape) > 2:
+        rows = as_symbol(x).reshape(math.prod(x_shape[:-1]), x_shape[-1])
+        return _matmul(rows, y).reshape(*x_shape[:-1], *y_shape[1:])
     left, right = _factor(x), _factor(y)
     shape = (*x_shape[:-1], *y_shape[1:])
     if len(x_shape) == 1 and len(y_shape) == 1:
@@ -123,22 +131,28 @@ def _factor(value: Any) -> Any:
 
 
 def _dot(x: Any, y: Any) -> Symbol:
-    return _matmul(x, y) if np.shape(x) and np.shape(y) else as_symbol(x) * y
+    if not np.shape(x) or not np.shape(y):
+        return as_symbol(x) * y
+    if np.ndim(y) > 2:  # which is no product of stacks
+        raise untraceable(f"np.dot with an array of shape {np.shape(y)}", "np.einsum or np.matmul")
+    return _matmul(x, y)
 
 
 def along_axes(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a reduction along one axis, or all, take a tuple of axes: also the empty one."""
+    """Let a reduction of matrices along one axis take any axes of any array: also none of them."""
 
     def reduce(a: Any, axis: Any = None, **options: Any) -> Any:
         symbol = as_symbol(a)
-        if not isinstance(axis, tuple):
+        if axis is None or (symbol.ndim < 3 and not isinstance(axis, tuple)):
             return function(symbol, axis, **options)
-        axes = cast("tuple[int, ...]", axis)
-        np.sum(symbol.positions, axis=axes)  # complains where they are none
-        if not axes:  # each entry by itself
-            options.pop("keepdims", None)
-            return function(symbol.reshape(-1, 1), 1, **options).reshape(symbol.shape)
-        return function(symbol, axes[0] if len(axes) < symbol.ndim else None, **options)
+        kept = np.sum(symbol.positions, axis=axis, keepdims=True).shape  # complains of wrong axes
+        several = cast("tuple[int, ...]", axis) if isinstance(axis, tuple) else (axis,)
+        axes = [number % symbol.ndim for number in several]
+        others = [number for number in range(symbol.ndim) if number not in axes]
+        shape = kept if options.pop("keepdims", False) else [symbol.shape[k] for k in others]
+        moved = symbol.positions.transpose(*axes, *others)
+        sizes = math.prod(symbol.shape[k] for k in axes), math.prod(symbol.shape[k] for k in others)
+        return function(symbol.view(moved.reshape(sizes)), 0, **options).reshape(shape)
 
     return reduce
 

@@ -1,18 +1,19 @@
 """How arrays are stored in CasADi's graphs: as the transpose.
 
 CasADi stores columns and NumPy rows: so the order of entries is the same, reshaping costs nothing,
-and broadcasting aligns in both.
+and broadcasting aligns in both.  Arrays of more dimensions are matrices whose rows are those of
+their first index.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from daeosens.tracing.casadi import casadi
-from daeosens.tracing.source_location import untraceable
 
 
 def stored(shape: tuple[int, ...]) -> tuple[int, int]:
@@ -20,16 +21,12 @@ def stored(shape: tuple[int, ...]) -> tuple[int, int]:
 
     Examples
     --------
-    >>> stored(()), stored((3,)), stored((2, 3))
-    ((1, 1), (3, 1), (3, 2))
+    >>> stored(()), stored((3,)), stored((2, 3)), stored((2, 3, 5))
+    ((1, 1), (3, 1), (3, 2), (15, 2))
     """
-    if len(shape) > 2:
-        raise untraceable(
-            f"an array of shape {shape}",
-            "arrays of at most two dimensions; or ODE, which takes more",
-        )
-    columns, rows = (*reversed(shape), 1, 1)[:2]
-    return int(columns), int(rows)
+    if len(shape) < 2:
+        return (int(shape[0]) if shape else 1), 1
+    return math.prod(map(int, shape[1:])), int(shape[0])
 
 
 def flat(graph: Any) -> Any:

@@ -1,7 +1,6 @@
 """Arrays of symbols: what the user's function sees in the place of NumPy arrays.
 
-A ``Symbol`` behaves as an array of at most two dimensions and records what is done with it in a
-CasADi graph.
+A ``Symbol`` behaves as an array and records what is done with it in a CasADi graph.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ class Symbol(Unknown, NDArrayOperatorsMixin):
     graph : casadi.MX
         The array as it is stored.
     shape : tuple of int
-        At most two numbers.
     constant : bool
         Whether it is an argument, which a function must not write to.
     logical : bool
@@ -241,7 +239,8 @@ def as_symbol(value: Any) -> Symbol:
     if array.dtype != object:
         values = np.atleast_1d(array.astype(float))
         # CasADi stores by columns, NumPy by rows: arrays are stored transposed
-        graph = casadi.MX(casadi.DM(values.T if array.ndim > 1 else values))
+        values = values.T if array.ndim == 2 else values.ravel()
+        graph = casadi.MX(casadi.DM(values))
         graph = casadi.reshape(graph, *stored(array.shape))
         return Symbol(graph, array.shape, logical=array.dtype == bool)
     entries: list[Any] = list(array.ravel())
@@ -269,6 +268,8 @@ def broadcast(symbol: Symbol, shape: tuple[int, ...]) -> Any:
         raise ValueError(f"shape {symbol.shape} does not fit into shape {shape}")
     if graph.shape == (columns, rows):
         return graph
+    if len(shape) > 2:
+        return pick(graph, np.broadcast_to(symbol.positions, shape))
     if graph.shape[0] != columns:  # a product with ones is one node, whatever the size
         graph = casadi.mtimes(casadi.DM.ones(columns, 1), casadi.densify(graph))
     return graph if graph.shape[1] == rows else casadi.repmat(graph, 1, rows)

@@ -191,7 +191,7 @@ def fillable_arrays(function: Callable[..., Any]) -> Generator[None]:
 
     Meanwhile; for calls of ``np.zeros``, ``ones``, ``empty`` and ``full`` in this thread, from
     outside of NumPy, SciPy and this package, also by names that were imported.  Arrays of other
-    types and of more than two dimensions are NumPy's.  ``math.sin`` of a symbol is NumPy's.
+    types are NumPy's.  ``math.sin`` of a symbol is NumPy's.
     """
     thread = threading.get_ident()
 
@@ -199,7 +199,7 @@ def fillable_arrays(function: Callable[..., Any]) -> Generator[None]:
         def make(*arguments: Any, **options: Any) -> Any:
             # what np.empty holds is no number yet, and a symbol's graph would keep it
             result = original(*arguments, **options)
-            ours = result.dtype.kind == "f" and 0 < result.ndim < 3
+            ours = result.dtype.kind == "f" and result.ndim > 0
             if not ours or threading.get_ident() != thread or not is_theirs(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
                 return result
             return as_symbol(np.zeros_like(result) if original is empty else result)

@@ -23,7 +23,7 @@ _ORDER = "np.maximum, np.minimum and np.where: an order depends on the data"
 _SOLVE = "inverses of constants, made outside; a singular mass, to solve in each step"
 _ROUNDING = ("round", "around", "rint")
 _INSTEAD = {
-    **dict.fromkeys(("einsum", "tensordot", "kron"), "@, np.outer and sums over rows or columns"),
+    **dict.fromkeys(("tensordot", "kron"), "np.einsum, @ and np.outer"),
     **dict.fromkeys(("det", "lstsq", "pinv"), _SOLVE),
     **dict.fromkeys(("sort", "argsort", "argmax", "argmin", "median"), _ORDER),
     **dict.fromkeys(_ROUNDING, "np.floor(x + 0.5)"),
