@@ -267,6 +267,9 @@ def test_second_derivatives_at_all_points_are_those_at_single_points(rhs):
     alone = one_by_one(single, t, u, p, w, du, dp)
     together = single.hessians_at_points(t, u, p, w, du, dp)
     assert (together is None) == (rhs in ALONE)
+    none = single.hessians_at_points(t, u, p, w, du[:0], dp[:0])
+    assert (none is None) == (together is None)
+    assert none is None or none.shape == (0, 80, 6)
     by_u, by_p = OneByOne(single).hessian_product(t, u, p, w, du, dp)
     for product, expected in ((by_u, alone[0]), (by_p, alone[1])):
         largest = max(np.abs(expected).max(), 1e-3)

@@ -159,7 +159,8 @@ def hessians_at_points(
                 return None
             products[d, part] = np.einsum("kn,njk->kj", w[part], change)
     for k, product in alone.items():
-        if not np.abs(products[:, k] - product).max() <= SAME * np.abs(product).max():
+        largest = np.abs(product).max(initial=0.0)  # there may be no directions
+        if not np.abs(products[:, k] - product).max(initial=0.0) <= SAME * largest:
             return None
     return products
 

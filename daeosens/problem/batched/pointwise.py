@@ -215,12 +215,10 @@ class SinglePoint:
         self, t: float, u: Array, p: Array, w: Array, du: Array, dp: Array
     ) -> tuple[Array, Array]:
         """Return the derivatives of f_u^T w [D, n] and f_p^T w [D, m] along D directions."""
-        products = [
-            tuple(map(np.array, self.products(t, u, p, w, *direction)))
-            for direction in zip(du, dp, strict=True)
-        ]
-        by_u, by_p = zip(*products, strict=True)
-        return np.array(by_u), np.array(by_p)
+        by_u, by_p = np.empty(du.shape), np.empty(dp.shape)
+        for k, direction in enumerate(zip(du, dp, strict=True)):
+            by_u[k], by_p[k] = self.products(t, u, p, w, *direction)
+        return by_u, by_p
 
 
 class RecordedPulls:
