@@ -48,6 +48,13 @@ def test_a_level_below_the_absolute_tolerance_is_told(make, derive):
         derive(run)
 
 
+def test_costs_at_the_end_that_an_event_makes_are_looked_at():
+    """The run with finer steps ends elsewhere, which left out the look."""
+    end = ds.Terminal(lambda r, u, p: r + 0.0 * u[0])
+    with pytest.warns(DiscretizationWarning, match='by way of event "surface" at t = 2.'):
+        ds.adjoint(made(ds.ODE, rtol=1e-6), end)
+
+
 def test_the_remedy_helps():
     run = made(ds.ODE, rtol=1e-8, atol=1e-18)
     with warnings.catch_warnings():

@@ -15,7 +15,7 @@ import numpy as np
 from daeosens.costs.cost import Cost, change
 from daeosens.derivatives.divided import divided, richardson
 from daeosens.derivatives.looks.resolution import MANY, WRONG, relative_directions
-from daeosens.derivatives.looks.seen import Seen, unseen_run
+from daeosens.derivatives.looks.seen import Seen, unseen_run, warn_of_no_look
 from daeosens.derivatives.sweeps.forward import ForwardDirection
 from daeosens.derivatives.tangent_errors import swept
 from daeosens.errors import DiscretizationWarning, warn
@@ -48,14 +48,17 @@ def warn_of_uncertain_events(trajectory: Trajectory, costs: Sequence[Cost], seen
     du, dp, _ = directions
     pairs = [(moved, by_p) for moved, by_p in zip(du, dp, strict=True)]
     slopes = better = np.empty((0, 0))
-    with unseen_run():
+    with unseen_run() as failures:
         finer = run_through_events(trajectory.problem, start, trajectory.p, steps, pinned, "states")
         try:
-            slopes, better = (_slopes(run, costs, swept(run, pairs)) for run in (trajectory, finer))
+            end = float(trajectory.times[-1])
+            slopes, better = (
+                _slopes(run, costs, swept(run, pairs), end) for run in (trajectory, finer)
+            )
         finally:
             finer.destroy()
-    # nothing where steps that are taken as they are fail, or events are others
     if not slopes.size or slopes.shape != better.shape:
+        warn_of_no_look("derivatives by way of events", failures)
         return
     size = np.abs(better).max(axis=1)
     factor = richardson(trajectory.stepping.resolved_method.order, parts)
@@ -76,15 +79,20 @@ def warn_of_uncertain_events(trajectory: Trajectory, costs: Sequence[Cost], seen
         )
 
 
-def _slopes(run: Trajectory, costs: Sequence[Cost], along: Sequence[ForwardDirection]) -> Array:
-    """Return the derivatives [..., D] of costs, or of the times of events, along directions."""
+def _slopes(
+    run: Trajectory, costs: Sequence[Cost], along: Sequence[ForwardDirection], end: float
+) -> Array:
+    """Return the derivatives [..., D] of costs, or of the times of events, along directions.
+
+    ``end`` is what costs have for the end of a run; an event may end others at another time.
+    """
     if not costs:
         ends = [n + 1 for n, record in enumerate(run.records) if record.ends_at is not None]
         return np.array([[direction.times[n] for direction in along] for n in ends[:MOST]])
     rows = np.zeros((len(costs), len(along)))
     for number, cost in enumerate(costs):
         for when, weight, scalar in cost.points:
-            n = run.index(when)
+            n = run.n_steps if when == end else run.index(when)
             for k, direction in enumerate(along):
                 moved = direction.times[n] if n in run.moving else 0.0
                 change_of = direction.states[n], direction.parameters[n], moved

@@ -19,7 +19,7 @@ from daeosens.costs.cost import Cost
 from daeosens.costs.objective import Objective
 from daeosens.derivatives.divided import divided, richardson
 from daeosens.derivatives.looks.resolution import LEAST, high_order, told_above
-from daeosens.derivatives.looks.seen import Seen, unseen_run
+from daeosens.derivatives.looks.seen import Seen, unseen_run, warn_of_no_look
 from daeosens.errors import DiscretizationWarning, warn
 from daeosens.petsc.vectors import Array
 from daeosens.problem.callback_guard import unwrapped
@@ -96,15 +96,19 @@ def warn_of_unresolved_products(
     """
     most = told_above(trajectory)
     order, (steps, parts) = trajectory.stepping.resolved_method.order, divided(trajectory)
-    error = _error(trajectory, objective, products, again, steps, richardson(order, parts))
-    if error is not None and error > most:
+    error = 0.0
+    with unseen_run() as failures:
+        error = _error(trajectory, objective, products, again, steps, richardson(order, parts))
+    if failures:
+        warn_of_no_look("products with the Hessian", failures)
+        return
+    if error > most:
         # Rounding may spoil second derivatives at single points (x / (exp(x) - 1) close to x = 0),
         # of the parts as well: steps that are resolved differ from one of two finer runs at most.
-        steps, parts = divided(trajectory, finer=True)
-        other = _error(trajectory, objective, products, again, steps, richardson(order, parts))
-        error = error if other is None else min(error, other)
-    if error is None:
-        return
+        with unseen_run():
+            steps, parts = divided(trajectory, finer=True)
+            factor = richardson(order, parts)
+            error = min(error, _error(trajectory, objective, products, again, steps, factor))
     seen.products_unresolved = error > most
     if seen.products_unresolved:
         size = f"{100.0 * error:.2g} %" if error < 1.0 else "as much as their size"
@@ -141,17 +145,13 @@ def _error(
     again: Callable[[Trajectory], Products],
     steps: Stepping,
     factor: float,
-) -> float | None:
+) -> float:
     """Return the largest error of an entry that products along finer steps tell, relative to it.
 
     Of small ones relative to a part of the largest.  ``factor``: the error as a multiple of the
-    difference.  None where there is no estimate, since finer steps fail.
+    difference.
     """
-    better: Products = ()
-    with unseen_run():
-        better = again(_again(trajectory, objective, steps))
-    if not better:
-        return None
+    better = again(_again(trajectory, objective, steps))
     # changes of a cost for relative changes of what it depends on: those have one unit; of unknowns
     # that start at 0 relative to what they become
     first, most = np.abs(trajectory.u[0]), np.abs(trajectory.u).max(axis=0)

@@ -27,7 +27,7 @@ from daeosens.derivatives.directions import admit_direction
 from daeosens.derivatives.divided import divided, richardson
 from daeosens.derivatives.engines.choice import choose_sweep
 from daeosens.derivatives.engines.compiled.tangent import Direction
-from daeosens.derivatives.looks.seen import Seen, unseen_run
+from daeosens.derivatives.looks.seen import Seen, unseen_run, warn_of_no_look
 from daeosens.derivatives.solve import solve
 from daeosens.derivatives.sweeps.forward import direction_arrays, sweep_forward
 from daeosens.derivatives.tangent_errors import DENSE, consistent_directions
@@ -119,7 +119,12 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen
     if not (asked or seen.kink_left is not None) or not _is_quick(trajectory):
         return
     gradients = None if seen.gradients is None else seen.gradients()
-    errors = relative_errors(trajectory, costs, start_held=seen.start_held, gradients=gradients)
+    errors = None
+    with unseen_run() as failures:
+        errors = relative_errors(trajectory, costs, start_held=seen.start_held, gradients=gradients)
+    if errors is None:
+        warn_of_no_look("derivatives", failures)
+        return
     by_parts = max((error for error, _ in errors), default=0.0)
     from_zero = max((error for _, error in errors), default=0.0)
     rtol, _ = stepping.tolerances
@@ -170,12 +175,12 @@ def relative_errors(
     *,
     start_held: bool = False,
     gradients: tuple[Array, Array] | None = None,
-) -> list[tuple[float, float]]:
+) -> list[tuple[float, float]] | None:
     """Return the estimated errors of derivatives of costs, relative to the size of their parts.
 
     Of each cost those of parameters and of initial states that are not zero, and of the others.
-    None of them where the run with finer steps fails, or has other events; running costs are not
-    looked at where events move.
+    None where the run with finer steps has other events; running costs are not looked at where
+    events move.
 
     Along some directions of three kinds: changes, of random signs and sizes, of all initial states
     that are not zero and of all parameters by parts of themselves, and of the initial states that
@@ -201,35 +206,33 @@ def relative_errors(
     ):  # states between events are at times that move, in one run and not another
         costs = [replace(cost, densities=()) for cost in costs]
     pairs = [(moved, _vector(trajectory.problem, by_p)) for moved, by_p in zip(du, dp, strict=True)]
-    finer = None
-    with unseen_run():
-        try:
-            finer, parts = _finer_run(trajectory, costs)
-            numbers = _same_states(trajectory, finer)
-            if numbers is None or finer.thinned:
-                return []
-            slopes = [_slopes(trajectory, cost) for cost in costs]
-            # running costs are sums over states here, and integrals there; events may change p
-            if gradients is None or trajectory.crossings or any(cost.densities for cost in costs):
-                every, coarse = range(trajectory.n_steps + 1), _moved(trajectory, pairs)
-                changes = [_terms(terms, coarse, every)[0].sum(axis=0) for terms in slopes]
-            else:
-                explicit = [_by_parameters(trajectory, cost) for cost in costs]
-                changes = [
-                    du @ lam + dp @ (mu - own)
-                    for lam, mu, own in zip(*gradients, explicit, strict=True)
-                ]
-            fine = _moved(finer, pairs)
-            method = trajectory.stepping.resolved_method
-            factor = richardson(method.order, parts) if method.explicit else IMPLICIT
-            return [
-                _relative(factor, change, *_terms(terms, fine, numbers), relative)
-                for change, terms in zip(changes, slopes, strict=True)
+    finer, parts = _finer_run(trajectory, costs)
+    try:
+        numbers = _same_states(trajectory, finer)
+        if numbers is None:
+            return None
+        if finer.thinned:
+            return []
+        slopes = [_slopes(trajectory, cost) for cost in costs]
+        # running costs are sums over states here, and integrals there; events may change p
+        if gradients is None or trajectory.crossings or any(cost.densities for cost in costs):
+            every, coarse = range(trajectory.n_steps + 1), _moved(trajectory, pairs)
+            changes = [_terms(terms, coarse, every)[0].sum(axis=0) for terms in slopes]
+        else:
+            explicit = [_by_parameters(trajectory, cost) for cost in costs]
+            changes = [
+                du @ lam + dp @ (mu - own)
+                for lam, mu, own in zip(*gradients, explicit, strict=True)
             ]
-        finally:
-            if finer is not None:
-                finer.destroy()
-    return []  # steps that are taken as they are fail
+        fine = _moved(finer, pairs)
+        method = trajectory.stepping.resolved_method
+        factor = richardson(method.order, parts) if method.explicit else IMPLICIT
+        return [
+            _relative(factor, change, *_terms(terms, fine, numbers), relative)
+            for change, terms in zip(changes, slopes, strict=True)
+        ]
+    finally:
+        finer.destroy()
 
 
 @unwrapped

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from daeosens.errors import DiscretizationWarning, warn
 from daeosens.petsc.vectors import Array
 
 
@@ -56,11 +57,30 @@ class Seen:
 
 
 @contextmanager
-def unseen_run() -> Generator[None]:
+def unseen_run() -> Generator[list[Exception]]:
     """Take another run than the user's, of which nobody is told: neither warnings nor errors.
 
     Its states are others: callbacks may have no value there and raise errors of any kind, while the
-    derivatives that are looked at are there.
+    derivatives that are looked at are there.  What was raised is put into the list.
     """
-    with warnings.catch_warnings(action="ignore"), suppress(Exception):
-        yield
+    failures = list[Exception]()
+    with warnings.catch_warnings(action="ignore"):
+        try:
+            yield failures
+        except Exception as failure:  # noqa: BLE001 - of any kind
+            failures.append(failure)
+
+
+def warn_of_no_look(what: str, failures: Sequence[Exception]) -> None:
+    """Warn that the run with finer steps has failed, so that nobody knows what they resolve."""
+    why = "has other events" if not failures else f"failed ({_first_line(failures[0])})"
+    warn(
+        f"whether the steps resolve {what} is not known: the same run by finer steps {why}\n"
+        "  try: another rtol or method, and compare",
+        DiscretizationWarning,
+    )
+
+
+def _first_line(failure: Exception) -> str:
+    """Return the first line of an error, or its type where it says nothing."""
+    return str(failure).partition("\n")[0] or type(failure).__name__
