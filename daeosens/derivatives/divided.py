@@ -96,7 +96,7 @@ def _fixed_steps(trajectory: Trajectory, further: npt.ArrayLike) -> Stepping:
         rtol=None,
         atol=None,
         max_step=None,
-        max_steps=max(stepping.max_steps, 4 * len(times)),
+        max_steps=max(stepping.max_steps, 6 * len(times)),
         t_eval=tuple(inside.tolist()),
         control="states",
     )

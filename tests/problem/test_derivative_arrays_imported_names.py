@@ -139,7 +139,6 @@ def test_a_style_names_the_other_one_only_where_that_can():
     for rhs in (
         lambda t, u, p: -p[0] * np.sort(u),
         lambda t, u, p: -p[0] * u if u[0] > 0.0 else u,
-        lambda t, u, p: -p[0] * u.reshape(1, 1, 2)[0, 0],
         lambda t, u, p: -p[0] * scipy.fft.ifft(scipy.fft.fft(u)).real,
         lambda t, u, p: -p[0] * math.gamma(u[0]) * u,
     ):
