@@ -112,6 +112,29 @@ def test_batched_callbacks_are_called_once_for_all_points(points, rng):
     assert calls == [("rhs", 1), ("rhs_u", 1), ("pull_p", 1)]
 
 
+def test_products_with_the_hessian_are_compared_with_differences_once(points, rng):
+    calls = []
+
+    def counted(name):
+        def call(t, u, p):
+            calls.append(name)
+            return getattr(batched, name)(t, u, p)
+
+        return call
+
+    derivatives = counted("rhs_u"), counted("rhs_p")
+    batch = make_batch(batched.rhs, *derivatives, None, PRODUCTS, (3, 3), batched=True)
+    t, u = points
+    along = rng.normal(size=(K, 3)), rng.normal(size=(1, K, 3)), rng.normal(size=(1, 3))
+    first = batch.hessian_product(t, u, forms.P0, *along)
+    assert calls.count("rhs_p") > 2
+    calls.clear()
+    again = batch.hessian_product(t, u, forms.P0, *along)
+    assert calls == ["rhs_u", "rhs_p"]
+    np.testing.assert_array_equal(first[0], again[0])
+    np.testing.assert_array_equal(first[1], again[1])
+
+
 def test_jacobians_in_the_parameters_are_evaluated_for_as_many_points_as_memory_allows(rng):
     seen = []
 
