@@ -108,6 +108,8 @@ def _warn(time: float, steps: str) -> None:
 def _passed(run: Trajectory) -> Iterator[Peak]:
     """Yield what lies between two stages of a step."""
     noted = made_of_time(run)
+    if not (noted.switches or noted.formulas):
+        return
     times = times_of_change(run, noted.switches)
     yield from _pulses_passed(run, times)
     if run.problem.delays is None:  # a step that ends at a kink there would hide it
