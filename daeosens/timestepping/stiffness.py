@@ -80,7 +80,7 @@ def _largest_imaginary(matrix: Array) -> float:
 
 
 def _projected(matrix: Array) -> Array:
-    """Return a matrix with approximations of outer eigenvalues, by ``KRYLOV`` steps of Arnoldi's."""
+    """Return a matrix that has outer eigenvalues, nearly: ``KRYLOV`` steps of Arnoldi's method."""
     basis, projected = np.empty((KRYLOV + 1, len(matrix))), np.zeros((KRYLOV + 1, KRYLOV))
     basis[0] = _start(len(matrix))
     vector, largest = np.empty(len(matrix)), 0.0
