@@ -92,9 +92,10 @@ class FactoredMatrix:
         p: Any,
         shift: float,
         other: Elsewhere | None = None,
+        known: Any = None,
     ) -> None:
         """Fill F_u + shift F_udot at the point, and F_udot of another one."""
-        self._system.fill(t, u, udot, p, shift, other)
+        self._system.fill(t, u, udot, p, shift, other, known)
         self._at = (t, u)
         self._shift = shift
 

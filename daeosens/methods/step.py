@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -240,6 +240,38 @@ class SharedMap(Protocol):
     def share(self) -> None:
         """Keep what a step is linearised by until the next one."""
         ...
+
+
+@runtime_checkable
+class LooksAhead(Protocol):
+    """A step map that evaluates derivatives at the points of several steps at once."""
+
+    @property
+    def block(self) -> int:
+        """How many steps are to be announced at a time; 1 if nothing is gained by it."""
+        ...
+
+    def ahead(self, steps: Sequence[Step]) -> None:
+        """Be told which steps follow, in any order."""
+        ...
+
+
+def announced(
+    steps: StepMap, numbers: range, step: Callable[[int], Step], *, thinned: bool
+) -> Generator[Step]:
+    """Yield the steps with these numbers, of which the map is told some ahead.
+
+    None of a ``thinned`` run, which takes its states again one window after the other.
+    """
+    block = steps.block if not thinned and isinstance(steps, LooksAhead) else 1
+    if block == 1:
+        yield from map(step, numbers)
+        return
+    assert isinstance(steps, LooksAhead)
+    for first in range(0, len(numbers), block):
+        following = [step(number) for number in numbers[first : first + block]]
+        steps.ahead(following)
+        yield from following
 
 
 @runtime_checkable

@@ -434,6 +434,16 @@ class AutomaticJacobian:
         Large square Jacobians with few entries are found by colors of their columns, as a SciPy
         array (CSR).
 
+    Attributes
+    ----------
+    evaluate : Differentiated
+        The callback.
+    position : int
+    coloring : Coloring or None
+        Of the columns, once they are known to be few.
+    at_all : bool
+        Whether it may be evaluated at many points at once, as far as is known.
+
     Source
     ------
     Griewank and Walther, Evaluating Derivatives, SIAM 2008, section 3.1.
@@ -455,10 +465,11 @@ class AutomaticJacobian:
         *,
         colored: bool = False,
     ) -> None:
-        self._evaluate = Differentiated(function, name, remedy)
-        self._position = position
-        self._colored = colored
-        self._coloring: Coloring | None = None
+        self.evaluate = Differentiated(function, name, remedy)
+        self.position = position
+        self._may_be_colored = colored
+        self.coloring: Coloring | None = None
+        self.at_all = True
         self._in_vain = 0
 
     def __call__(self, *arguments: Any) -> Any:
@@ -469,21 +480,25 @@ class AutomaticJacobian:
         InputError
             The callback cannot be differentiated.
         """
-        size = np.size(arguments[self._position])
+        size = np.size(arguments[self.position])
         if not size:
-            return np.empty((np.size(self._evaluate.plain(arguments)), 0))
+            return np.empty((np.size(self.evaluate.plain(arguments)), 0))
         # Curtis, Powell and Reid: columns that share no row are one direction together
-        if self._colored and size >= MANY_COLUMNS:
+        if self.colored(size):
             return self._by_colors(arguments)
-        return self._slopes(arguments, np.eye(size))
+        return self.products(arguments, np.eye(size))
+
+    def colored(self, size: int) -> bool:
+        """Return whether so many columns are found by their colors, as far as is known."""
+        return self._may_be_colored and size >= MANY_COLUMNS
 
     def _by_colors(self, arguments: Arguments) -> Any:
-        u = np.asarray(arguments[self._position], dtype=float)
-        coloring = self._coloring
+        u = np.asarray(arguments[self.position], dtype=float)
+        coloring = self.coloring
         if coloring is not None:
             # sums of columns that share no row tell all entries; None where one seems to be
             # missing
-            by_colors = coloring.matrix(self._slopes(arguments, coloring.seeds(u)), u)
+            by_colors = coloring.matrix(self.products(arguments, coloring.seeds(u)), u)
             if by_colors is not None:
                 return by_colors
         matrix = self._by_columns(arguments)
@@ -500,16 +515,16 @@ class AutomaticJacobian:
             coloring = Coloring(pattern)
         # colours save too little, or were wrong too often: columns from now on
         if coloring.count > u.size // FEW_COLORS or self._in_vain == IN_VAIN:
-            self._colored = False
+            self._may_be_colored = False
             return matrix.toarray()
-        self._coloring = coloring
+        self.coloring = coloring
         return matrix
 
     def _by_columns(self, arguments: Arguments) -> Any:
         """Return the Jacobian (CSR) from some columns at a time."""
-        size = np.size(arguments[self._position])
+        size = np.size(arguments[self.position])
         parts = [
-            sparse.csr_array(self._slopes(arguments, np.eye(size, min(COLUMNS, size - k), -k)))
+            sparse.csr_array(self.products(arguments, np.eye(size, min(COLUMNS, size - k), -k)))
             for k in range(0, size, COLUMNS)
         ]
         return sparse.hstack(parts, format="csr")
@@ -519,7 +534,7 @@ class AutomaticJacobian:
         rng = np.random.default_rng(u.size)
         moved = list(arguments)
         size = float(np.abs(u).max()) or 1.0
-        moved[self._position] = u + rng.uniform(0.01, 0.1, u.size) * (np.abs(u) + 0.1 * size)
+        moved[self.position] = u + rng.uniform(0.01, 0.1, u.size) * (np.abs(u) + 0.1 * size)
         try:
             return self._by_columns(tuple(moved)) != 0
         except Exception:  # noqa: BLE001 (what fails beside a point says nothing of the point)
@@ -527,14 +542,14 @@ class AutomaticJacobian:
 
     def along(self, direction: npt.ArrayLike, *arguments: Any) -> Array:
         """Return the Jacobian times ``direction`` [m]."""
-        return self._slopes(arguments, np.asarray(direction, dtype=float).reshape(-1, 1))[:, 0]
+        return self.products(arguments, np.asarray(direction, dtype=float).reshape(-1, 1))[:, 0]
 
-    def _slopes(self, arguments: Arguments, seeds: Array) -> Array:
+    def products(self, arguments: Arguments, seeds: Array) -> Array:
         """Return the Jacobian times ``seeds`` [m, K]."""
         varying = list(arguments)
-        varying[self._position] = seeded(arguments[self._position], seeds)
+        varying[self.position] = seeded(arguments[self.position], seeds)
         count = seeds.shape[1]
-        slopes = self._evaluate(varying, arguments, (count,)).slopes
+        slopes = self.evaluate(varying, arguments, (count,)).slopes
         return slopes.reshape(-1, count)
 
 

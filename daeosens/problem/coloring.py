@@ -67,13 +67,26 @@ class Coloring:
         self._seeds = np.zeros((n, self.count + 2))
         self._seeds[np.arange(n), colors] = 1.0
         self._weights = np.random.default_rng(n).uniform(0.5, 1.5, (n, 2))
-        self._rows = np.repeat(np.arange(n), np.diff(self.pattern.indptr))
+        self._seeds[:, -2:] = self._weights
+        counts = np.diff(self.pattern.indptr)
+        self._rows = np.repeat(np.arange(n), counts)
         self._colors = colors[self.pattern.indices]
+        # rows that have entries, and where these begin
+        self._filled = np.flatnonzero(counts)
+        self._begins = self.pattern.indptr[:-1][self._filled]
 
     def seeds(self, u: Array) -> Array:
-        """Return the directions [n, count + 2]; the last one weighs unknowns by their size."""
-        seeds = self._seeds.copy()
-        seeds[:, -2:] = self._checks(u)
+        """Return the directions [n, count + 2] at u [n]; the last one weighs unknowns by size.
+
+        Or [n, count + 2, K] at K points u [n, K].
+        """
+        seeds = np.broadcast_to(
+            self._seeds.reshape(*self._seeds.shape, *(1,) * (u.ndim - 1)),
+            (*self._seeds.shape, *u.shape[1:]),
+        ).copy()
+        # random sums of columns: an entry outside of the pattern shows in them but for chance; the
+        # second by the sizes of the unknowns, so that small ones with large entries count
+        seeds[:, -1] *= np.abs(u)
         return seeds
 
     def matrix(self, slopes: Array, u: Array) -> Any:
@@ -81,22 +94,25 @@ class Coloring:
 
         None where it has other entries than the pattern, or numbers that are not finite.
         """
-        values = slopes[self._rows, self._colors]
-        result = sparse.csr_array(
-            (values, self.pattern.indices, self.pattern.indptr), shape=self.pattern.shape
-        )
-        checks = self._checks(u)
-        missing = np.abs(result @ checks - slopes[:, -2:])
-        if not np.all(missing <= AGREES * (abs(result) @ np.abs(checks)) + LEAST):
-            return None
-        return result
+        return self.matrices(slopes[..., None], u[:, None])[0]
 
-    def _checks(self, u: Array) -> Array:
-        # random sums of columns: an entry outside of the pattern shows in them but for chance; the
-        # second by the sizes of the unknowns, so that small ones with large entries count
-        checks = self._weights.copy()
-        checks[:, 1] *= np.abs(u)
-        return checks
+    def matrices(self, slopes: Array, u: Array) -> list[Any]:
+        """Return the Jacobians at K points from products [n, count + 2, K]; u is [n, K]."""
+        values = slopes[self._rows, self._colors]
+        known = np.ones(u.shape[1], dtype=bool)
+        for k, weights in enumerate((self._weights[:, :1], self._weights[:, 1:] * np.abs(u)), -2):
+            terms = values * weights[self.pattern.indices]
+            sums, sizes = np.zeros(u.shape), np.zeros(u.shape)
+            if self._filled.size:
+                sums[self._filled] = np.add.reduceat(terms, self._begins)
+                sizes[self._filled] = np.add.reduceat(np.abs(terms), self._begins)
+            missing = np.abs(sums - slopes[:, k])
+            known &= (missing <= AGREES * sizes + LEAST).all(axis=0)
+        pattern, shape = (self.pattern.indices, self.pattern.indptr), self.pattern.shape
+        return [
+            sparse.csr_array((of_point, *pattern), shape=shape) if is_known else None
+            for of_point, is_known in zip(values.T.copy(), known.tolist(), strict=True)
+        ]
 
 
 class Directions:

@@ -81,13 +81,17 @@ class SystemMatrix:
         p: Any,
         shift: float,
         other: Elsewhere | None = None,
+        known: Any = None,
     ) -> PETSc.Mat:
-        """Fill and return F_u + shift F_udot at the point, and F_udot of another one."""
+        """Fill and return F_u + shift F_udot at the point, and F_udot of another one.
+
+        ``known`` are the values that F_u is filled from, if there are any.
+        """
         if self.constant:
             if self.stays(p, shift):
                 return self.matrix
             self._filled = (shift, np.array(read(p) if isinstance(p, PETSc.Vec) else p))
-        self._u.fill(t, u, udot, p, self._part_u)
+        self._u.fill_known(known, (t, u, udot, p), self._part_u)
         if self._udot is not None:
             assert self._part_udot is not None
             self._udot.fill(t, u, udot, p, self._part_udot)

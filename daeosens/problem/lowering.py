@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from daeosens.petsc.c_function import Native
 from daeosens.petsc.non_finite import note_fault
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.automatic_derivatives import AutomaticJacobian, ignores
+from daeosens.problem.batched.jacobians import jacobians_at_points
 from daeosens.problem.c_callback import Compiled, Role, Roles
 from daeosens.problem.callback_guard import check_output, guarded
 from daeosens.problem.callback_source import operations_that_fail
@@ -62,7 +65,12 @@ class Lowering:
         if spec is None:
             return refused(name, f"{keyword(name)}=callback")
         if self.frame.style == "numpy":
-            return from_numpy(spec, name, rows, columns)
+            derivative = from_numpy(spec, name, rows, columns)
+            # of f(t, u, p) in u or p, on one rank
+            alone = self.time_arguments == 3 and rows.comm.size == 1
+            if alone and isinstance(spec, AutomaticJacobian):
+                return replace(derivative, at_points=partial(jacobians_at_points, spec))
+            return derivative
         return from_petsc(spec, name, rows, columns, template)
 
     def time_derivative(

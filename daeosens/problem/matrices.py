@@ -52,6 +52,10 @@ class Derivative:
     to those on opposite sides alike, as diffusion does.  ``on_arrays`` is the callback of a
     NumPy-style derivative, guarded, and ``check(values, *point)`` that makes a dense array of what
     it returns; ``sparse()`` is whether that was a sparse matrix when it was called last.
+
+    Where values at many points are to be had at once, ``at_points(t [K], u [K, n], p [m])`` returns
+    them, None in the place of those that have to be asked for by ``fill``, and ``put(values, out)``
+    does the rest of it.
     """
 
     create: Callable[..., PETSc.Mat]
@@ -62,6 +66,15 @@ class Derivative:
     one_sided: bool = True
     on_arrays: tuple[Callable[..., Any], Callable[..., Array]] | None = None
     sparse: Callable[[], bool] = lambda: False
+    at_points: Callable[[Array, Array, Array], list[Any] | None] | None = None
+    put: Callable[[Any, PETSc.Mat], None] | None = None
+
+    def fill_known(self, known: Any, point: tuple[Any, ...], out: PETSc.Mat) -> None:
+        """Fill ``out`` with values from ``at_points``, or at the point where these are None."""
+        if known is None or self.put is None:
+            self.fill(*point, out)
+        else:
+            self.put(known, out)
 
 
 _SYMMETRIC = "daeosens couples opposite sides alike"
@@ -172,7 +185,9 @@ def from_numpy(
 
     def fill(*point_and_out: Any) -> None:
         *point, out = point_and_out
-        values: Any = evaluate(tuple(point))
+        put(evaluate(tuple(point)), out)
+
+    def put(values: Any, out: PETSc.Mat) -> None:
         if not is_sparse(values) and out.getType() not in _DENSE:
             values = sparse.csr_array(values)  # it was sparse where the matrix was made
         if is_sparse(values):
@@ -186,7 +201,9 @@ def from_numpy(
             out.getDenseArray()[...] = values
         out.assemble()
 
-    return Derivative(create, fill, on_arrays=(call, check_dense), sparse=lambda: is_known_sparse)
+    return Derivative(
+        create, fill, on_arrays=(call, check_dense), sparse=lambda: is_known_sparse, put=put
+    )
 
 
 def _from_compiled(
@@ -245,6 +262,11 @@ def negative(derivative: Derivative) -> Derivative:
         derivative.fill(t, u, p, out)
         out.scale(-1.0)
 
+    def put(known: Any, out: PETSc.Mat) -> None:
+        assert derivative.put is not None
+        derivative.put(known, out)
+        out.scale(-1.0)
+
     return Derivative(
         lambda t, u, _udot, p: derivative.create(t, u, p),
         fill,
@@ -252,6 +274,7 @@ def negative(derivative: Derivative) -> Derivative:
         derivative.shifts,
         derivative.constant,
         derivative.one_sided,
+        put=None if derivative.put is None else put,
     )
 
 
@@ -323,9 +346,19 @@ class PointMatrix:
         self._derivative = derivative
         self._matrix: PETSc.Mat | None = None
 
-    def at(self, *point: Any) -> PETSc.Mat:
-        """Return it with the values at a point."""
+    def at(self, *point: Any, known: Any = None) -> PETSc.Mat:
+        """Return it with the values at a point, or with these if they are known."""
         if self._matrix is None:
             self._matrix = self._derivative.create(*point)
-        self._derivative.fill(*point, self._matrix)
+        self._derivative.fill_known(known, point, self._matrix)
         return self._matrix
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether values at many points may be had at once."""
+        return self._derivative.at_points is not None
+
+    def at_points(self, t: Array, u: Array, p: Array) -> list[Any] | None:
+        """Return what is known beforehand at K points [K], [K, n], if anything."""
+        evaluate = self._derivative.at_points
+        return None if evaluate is None else evaluate(t, u, p)

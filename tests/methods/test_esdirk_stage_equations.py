@@ -98,7 +98,7 @@ def test_weights_solve_the_transposed_equations(name, method, rng):
     for i in reversed(range(1, len(points))):
         running = rng.standard_normal(3)
         write(right, running)
-        slot = equations.slot(0, points[i], H)
+        slot = equations.slot(0, i, points[i], H)
         slopes = equations.slopes(i, points[i])
         before = read(out[1]).copy()
         equations.carry(i, H, points[i], slot, slopes, right, out, adjoints, [weight])

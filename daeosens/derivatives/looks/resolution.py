@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -261,7 +262,10 @@ def _finer_run(trajectory: Trajectory, costs: Sequence[Cost]) -> tuple[Trajector
     # those of a run that took half of them may be all that there may be
     finer["max_steps"] = max(stepping.max_steps, 8 * trajectory.n_steps)
     steps, start = replaced(stepping, t_eval=(), **finer), trajectory.stored[0]
-    return solve(problem, start, trajectory.p, steps, times), 2
+    # found again otherwise, for the tangents alone
+    keeps = stepping.resolved_method.stagewise and problem.size <= MANY_UNKNOWNS
+    checkpoint: Literal["auto", "stages"] = "stages" if keeps else "auto"
+    return solve(problem, start, trajectory.p, steps, times, checkpoint), 2
 
 
 def _same_states(trajectory: Trajectory, finer: Trajectory) -> npt.NDArray[np.int_] | None:

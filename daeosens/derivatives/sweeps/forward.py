@@ -19,7 +19,7 @@ from daeosens.derivatives.engines.delays.tangents import push_forward
 from daeosens.derivatives.engines.request import window_of, windows
 from daeosens.derivatives.faults import named_faults
 from daeosens.methods.events.event_step import HybridStep
-from daeosens.methods.step import SharedMap, Step, StepMap
+from daeosens.methods.step import SharedMap, Step, StepMap, announced
 from daeosens.petsc.vectors import Array, finite_vec, read, write
 from daeosens.timestepping.trajectory.states import States
 from daeosens.timestepping.trajectory.store import OneOf, SomeStates
@@ -244,8 +244,8 @@ def _carry(
     for start, end, smooth in parts:
         blocks = _over_window(trajectory, start, end, along, engine) if smooth else None
         if blocks is None:
-            for number in range(start, end):
-                step = trajectory.step(number)
+            numbers, thinned = range(start, end), trajectory.thinned
+            for step in announced(along[0].steps, numbers, trajectory.step, thinned=thinned):
                 for direction in along:  # these name what is not finite
                     direction.step(step)
             continue

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any, TypeAlias
 
+import numpy as np
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Point
@@ -19,12 +21,22 @@ from daeosens.methods.esdirk.tableau import Esdirk
 from daeosens.methods.factored_matrix import FactoredMatrix, MakeSolver
 from daeosens.methods.rk.time_and_size import StageTangent
 from daeosens.methods.step import Step
+from daeosens.petsc.vectors import Array, read
 from daeosens.problem.implicit_matrix import SystemMatrix
 from daeosens.problem.matrices import PointMatrix
 from daeosens.problem.problem import Problem
 
 Slopes = list[tuple[PETSc.Mat | None, PETSc.Mat | None]]
 """f_u [n, n] and f_p [n, m] of each part at a stage; None where they are not needed."""
+
+Known: TypeAlias = "tuple[Any, Any]"
+"""Values of f_u and f_p at a point that were found beforehand; None where they were not."""
+
+AHEAD = 128
+"""Points of some steps at which derivatives are evaluated at once."""
+
+COLUMNS, ROOM = 16, 2**24
+"""Bytes that these may take, about, where Jacobians have so many entries in a row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,15 +47,29 @@ class _Part:
     by_u: PointMatrix
     by_p: PointMatrix
 
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether derivatives may be known at many points at once."""
+        return self.by_u.looks_ahead or self.by_p.looks_ahead
+
     @classmethod
     def of(cls, part: Problem) -> _Part:
         """Make room for the matrices of a part."""
         return cls(part, PointMatrix(part.rhs_u), PointMatrix(part.rhs_p))
 
-    def at(self, point: Point, *, by_u: bool) -> tuple[PETSc.Mat | None, PETSc.Mat | None]:
+    def at(
+        self, point: Point, known: Known, *, by_u: bool
+    ) -> tuple[PETSc.Mat | None, PETSc.Mat | None]:
         """Return f_u, or None if it is not wanted, and f_p, or None without parameters."""
-        by_p = self.by_p.at(*point) if self.equations.n_parameters else None
-        return self.by_u.at(*point) if by_u else None, by_p
+        by_p = self.by_p.at(*point, known=known[1]) if self.equations.n_parameters else None
+        return self.by_u.at(*point, known=known[0]) if by_u else None, by_p
+
+    def at_points(self, t: Array, u: Array, p: Array) -> list[Known]:
+        """Return what is known of f_u and f_p at K points beforehand."""
+        nothing = [None] * len(t)
+        by_u = self.by_u.at_points(t, u, p)
+        by_p = self.by_p.at_points(t, u, p) if self.equations.n_parameters else None
+        return list(zip(by_u or nothing, by_p or nothing, strict=True))
 
 
 class StageMatrices:
@@ -64,7 +90,7 @@ class StageMatrices:
         self._zero = problem.create_state()
         self._slots: list[FactoredMatrix] = []
 
-    def at(self, number: int, point: Point, h: float) -> FactoredMatrix:
+    def at(self, number: int, point: Point, h: float, known: Any = None) -> FactoredMatrix:
         """Return the matrix at a point, in the room with this number, or the next one."""
         problem, (t, u, p) = self._problem, point
         if problem.residual_u.constant:
@@ -72,7 +98,7 @@ class StageMatrices:
         if number == len(self._slots):
             system = SystemMatrix(problem.residual_u, problem.residual_udot, t, u, self._zero, p)
             self._slots.append(FactoredMatrix(system, self._make_solver))
-        self._slots[number].fill(t, u, self._zero, p, 1.0 / (h * self._gamma))
+        self._slots[number].fill(t, u, self._zero, p, 1.0 / (h * self._gamma), known=known)
         return self._slots[number]
 
 
@@ -126,7 +152,7 @@ class StageEquations:
         self._c = scheme.c.tolist()
         self._end = [0.0] * len(scheme.c) if scheme.end is None else scheme.end.tolist()
         self.parts = (problem,) if explicit is None else (problem, explicit)
-        self.slot = StageMatrices(problem, scheme.gamma, make_solver).at
+        self._matrices = StageMatrices(problem, scheme.gamma, make_solver)
         self._stages = stages
         create = problem.create_state
         self._zero, self._right, self._later = create(), create(), create()
@@ -137,18 +163,62 @@ class StageEquations:
         self.shared = False
         self._at: tuple[Step, list[Point]] | None = None
         self._filled: dict[int, FactoredMatrix] = {}
+        self._ahead: dict[int, tuple[Step, list[Point], list[list[Known]]]] = {}
+        self._known: list[list[Known]] = []
+
+    @property
+    def block(self) -> int:
+        """How many steps are to be announced at a time; 1 if nothing is gained by it."""
+        if self._problem.comm.size > 1 or not any(part.looks_ahead for part in self._parts):
+            return 1
+        stages = len(self._c)
+        room = ROOM // (8 * self._problem.size * COLUMNS * stages)
+        return max(1, min(AHEAD // stages, room))
+
+    def ahead(self, steps: Sequence[Step]) -> None:
+        """Evaluate derivatives at the stages of steps that follow, at once where that can be."""
+        self._ahead.clear()
+        if len(steps) < 2 or not all(step.p is steps[0].p for step in steps):
+            return
+        points: list[list[Point]] = []
+        for step in steps:
+            found = self._stages.find(step)
+            states = [state.copy() if self._stages.owns(state) else state for state in found]
+            points.append(self._points_of(step, states))
+        every = [point for of_step in points for point in of_step]
+        t = np.array([time for time, _, _ in every])
+        u, p = np.array([read(state) for _, state, _ in every]), steps[0].p
+        of_parts = [
+            part.at_points(t, u, read(p) if isinstance(p, PETSc.Vec) else p) for part in self._parts
+        ]
+        stages = len(self._c)
+        for k, (step, of_step) in enumerate(zip(steps, points, strict=True)):
+            known = [values[k * stages : (k + 1) * stages] for values in of_parts]
+            self._ahead[step.number] = step, of_step, known
 
     def points(self, step: Step) -> list[Point]:
         """Return where the equations are evaluated, with times as callbacks see them."""
         if self.shared and self._at is not None and self._at[0] is step:
             return self._at[1]
-        t, h, _, _, p, _ = step
-        states = self._stages.find(step)
-        times = [self._problem.inside(t + c * h, t, h) for c in self._c]
-        points = [(time, state, p) for time, state in zip(times, states, strict=True)]
+        # taken out: what callbacks give is kept for this sweep alone
+        announced, points, self._known = self._ahead.pop(step.number, (None, [], []))
+        if announced is not step:
+            points, self._known = self._points_of(step, self._stages.find(step)), []
         self._at = (step, points) if self.shared else None
         self._filled.clear()
         return points
+
+    def _points_of(self, step: Step, states: Sequence[PETSc.Vec]) -> list[Point]:
+        t, h, _, _, p, _ = step
+        times = [self._problem.inside(t + c * h, t, h) for c in self._c]
+        return [(time, state, p) for time, state in zip(times, states, strict=True)]
+
+    def _known_at(self, part: int, i: int) -> Known:
+        return self._known[part][i] if self._known else (None, None)
+
+    def slot(self, room: int, i: int, point: Point, h: float) -> FactoredMatrix:
+        """Return the matrix of stage ``i``, in the room with this number, or the next one."""
+        return self._matrices.at(room, point, h, self._known_at(0, i)[0])
 
     def rates(self, points: Sequence[Point]) -> list[tuple[PETSc.Vec, ...]]:
         """Return f, without that of rows of zeros of M, and g at the points of a step."""
@@ -162,7 +232,7 @@ class StageEquations:
 
     def slots(self, points: Sequence[Point], h: float) -> list[FactoredMatrix | None]:
         """Return the matrices of all stages, with room for their factors: None at the first."""
-        return [None, *(self.slot(i, point, h) for i, point in enumerate(points[1:]))]
+        return [None, *(self.slot(i, i + 1, point, h) for i, point in enumerate(points[1:]))]
 
     def slopes(self, i: int, point: Point, *, times: bool = False) -> Slopes:
         """Return the derivatives of f and g at stage ``i``, with ``times`` those of all in u.
@@ -172,8 +242,11 @@ class StageEquations:
         implicit, *explicit = self._parts
         read = times or self._scheme.reads[i]
         return [
-            implicit.at(point, by_u=times or not i),
-            *(part.at(point, by_u=True) if read else (None, None) for part in explicit),
+            implicit.at(point, self._known_at(0, i), by_u=times or not i),
+            *(
+                part.at(point, self._known_at(k, i), by_u=True) if read else (None, None)
+                for k, part in enumerate(explicit, start=1)
+            ),
         ]
 
     def adjoints(self, count: int) -> list[list[PETSc.Vec]]:
@@ -212,7 +285,7 @@ class StageEquations:
             rate = du.duplicate()
             if i == 0:
                 # the explicit stage: its state is the start, so its rate is just evaluated
-                self._change(implicit, point, du, dp, d_time, rate)
+                self._change(implicit, self._known_at(0, i), point, du, dp, d_time, rate)
                 self._stages.mask(rate)
             else:
                 # M dU_i = M du + h sum_{j<i} (a_ij df_j + e_ij dg_j) + h gamma df_i, and
@@ -225,7 +298,8 @@ class StageEquations:
                         earlier.maxpy([dh * a for a in rows[i]], [pair[k] for pair in rates[:i]])
                 if known is None:
                     earlier.copy(right)
-                    self._add_partials(implicit, h * gamma, point, dp, d_time, right)
+                    known_here = self._known_at(0, i)
+                    self._add_partials(implicit, known_here, h * gamma, point, dp, d_time, right)
                     if dh:
                         right.axpy(dh * gamma, rates[i][0])
                     self._add_mass(1.0, point, du, right)
@@ -241,10 +315,11 @@ class StageEquations:
                 if dh:
                     rate.axpy(-dh / h, rates[i][0])
             of_parts = [rate]
-            for part in explicit:
+            for k, part in enumerate(explicit, start=1):
                 of_parts.append(du.duplicate())
                 if scheme.reads[i]:
-                    self._change(part, point, state, dp, d_time, of_parts[-1])
+                    known_here = self._known_at(k, i)
+                    self._change(part, known_here, point, state, dp, d_time, of_parts[-1])
                 else:
                     of_parts[-1].zeroEntries()
             stages.append(tuple(StageTangent(state, rate, d_time) for rate in of_parts))
@@ -253,9 +328,9 @@ class StageEquations:
     def _slot_of(self, i: int, point: Point, h: float) -> FactoredMatrix:
         """Return the matrix of stage ``i``, with its factors if another direction had them made."""
         if not self.shared:
-            return self.slot(0, point, h)
+            return self.slot(0, i, point, h)
         if i not in self._filled:
-            self._filled[i] = self.slot(i - 1, point, h)
+            self._filled[i] = self.slot(i - 1, i, point, h)
         return self._filled[i]
 
     def complete(
@@ -392,6 +467,7 @@ class StageEquations:
     def _change(
         self,
         part: _Part,
+        known: Known,
         point: Point,
         du: PETSc.Vec,
         dp: PETSc.Vec | None,
@@ -399,12 +475,13 @@ class StageEquations:
         out: PETSc.Vec,
     ) -> None:
         """Fill ``out`` with f_u du + f_p dp + f_t dt."""
-        part.by_u.at(*point).mult(du, out)
-        self._add_partials(part, 1.0, point, dp, dt, out)
+        part.by_u.at(*point, known=known[0]).mult(du, out)
+        self._add_partials(part, known, 1.0, point, dp, dt, out)
 
     def _add_partials(
         self,
         part: _Part,
+        known: Known,
         factor: float,
         point: Point,
         dp: PETSc.Vec | None,
@@ -413,7 +490,7 @@ class StageEquations:
     ) -> None:
         """Add factor (f_p dp + f_t dt)."""
         if dp is not None and part.equations.n_parameters:
-            part.by_p.at(*point).mult(dp, self._work)
+            part.by_p.at(*point, known=known[1]).mult(dp, self._work)
             out.axpy(factor, self._work)
         if dt:
             part.equations.rhs_t(*point, self._work)

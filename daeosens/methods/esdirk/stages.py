@@ -148,6 +148,10 @@ class StageSolver:
             states.append(state)
         return [*states, *last]
 
+    def owns(self, state: PETSc.Vec) -> bool:
+        """Whether a stage is overwritten by that of the next step."""
+        return any(state is own for own in self._own)
+
     def of_steps(self, times: Array, sizes: Array, starts: Array, p: Any) -> Array | None:
         """Return the stages [S, s, n] of steps as the run has found them; None if it did otherwise.
 

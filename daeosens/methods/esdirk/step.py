@@ -66,6 +66,15 @@ class DirkStep(FixedTimes):
         """Keep what a step is linearised by until the next one, for several directions."""
         self._equations.shared = True
 
+    @property
+    def block(self) -> int:
+        """How many steps are to be announced at a time."""
+        return self._equations.block
+
+    def ahead(self, steps: Sequence[Step]) -> None:
+        """Evaluate derivatives at the stages of steps that follow, at once where that can be."""
+        self._equations.ahead(steps)
+
     def quadrature(self, step: Step, densities: Densities) -> float:
         """Return h sum_i b_i r_i, summed over the weighted densities."""
         if not densities:
@@ -136,7 +145,7 @@ class DirkStep(FixedTimes):
             return
         short = ALMOST_NONE * h  # the matrix is M, up to a little f_u for the rows without
         right.scale(1.0 / (short * scheme.gamma))
-        equations.slot(0, end, short).solve(right, out, transpose=False)
+        equations.slot(0, len(self._scheme.c) - 1, end, short).solve(right, out, transpose=False)
 
     def adjoint(
         self,
@@ -162,7 +171,7 @@ class DirkStep(FixedTimes):
         # stages ask of the rate there, and lam leaves through it.
         for i in reversed(range(len(points))):
             point, b, c = values[i]
-            slot = equations.slot(0, point, h) if i else None
+            slot = equations.slot(0, i, point, h) if i else None
             slopes = equations.slopes(i, point)
             if times:
                 for part, rate_t in zip(equations.parts, self._rates_t, strict=True):

@@ -59,19 +59,52 @@ def slopes_at_points(
     at_one : callable
         ``at_one(k)`` returns the same [rows, columns] from an evaluation at one point.
     """
-    t, u, p = points
-    (count, n), width, rows = u.shape, len(columns), math.prod(shape)
-    of_u, of_p = np.eye(n, width, -columns.start), np.eye(p.size, width, n - columns.start)
-    several = min(TOGETHER, TEMPORARY // (8 * max(n, rows) * max(width, 1)))
+    n, width = points[1].shape[1], len(columns)
+    of_u, of_p = np.eye(n, width, -columns.start), np.eye(len(points[2]), width, n - columns.start)
+    several = min(TOGETHER, TEMPORARY // (8 * max(n, math.prod(shape)) * max(width, 1)))
+    return products_at_points(
+        function, shape, points, (lambda _: of_u[..., None], of_p), several, at_one
+    )
+
+
+def products_at_points(
+    function: Differentiated,
+    shape: tuple[int, ...],
+    points: tuple[Array, Array, Array],
+    seeds: tuple[Callable[[Array], Array], Array | None],
+    several: int,
+    at_one: Callable[[int], Array],
+) -> Array | None:
+    """Return products of the derivatives in u and p with W directions [K, rows, W].
+
+    Arguments and None as of ``slopes_at_points``; besides
+
+    Parameters
+    ----------
+    seeds : (callable, array [m, W] or None)
+        The directions in u [n, W, K] at states [n, K], or the same at all of them [n, W, 1]; and
+        those in p, None where it is not varied.
+    several : int
+        How many points are evaluated at once, at most.
+    """
+    (t, u, p), (directions, of_p) = points, seeds
+    count, rows = len(u), math.prod(shape)
+    width = directions(u[:1].T).shape[1]
+    parameters = p
+    if of_p is not None:
+        slopes_of_p = PointArray(of_p[..., None])
+        parameters = DerivativeArray(PointArray(p[:, None]), slopes_of_p)
 
     def slopes_at(places: npt.NDArray[np.intp]) -> Array | None:
         # slopes of unknowns have room for numbers of all points, should the callback put some
         # there; those of parameters are the same at all points
-        room = np.broadcast_to(of_u[..., None], (*of_u.shape, len(places))).copy()
+        states = u[places].T.copy()
+        of_u = directions(states)
+        room = np.broadcast_to(of_u, (*of_u.shape[:2], len(places))).copy()
         arguments = (
             PointArray(t[places]),
-            DerivativeArray(PointArray(u[places].T.copy()), PointArray(room)),
-            DerivativeArray(PointArray(p[:, None].copy()), PointArray(of_p[..., None].copy())),
+            DerivativeArray(PointArray(states), PointArray(room)),
+            parameters.copy(),
         )
         result = function.at_points(arguments, (width,), len(places))
         if result is None or result.shape != shape:

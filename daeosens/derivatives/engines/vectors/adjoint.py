@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from daeosens.derivatives.engines.request import AdjointRequest, Rows, matrices_of, new_rows
-from daeosens.methods.step import StepMap
+from daeosens.methods.step import StepMap, announced
 from daeosens.petsc.vectors import Array
 from daeosens.timestepping.trajectory.trajectory import Trajectory, steps_of
 
@@ -60,9 +60,10 @@ class VectorSweep:
     def back(self, first: int, last: int) -> None:
         """Carry the rows from state number ``last`` to ``first``, events among the steps or not."""
         run, densities = self._trajectory, self._request.densities
-        for number in range(last - 1, first - 1, -1):
-            self.steps.adjoint(run.step(number), self.lam, self.mu, densities)
-            self.observe(number)
+        numbers = range(last - 1, first - 1, -1)
+        for step in announced(self.steps, numbers, run.step, thinned=run.thinned):
+            self.steps.adjoint(step, self.lam, self.mu, densities)
+            self.observe(step.number)
 
     def between(self, number: int) -> None:
         """Carry the rows over one step, or jump, and observe its start."""

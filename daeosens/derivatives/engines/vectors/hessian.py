@@ -13,7 +13,7 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities, add_curvature
 from daeosens.derivatives.engines.request import Observed
-from daeosens.methods.step import Adjoint, SecondOrder, StepMap
+from daeosens.methods.step import Adjoint, SecondOrder, StepMap, announced
 from daeosens.petsc.vectors import gather
 from daeosens.timestepping.trajectory.trajectory import Trajectory, steps_of
 
@@ -102,12 +102,13 @@ class VectorSecondOrder:
 
     def back(self, first: int, last: int) -> None:
         """Carry all from state number ``last`` to ``first``, events among the steps or not."""
-        for number in range(last - 1, first - 1, -1):
+        numbers = range(last - 1, first - 1, -1)
+        run = self._trajectory
+        for step in announced(self.steps, numbers, run.step, thinned=run.thinned):
             pairs = zip(self.tangents, self.dots, strict=True)
-            along = [self._on_step(tangent, number, out) for tangent, out in pairs]
-            step = self._trajectory.step(number)
+            along = [self._on_step(tangent, step.number, out) for tangent, out in pairs]
             self.steps.second_order(step, self.first, along, self._densities)
-            self.observe(number)
+            self.observe(step.number)
 
     def _on_step(
         self, tangent: TangentStates, number: int, out: tuple[PETSc.Vec, PETSc.Vec]
