@@ -182,8 +182,8 @@ class StageEquations:
             return
         points: list[list[Point]] = []
         for step in steps:
-            found = self._stages.find(step)
-            states = [state.copy() if self._stages.owns(state) else state for state in found]
+            stages = self._stages.find(step)
+            states = [state.copy() if self._stages.owns(state) else state for state in stages]
             points.append(self._points_of(step, states))
         every = [point for of_step in points for point in of_step]
         t = np.array([time for time, _, _ in every])
@@ -191,9 +191,9 @@ class StageEquations:
         of_parts = [
             part.at_points(t, u, read(p) if isinstance(p, PETSc.Vec) else p) for part in self._parts
         ]
-        stages = len(self._c)
+        count = len(self._c)
         for k, (step, of_step) in enumerate(zip(steps, points, strict=True)):
-            known = [values[k * stages : (k + 1) * stages] for values in of_parts]
+            known = [values[k * count : (k + 1) * count] for values in of_parts]
             self._ahead[step.number] = step, of_step, known
 
     def points(self, step: Step) -> list[Point]:
