@@ -74,6 +74,37 @@ def test_products_are_derivatives_of_gradients(make):
     assert np.allclose(np.concatenate([product.u0, product.p]), difference, rtol=1e-5, atol=1e-6)
 
 
+def kicked(t, u, p):
+    return np.array([u[0] + 0.1 * p[2], p[0] * u[1]])
+
+
+EVENTS = {
+    "at a given time": ds.Event(2.1, reset=kicked, name="kick"),
+    "of the state": ds.Event(
+        lambda t, u, p: u[1] + 0.2, reset=kicked, direction=-1, name="kick"
+    ),
+    "of a parameter": ds.Event(2.1, changes={"stop": lambda t, u, p: 1.3 * p[1] + 0.1 * u[0]}, name="kick"),
+    "at the end": ds.Event(lambda t, u, p: t - 5.0 - p[2] * u[1], terminal=True, name="end"),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
+@pytest.mark.parametrize("engine", ["vectors", "auto"])
+@pytest.mark.parametrize("event", EVENTS.values(), ids=EVENTS)
+def test_kinks_before_and_after_events(event, make, engine):
+    names = ["stiffness", "stop", "clearance"]
+    plain = make(stopper, 2, names, events=[event])
+    product, other = products(plain, POINT, ALONG, engine=engine)
+    with_events = make(stopper, 2, names, events=[ds.Event(surface), event])
+    (expected,) = products(with_events, POINT)
+    assert np.allclose(product.u0, expected.u0, rtol=3e-7, atol=3e-7)
+    assert np.allclose(product.p, expected.p, rtol=3e-7, atol=3e-7)
+    left = product.u0 @ ALONG[0] + product.p @ ALONG[1]
+    right = other.u0 @ POINT[0] + other.p @ POINT[1]
+    assert left == pytest.approx(right, rel=1e-11)
+
+
 @pytest.mark.filterwarnings("error")
 def test_many_kinks_of_one_comparison_are_all_brought_in():
     def bouncing(t, u, p):

@@ -181,7 +181,8 @@ def _those_that_cancel(
 
 def _one_surface(trajectory: Trajectory, together: Sequence[SlopeJump]) -> bool:
     """Return whether changes in one step are of one surface, as a - b and b - a of ``minimum``."""
-    branches, numbers = trajectory.problem.branches, [change.number for change in together]
+    equations, _ = trajectory.equations(together[0].step)
+    branches, numbers = equations.branches, [change.number for change in together]
     if len(numbers) == 1 or branches is None:
         return len(numbers) == 1
     # beside the run, where different surfaces differ

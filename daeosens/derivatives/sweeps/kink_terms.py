@@ -76,20 +76,21 @@ class KinkTerm:
 def admits_terms(run: Trajectory) -> bool:
     """Return whether what kinks contribute can be had.
 
-    Of adaptive runs of u' = f on one rank, without events and delays, whose steps end at kinks.
+    Of adaptive runs of u' = f on one rank, without delays, whose steps end at kinks.
     """
     problem = run.problem
     return (
         run.stepping.adaptive
-        and problem.batch is not None
-        and problem.form == "rhs"
-        and problem.smooth
         and problem.delays is None
-        and not problem.field_parameter
+        and problem.monitor is None
         and problem.size <= MOST
         and problem.comm.size == 1
-        and not (run.records or run.thinned)
+        and not run.thinned
         and run.n_steps > 1
+        and all(
+            mode.batch is not None and mode.form == "rhs" and not mode.field_parameter
+            for mode in problem.modes.values() or (problem,)
+        )
     )
 
 
@@ -101,12 +102,14 @@ def short_step(run: Trajectory) -> float:
 
 def kink_term(run: Trajectory, n: int) -> KinkTerm | None:
     """Return what a kink inside of step n contributes, or None where that is not to be had."""
-    problem, h = run.problem, float(run.step_sizes[n])
+    (problem, parameters), h = run.equations(n), float(run.step_sizes[n])
     batch, m = problem.batch, problem.n_parameters
     if not admits_terms(run) or h > LONGER * short_step(run):
         return None
+    if run.records and not run.records[n].plain:  # whose times move with an event's
+        return None
     assert batch is not None
-    p, ends = np.asarray(run.p), [n, n + 1]
+    p, ends = np.asarray(parameters), [n, n + 1]
     start = float(run.times[n])
     t = np.array([problem.inside(end, start, h) for end in run.times[ends].tolist()])
     u = run.u[ends]
@@ -118,7 +121,7 @@ def kink_term(run: Trajectory, n: int) -> KinkTerm | None:
         if not problem.autonomous:
             out = problem.create_state()
             for side, k in enumerate(ends):
-                problem.rhs_t(float(t[side]), run.stored[k], run.p, out)
+                problem.rhs_t(float(t[side]), run.stored[k], parameters, out)
                 by_time[side, :, 0] = read(out)
         f = batch.rhs(t, u, p)[1]
     except DaeosensError:  # sweeps tell it where they need it
