@@ -80,10 +80,10 @@ def kicked(t, u, p):
 
 EVENTS = {
     "at a given time": ds.Event(2.1, reset=kicked, name="kick"),
-    "of the state": ds.Event(
-        lambda t, u, p: u[1] + 0.2, reset=kicked, direction=-1, name="kick"
+    "of the state": ds.Event(lambda t, u, p: u[1] + 0.2, reset=kicked, direction=-1, name="kick"),
+    "of a parameter": ds.Event(
+        2.1, changes={"stop": lambda t, u, p: 1.3 * p[1] + 0.1 * u[0]}, name="kick"
     ),
-    "of a parameter": ds.Event(2.1, changes={"stop": lambda t, u, p: 1.3 * p[1] + 0.1 * u[0]}, name="kick"),
     "at the end": ds.Event(lambda t, u, p: t - 5.0 - p[2] * u[1], terminal=True, name="end"),
 }
 

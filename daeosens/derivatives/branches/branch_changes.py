@@ -210,7 +210,9 @@ def branch_changes(
         trajectory.step_sizes,
     )
     left_out = set(elsewhere) | {crossing.step for crossing in trajectory.crossings}
-    short = NOTHING * float(np.max(np.abs(times[[0, -1]])))
+    # times are no larger than what they were made of, the first one and those before: shortly after
+    # a start at zero, steps of 1e-15 are steps
+    short = NOTHING * np.maximum(np.abs(times[1:]), abs(float(times[0])))
     left_out |= set(np.flatnonzero(sizes <= short).tolist())
     own = _changes(trajectory, function, left_out, at_ends)
     everyone: Iterator[tuple[_Change, int]] = ((change, 0) for change in own)

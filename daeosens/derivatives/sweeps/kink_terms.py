@@ -41,6 +41,10 @@ about the part of itself that the step is of the longest one."""
 RANK_ONE = 1e-3
 """Part of a jump of derivatives that may be of another rank: what they change in a short step."""
 
+BESIDE, THEMSELVES = 8, 100.0
+"""Derivatives change by about themselves in the longest of so many steps on either side, and by no
+more than so many times as much as that makes in a short one."""
+
 ACROSS = 1e-6
 """Rate at which a surface is crossed, at least, relative to its terms."""
 
@@ -76,7 +80,8 @@ class KinkTerm:
 def admits_terms(run: Trajectory) -> bool:
     """Return whether what kinks contribute can be had.
 
-    Of adaptive runs of u' = f on one rank, without delays, whose steps end at kinks.
+    Of adaptive runs of u' = f on one rank, without delays, whose steps end at kinks.  Steps whose
+    times move with an event have none.
     """
     problem = run.problem
     return (
@@ -100,13 +105,33 @@ def short_step(run: Trajectory) -> float:
     return min(SHORT * rtol, LONGEST) * float(run.step_sizes.max(initial=0.0))
 
 
-def kink_term(run: Trajectory, n: int) -> KinkTerm | None:
-    """Return what a kink inside of step n contributes, or None where that is not to be had."""
+@dataclass(frozen=True, eq=False)
+class _Sides:
+    """Derivatives of f before and behind a short step, [n, n + m + 1] in the state, p and time.
+
+    ``sizes`` [n + m + 1] are those of what they are derivatives in, ``rates`` [n] those of f: with
+    them ranks mean something.  ``f`` [n] is that behind.
+    """
+
+    before: Array
+    after: Array
+    f: Array
+    sizes: Array
+    rates: Array
+
+    @property
+    def jump(self) -> Array:
+        """By how much derivatives jump, as parts of the rates."""
+        return (self.after - self.before) * self.sizes / self.rates[:, None]
+
+
+def _sides(run: Trajectory, n: int) -> _Sides | None:
+    """Return what is on both sides of step n, None if it is too long or moves with an event."""
     (problem, parameters), h = run.equations(n), float(run.step_sizes[n])
     batch, m = problem.batch, problem.n_parameters
     if not admits_terms(run) or h > LONGER * short_step(run):
         return None
-    if run.records and not run.records[n].plain:  # whose times move with an event's
+    if run.records and not run.records[n].plain:
         return None
     assert batch is not None
     p, ends = np.asarray(parameters), [n, n + 1]
@@ -127,24 +152,46 @@ def kink_term(run: Trajectory, n: int) -> KinkTerm | None:
     except DaeosensError:  # sweeps tell it where they need it
         return None
     before, after = np.concatenate([*sides, by_time], axis=2)
-    # relative to the sizes of what they are derivatives in, so that ranks mean something
     span = float(np.ptp(run.times))
     sizes = np.concatenate([np.abs(run.u).max(axis=0), np.abs(p), [span]])
     sizes[sizes == 0.0] = 1.0
     rates = np.maximum(np.abs(before * sizes).max(axis=1), np.abs(after * sizes).max(axis=1))
     rates[rates == 0.0] = 1.0
-    left, values, right = np.linalg.svd((after - before) * sizes / rates[:, None])
+    return _Sides(before, after, f, sizes, rates)
+
+
+def jump_of_derivatives(run: Trajectory, n: int) -> float:
+    """Return by which part of themselves derivatives of f jump in step n; 0 where it is not known.
+
+    And where it is what they change by themselves in so short a step.  Differences of f see no kink
+    in a step that is shorter than what rounding leaves of them.
+    """
+    sides = _sides(run, n)
+    if sides is None:
+        return 0.0
+    size, beside = float(np.abs(sides.jump).max()), slice(max(n - BESIDE, 0), n + BESIDE + 1)
+    usual = float(run.step_sizes[beside].max())
+    return size if size > THEMSELVES * float(run.step_sizes[n]) / usual else 0.0
+
+
+def kink_term(run: Trajectory, n: int) -> KinkTerm | None:
+    """Return what a kink inside of step n contributes, or None where that is not to be had."""
+    sides = _sides(run, n)
+    if sides is None:
+        return None
+    left, values, right = np.linalg.svd(sides.jump)
     if not values[0] or (values.size > 1 and values[1] > RANK_ONE * values[0]):
         return None
-    slope, by_t = right[0, :-1] / sizes[:-1], right[0, -1] / sizes[-1]
-    by_u, by_p = slope[: problem.size], slope[problem.size :]
-    terms = np.append(by_u * f, by_t)
+    size = run.problem.size
+    slope, by_t = right[0, :-1] / sides.sizes[:-1], right[0, -1] / sides.sizes[-1]
+    by_u, by_p = slope[:size], slope[size:]
+    terms = np.append(by_u * sides.f, by_t)
     crossed = float(terms.sum())
     if abs(crossed) <= ACROSS * np.abs(terms).sum():
         return None
     # what is observed in the last state is no part yet of the rows there
     state = n + 1 if n + 1 < run.n_steps else n
-    return KinkTerm(state, left[:, 0] * rates * (values[0] / crossed), by_u, by_p)
+    return KinkTerm(state, left[:, 0] * sides.rates * (values[0] / crossed), by_u, by_p)
 
 
 def parts_between(
