@@ -350,13 +350,17 @@ def test_modes_are_looked_at_each_by_its_own_equations(make):
     """A kink in the first mode; in the second one there is none, and other branches."""
     other = make(lambda t, u, p: p[0] - p[1] * np.where(u > 9.0, 1.0, 0.2), **TANK)
     first = {"a": make(with_maximum, **TANK), "b": other}
-    for switch, warned in ((0.5, False), (1.5, True)):
-        problem = hybrid(first, start="a", events=[Event(switch, mode="b", name="switch")])
-        run = solve(problem, START, RATES, STEPPING)
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always")
-            hessian_product(run, LEVEL, [1.0], [0.0, 0.0])
-        assert any(item.category is KinkWarning for item in told) == warned
+    for stepping, told_of in ((FIXED, True), (STEPPING, False)):
+        for switch, passed in ((0.5, False), (1.5, True)):
+            problem = hybrid(first, start="a", events=[Event(switch, mode="b", name="switch")])
+            run = solve(problem, START, RATES, stepping)
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                product = hessian_product(run, LEVEL, [1.0], [0.0, 0.0])
+            assert any(item.category is KinkWarning for item in told) == (passed and told_of)
+            if stepping is STEPPING:  # as EXACT, until the switch
+                expected = -(1.5 / 0.8) * np.exp(-1.5 * (switch - 1.0)) if passed else 0.0
+                assert product.u0[0] == pytest.approx(expected, rel=1e-8)
 
 
 GRID = Grid(((0.0, 1.0),), (8,), "neumann", comm=MPI.COMM_SELF)

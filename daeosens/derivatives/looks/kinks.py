@@ -141,8 +141,7 @@ def _kink_terms(trajectory: Trajectory, seen: Seen) -> tuple[list[KinkTerm], Slo
     if function is None:
         return [], None
     jumps = slope_jumps(trajectory, function, seen, every=every, silent=True)
-    moving = _that_may_move(trajectory, function, jumps)
-    changes, hidden = _those_that_cancel(trajectory, _in_short_steps(trajectory, moving))
+    changes, hidden = _those_that_cancel(trajectory, _that_may_move(trajectory, function, jumps))
     if not every:
         return [], next(iter([*changes, *hidden]), None)
     by_step: dict[int, list[SlopeJump]] = {}
@@ -162,23 +161,25 @@ def _kink_terms(trajectory: Trajectory, seen: Seen) -> tuple[list[KinkTerm], Slo
     return known, next(iter([*missing, *hidden]), None)
 
 
-def _in_short_steps(trajectory: Trajectory, changes: Iterable[SlopeJump]) -> Iterator[SlopeJump]:
-    """Yield changes, those in steps that are made for them as derivatives on their sides tell them.
+def _in_short_steps(
+    trajectory: Trajectory, jumping: Iterable[SlopeJump], silent: Iterable[SlopeJump]
+) -> Iterator[SlopeJump]:
+    """Yield changes where something jumps, of short steps as derivatives on both sides tell it.
 
     Where a run begins just before a kink, all steps around it are short, and rounding hides it from
     differences of f.  What decides may be zero to rounding behind a short step, and seems to change
     in the next one.
     """
     short = LONGER * short_step(trajectory)
-    for change in changes:
+    for change in jumping:
         n, behind = change.step, change.time - float(trajectory.times[change.step])
-        if change.kink and n and trajectory.step_sizes[n] > short and behind <= short:
-            seen_before = jump_of_derivatives(trajectory, n - 1) > 0.0
-            yield replace(change, step=n - 1) if seen_before else change
-        elif change.kink or change.jump:
-            yield change
-        else:
-            yield replace(change, kink=jump_of_derivatives(trajectory, n))
+        landed = n > 0 and trajectory.step_sizes[n] > short and behind <= short
+        before = landed and not change.jump and jump_of_derivatives(trajectory, n - 1) > 0.0
+        yield replace(change, step=n - 1) if before else change
+    for change in silent:
+        kink = jump_of_derivatives(trajectory, change.step)
+        if kink:
+            yield replace(change, kink=kink)
 
 
 def _those_that_cancel(
@@ -204,6 +205,8 @@ def _those_that_cancel(
             and not _one_surface(trajectory, [change, following])
         ):
             return jumping, [change]
+    if admits_terms(trajectory):
+        jumping = list(_in_short_steps(trajectory, jumping, silent))
     return jumping, []
 
 
