@@ -58,7 +58,7 @@ class FactoredMatrix:
         self._system = system
         self._make_solver = make_solver
         self._solver: PETSc.KSP | None = None
-        self._transposes = False
+        self._direct, self._transposes = False, False
         self.iterations = 0
         self._at: tuple[float, PETSc.Vec] | None = None
         self._shift = 0.0
@@ -117,6 +117,8 @@ class FactoredMatrix:
         """
         if self._solver is None:
             self._solver = self._make_solver(self._system.matrix)
+            # a name, for which PETSc is asked once and not at each solve
+            self._direct = self._solver.getType() == _KSP.Type.PREONLY
         solver = self._solver
         if transpose and not self._transposes:
             refuse_without_transpose(solver)
@@ -124,9 +126,9 @@ class FactoredMatrix:
         solver.setOperators(self._system.matrix)  # it may have solved for another slot since
         self.iterations = 0
         self._apply(right, solution, transpose=transpose)
-        tolerances: Any = solver.getTolerances()
-        if solver.getType() == _KSP.Type.PREONLY:
+        if self._direct:
             return
+        tolerances: Any = solver.getTolerances()
         preconditioned = solver.getNormType() == _KSP.NormType.PRECONDITIONED
         # Corrections are ours to add where the tolerance is ours too; with one of the user's the
         # remainder is only noted.

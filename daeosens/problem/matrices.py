@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,9 @@ from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.c_callback import Compiled
 from daeosens.problem.callback_guard import check_output, guarded
 
-_DENSE = ("seqdense", "mpidense")
+DENSE_TYPES = ("seqdense", "mpidense")
+"""Of PETSc's matrices."""
+
 _MAT: Any = PETSc.Mat  # the stubs of petsc4py 3.26 give enumerations the wrong type
 
 
@@ -150,7 +152,8 @@ def from_numpy(
 
     def check(values: Any, t: object) -> Any:
         nonlocal is_known_sparse
-        is_known_sparse = is_sparse(values)
+        # asked for at every stage: arrays tell themselves sooner than SciPy does
+        is_known_sparse = type(values) is not np.ndarray and is_sparse(values)
         if not is_known_sparse:
             return check_output(values, name, shape, t)
         if values.shape != shape:
@@ -163,7 +166,7 @@ def from_numpy(
         return checked.toarray() if is_sparse(checked) else checked
 
     def evaluate(point: tuple[Any, ...]) -> Any:
-        return check(call(*(_plain(argument) for argument in point)), point[0])
+        return check(call(*_plain(point)), point[0])
 
     def create(*point: Any) -> PETSc.Mat:
         values: Any = evaluate(point)
@@ -188,9 +191,11 @@ def from_numpy(
         put(evaluate(tuple(point)), out)
 
     def put(values: Any, out: PETSc.Mat) -> None:
-        if not is_sparse(values) and out.getType() not in _DENSE:
-            values = sparse.csr_array(values)  # it was sparse where the matrix was made
-        if is_sparse(values):
+        has_pattern = is_sparse(values)
+        if not has_pattern and out.getType() not in DENSE_TYPES:
+            # it was sparse where the matrix was made
+            values, has_pattern = sparse.csr_array(values), True
+        if has_pattern:
             out.zeroEntries()
             out.setValuesCSR(
                 values.indptr.astype(PETSc.IntType),
@@ -283,8 +288,9 @@ def is_sparse(values: Any) -> bool:
     return bool(sparse.issparse(values))
 
 
-def _plain(argument: Any) -> Any:
-    return read(argument) if isinstance(argument, PETSc.Vec) else argument
+def _plain(arguments: Sequence[Any]) -> list[Any]:
+    """Return arguments with arrays in the place of vectors."""
+    return [read(x) if isinstance(x, PETSc.Vec) else x for x in arguments]
 
 
 def _numpy_products(
@@ -295,7 +301,7 @@ def _numpy_products(
 
         def apply(*arguments: Any) -> None:
             *inputs, out = arguments
-            values = call(*(_plain(argument) for argument in inputs))
+            values = call(*_plain(inputs))
             write(out, check_output(values, label, (result.size,), inputs[0]))
 
         return apply

@@ -187,12 +187,17 @@ def acquire_ts(
     waiting = IDLE_TS.of(problem)
     if record in ("memory", "disk") or not waiting or not nothing_for_ts():
         return None
-    for k, ready in enumerate(waiting):
-        # the same object in nearly all calls: comparing fields takes longer
-        if ready.stepping is stepping or ready.stepping == stepping:
-            ready.held.p = p
-            return waiting.pop(k)
-    return None
+    # the same object in nearly all calls, and the last one: comparing fields takes longer
+    last = len(waiting) - 1
+    same = last if waiting[last].stepping is stepping else None
+    if same is None:
+        equal = (k for k, ready in enumerate(waiting) if ready.stepping == stepping)
+        same = next(equal, None)
+    if same is None:
+        return None
+    ready = waiting.pop(same)
+    ready.held.p = p
+    return ready
 
 
 def drop_idle(problem: Problem, stepping: Stepping) -> None:

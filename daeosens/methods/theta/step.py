@@ -84,7 +84,6 @@ class ThetaStep(FixedTimes):
         if equation.rest:
             change = equation.change(system, shift, ends)
             change.add(-equation.rest, du, right)
-            change.close()
             equation.add_partials(-equation.rest, start, dp, dt, right)
         # The point where F is linearised lies at t + reach h and moves by dt + reach dh. A longer
         # step also lowers the rate (u1 - u0) / h by dh/h of itself, which goes to the right-hand

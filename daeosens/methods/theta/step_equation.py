@@ -19,7 +19,7 @@ from daeosens.methods.step import Step
 from daeosens.methods.theta.time_and_size import Point
 from daeosens.petsc.vectors import dot, largest
 from daeosens.problem.implicit_matrix import Elsewhere, SystemMatrix
-from daeosens.problem.matrices import PointMatrix
+from daeosens.problem.matrices import DENSE_TYPES, PointMatrix
 from daeosens.problem.problem import Problem
 
 SHORT = 1e-8
@@ -36,44 +36,54 @@ def takes_both_rates(problem: Problem, theta: float, *, endpoint: bool) -> bool:
 
 
 class LinearChange:
-    """The matrix of a slot, or the difference of two.
+    """The matrix of a slot, or the difference of two, at one step after the other.
 
     Parameters
     ----------
-    first : FactoredMatrix
-        Whose matrix is the minuend.
-    second : FactoredMatrix or None
-        Whose matrix, with the same shift, is the subtrahend; it may be the same slot.
+    work : Vec [n]
+        Room for a product.
     """
 
-    def __init__(self, first: FactoredMatrix, second: FactoredMatrix | None) -> None:
+    def __init__(self, work: PETSc.Vec) -> None:
+        self._work = work
         self._difference: PETSc.Mat | None = None
+        self._keeps = False
         self._terms: list[tuple[float, PETSc.Mat]] = []
+
+    def of(self, first: FactoredMatrix, second: FactoredMatrix | None) -> LinearChange:
+        """Let it be the matrix of the first slot, less that of the second one.
+
+        Both have the same shift; they may be the same slot.
+        """
+        self._terms = []
         if second is None:
             self._terms = [(1.0, first.matrix)]
         elif first is not second and first.assembled:
             # entries cancel where products would leave rounding
-            structure: Any = PETSc.Mat.Structure
-            self._difference = first.matrix.duplicate(copy=True)
-            self._difference.axpy(-1.0, second.matrix, structure.UNKNOWN_NONZERO_PATTERN)
-            self._terms = [(1.0, self._difference)]
+            self._terms = [(1.0, self._subtracted(first.matrix, second.matrix))]
         elif first is not second:
             self._terms = [(1.0, first.matrix), (-1.0, second.matrix)]
+        return self
+
+    def _subtracted(self, minuend: PETSc.Mat, subtrahend: PETSc.Mat) -> PETSc.Mat:
+        structure: Any = PETSc.Mat.Structure
+        if self._difference is not None and self._keeps:
+            minuend.copy(self._difference, structure.SAME_NONZERO_PATTERN)
+            self._difference.axpy(-1.0, subtrahend, structure.SAME_NONZERO_PATTERN)
+            return self._difference
+        if self._difference is not None:
+            self._difference.destroy()
+        self._difference = minuend.duplicate(copy=True)
+        # a dense one is kept for the next step; the patterns of others may differ there
+        self._keeps = self._difference.getType() in DENSE_TYPES
+        self._difference.axpy(-1.0, subtrahend, structure.UNKNOWN_NONZERO_PATTERN)
+        return self._difference
 
     def add(self, factor: float, v: PETSc.Vec, out: PETSc.Vec, *, transpose: bool = False) -> None:
         """Add ``factor`` times the product with v [n], or the transposed one."""
-        if not self._terms:
-            return
-        work = out.duplicate()
         for sign, matrix in self._terms:
-            (matrix.multTranspose if transpose else matrix.mult)(v, work)
-            out.axpy(sign * factor, work)
-        work.destroy()
-
-    def close(self) -> None:
-        """Free the difference."""
-        if self._difference is not None:
-            self._difference.destroy()
+            (matrix.multTranspose if transpose else matrix.mult)(v, self._work)
+            out.axpy(sign * factor, self._work)
 
 
 class ThetaEquation:
@@ -138,6 +148,7 @@ class ThetaEquation:
         self._stage, self._udot = problem.create_state(), problem.create_state()
         self.zero, self._work = problem.create_state(), problem.create_state()
         self._residual_p = PointMatrix(problem.residual_p)
+        self._change = LinearChange(self._work)
 
     def ends(self, step: Step, *, rate: bool = True) -> tuple[float, tuple[Point, Point]]:
         """Return the shift, and where F is evaluated: linearised, and at the start.
@@ -288,7 +299,6 @@ class ThetaEquation:
             change = self.change(system, shift, ends)
             for lam_k, solution in zip(lam, solutions, strict=True):
                 change.add(-self.rest, solution, lam_k, transpose=True)
-            change.close()
 
     def change(
         self, system: FactoredMatrix, shift: float, ends: tuple[Point, Point]
@@ -304,8 +314,8 @@ class ThetaEquation:
         F_u at the start, and ``keep`` is 0.
         """
         if self.both_rates:
-            return LinearChange(self.slot(*ends[1], 0.0), None)
-        return LinearChange(self.slot(*ends[1], shift), system)
+            return self._change.of(self.slot(*ends[1], 0.0), None)
+        return self._change.of(self.slot(*ends[1], shift), system)
 
     def add_udot_product(
         self,
