@@ -152,8 +152,7 @@ def from_numpy(
 
     def check(values: Any, t: object) -> Any:
         nonlocal is_known_sparse
-        # asked for at every stage: arrays tell themselves sooner than SciPy does
-        is_known_sparse = type(values) is not np.ndarray and is_sparse(values)
+        is_known_sparse = is_sparse(values)
         if not is_known_sparse:
             return check_output(values, name, shape, t)
         if values.shape != shape:
@@ -285,7 +284,8 @@ def negative(derivative: Derivative) -> Derivative:
 
 def is_sparse(values: Any) -> bool:
     """Whether values are a SciPy sparse matrix or array."""
-    return bool(sparse.issparse(values))
+    # asked for at every stage: arrays tell themselves sooner than SciPy does
+    return type(values) is not np.ndarray and bool(sparse.issparse(values))
 
 
 def _plain(arguments: Sequence[Any]) -> list[Any]:
