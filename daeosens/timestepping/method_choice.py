@@ -43,7 +43,9 @@ def by_form(problem: Problem, stepping: Stepping) -> Stepping:
     if stepping.method != AUTO or problem.form == "rhs":
         return stepping
     if problem.form == "mass":
-        return _with(stepping, STIFF, "M u' = f")
+        if problem.constant_mass:
+            return _with(stepping, STIFF, "M u' = f")
+        return _with(stepping, IMPLICIT, "M(p) u' = f")
     return _with(stepping, IMPLICIT, "F(t, u, u', p) = 0")
 
 

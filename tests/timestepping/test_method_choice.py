@@ -174,3 +174,15 @@ def test_runs_that_keep_trajectories_of_petsc_stay_explicit():
     assert run.stepping.method == "rk6vr"
     theirs, ours = (adjoint(run, cost, engine=engine) for engine in ("tsadjoint", "vectors"))
     np.testing.assert_allclose(theirs.p, ours.p, rtol=1e-12)
+
+
+@pytest.mark.parametrize("make", [ODE, trace])
+def test_a_mass_with_parameters_is_for_the_method_that_takes_it(make):
+    """Of m u' = -u from 1: ESDIRK methods have no M(p), and adaptive steps name no method."""
+    problem = make(lambda t, u, p: -u, 1, ["m"], mass=lambda p: np.array([[p[0]]]))
+    run = solve(problem, [1.0], [2.0], Stepping((0.0, 1.0), rtol=1e-6))
+    assert run.stepping.method == "cn"
+    assert "steps of cn (auto: M(p) u' = f" in repr(run)
+    gradient = adjoint(run, Terminal(lambda t, u, p: u[0]))
+    assert gradient.value == pytest.approx(np.exp(-0.5), rel=1e-5)
+    assert gradient.p[0] == pytest.approx(0.25 * np.exp(-0.5), rel=1e-4)
