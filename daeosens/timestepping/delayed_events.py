@@ -158,6 +158,8 @@ class DelayedEvents:
             raise at_one_instant(
                 t, names_apart(events, self._problem), TO_AND_FRO * bool(self._fired)
             )
+        for surface in entered:
+            surface.towards = float(surface.direction)
         self._fired, self._settled = entered, not entered
         self.reached = entered[0].switch if entered else None
         return self.reached
@@ -199,6 +201,7 @@ class DelayedEvents:
             if not count & (count - 1):  # each look takes callbacks
                 step = Step(t, size, self._before, state, self._p)
                 warn_of_jump(detector.problem, step, name)
+        bracketed.surface.towards = -bracketed.side
         self._fired, self.reached = together, bracketed.surface.switch
         return size
 

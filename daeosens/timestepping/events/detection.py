@@ -109,19 +109,29 @@ class EventDetector:
         for surface in self.surfaces:
             happened = surface in fired
             self._settle(surface, t, u, abs(surface.value) if happened else 0.0, known=not fired)
-            if surface.on and not happened and surface.side == surface.direction != 0:
+            if not surface.on:
+                continue
+            # a reset may leave the rounding of a speed, by which the state would pass
+            passes = happened and surface.event.reset is not None
+            moves = surface.side == (surface.towards if passes else surface.direction) != 0
+            if moves and (passes or not happened):
                 # what began where the rate is zero, to rounding, has not moved any way yet
                 if not surface.touching and self._hardly_moves(surface, t, u):
                     surface.touching, surface.slope = True, 0.0
                     noise = self.noise(surface, t, u, surface.value)
                     surface.side = self._touching_side(surface, t, u, noise)
-                if surface.side == surface.direction:
+                if not happened and surface.side == surface.direction:
                     entered.append(surface)
         return entered
 
     def change(self, surface: Surface) -> float:
         """Return how far the event function goes in a step from where the piece begins."""
         return abs(surface.slope) * self.runner.short_step
+
+    def rate_of(self, surface: Surface, t: float, u: PETSc.Vec) -> float:
+        """Return dg/dt along the run from a state."""
+        self.forget()
+        return self._slope(surface, t, u, surface.at(t, u, self.runner.p))
 
     def _settle(
         self, surface: Surface, t: float, u: PETSc.Vec, residual: float, *, known: bool

@@ -37,7 +37,13 @@ from daeosens.timestepping.events.simultaneous import (
     check_order,
     names_apart,
 )
-from daeosens.timestepping.events.zeno import refuse_chatter, refuse_crowd, refuse_passing
+from daeosens.timestepping.events.zeno import (
+    passing,
+    refuse_chatter,
+    refuse_crowd,
+    refuse_passing,
+    refuse_slow_passing,
+)
 from daeosens.timestepping.runner import Run, Runner, made_runner
 from daeosens.timestepping.smooth_run import smooth_run
 from daeosens.timestepping.step_times import inside_span, span_rounding
@@ -151,6 +157,7 @@ class _EventLoop:
             entered = detector.settle(t, state, fired)
             # a surface that has fired and is crossed again at once: the run would not move on
             refuse_passing(fired, self.log.crossings)
+            self._refuse_false_crossing(fired, detector)
             # the piece begins on surfaces and moves their way: they fire before any step
             if entered:
                 if fired:
@@ -160,9 +167,11 @@ class _EventLoop:
                 self._reach(entered[0])
                 self._check_order(entered, [detector.change(surface) for surface in entered])
                 self._all_happen(entered)
+                for surface in entered:
+                    surface.towards = float(surface.direction)
                 fired = entered
                 continue
-            fired = self._piece(detector)
+            fired = self._piece(detector, fired)
             refuse_crowd(self.log.crossings, self.last - self.first)
 
     def touched(self, error: ChatterError) -> ChatterError:
@@ -185,6 +194,29 @@ class _EventLoop:
         )
         told.ahead = error.ahead
         return told
+
+    def _refuse_false_crossing(self, fired: Sequence[Surface], detector: EventDetector) -> None:
+        """Refuse a surface that only a step has crossed: the rate there does not point that way.
+
+        A flight that is shorter than a step of the backward Euler method ends at rest, to rounding.
+        A reset that turns the speed back would send what rounding left of it through the surface.
+
+        Raises
+        ------
+        SolveError
+            Names the event.
+        """
+        if not (fired and self.log.crossings):
+            return
+        last = self.log.crossings[-1]
+        for surface in fired:
+            event = surface.event
+            passes = surface.on and surface.side == surface.towards and event.reset is not None
+            # the rate before is that of other equations where these change
+            if passes and not event.changes and last.mode == last.mode_before:
+                rate = detector.rate_of(surface, last.t, last.before)
+                if rate * surface.towards <= 0.0:
+                    raise passing(surface, self.log.crossings)
 
     def _complete(self, t: float, state: PETSc.Vec) -> bool:
         """Let happen what the monitor wants where a piece begins; return whether it does."""
@@ -238,8 +270,11 @@ class _EventLoop:
         runner.p = self.p
         return runner
 
-    def _piece(self, detector: EventDetector) -> list[Surface]:
-        """Run to the next event or to the end; return the surfaces that were crossed there."""
+    def _piece(self, detector: EventDetector, fired: Sequence[Surface]) -> list[Surface]:
+        """Run to the next event or to the end; return the surfaces that were crossed there.
+
+        ``fired`` are those that have just been.
+        """
         log = self.log
         t, state = log.last
         end = self._due[0][0] if self._due else self.last
@@ -253,7 +288,10 @@ class _EventLoop:
         # the steps themselves; ``detector.watch`` ends them at the first with a crossing inside
         run = self._taken(detector, state, (t, end), hits)
         while detector.left:
-            refuse_jump_from_rest(detector, *detector.left.pop())
+            left, begin, h, u = detector.left.pop()
+            part = refuse_jump_from_rest(detector, left, begin, h, u)
+            rest = (begin + part * h - t) / (self.last - self.first)
+            refuse_slow_passing(fired, left.surface, rest, log.crossings)
         again = 0.25 * float(run.sizes[-1]) if detector.fault is not None else None
         if detector.fault is not None:
             run = self._before_fault(detector, detector.fault, run)
@@ -446,7 +484,10 @@ class _EventLoop:
         roots = located(detector, t, h, u, log.states[-1])
         size, end, bracketed = roots[0]
         # roots closer than rounding can order are one instant, whose order is looked at below
-        together = [root.surface for length, _, root in roots if length - size <= TOGETHER * h]
+        crossed = [root for length, _, root in roots if length - size <= TOGETHER * h]
+        for root in crossed:
+            root.surface.towards = -root.side
+        together = [root.surface for root in crossed]
         if log.times[-1] in self._observed and h - size <= self._rounding:
             log.stay(self.mode, self.p)  # what is observed before the event is so at a fixed time
             size, end = 0.0, log.states[-1]

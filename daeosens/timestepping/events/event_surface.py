@@ -40,6 +40,8 @@ class Surface:
         The state is there, at the beginning of a piece, on the surface.
     touching : bool
         It does not leave it at a finite speed.
+    towards : float
+        The side to which it was crossed when its event happened last; 0 before that.
     earlier : (float, float) or None
         Size of the last step and the value before it; None where the piece begins.
     start_slope, end_slope : float or None
@@ -53,6 +55,7 @@ class Surface:
     slope: float = 0.0
     on: bool = False
     touching: bool = False
+    towards: float = 0.0
     earlier: tuple[float, float] | None = None
     start_slope: float | None = None
     end_slope: float | None = None

@@ -14,6 +14,9 @@ SHARE = 0.1
 CROWD, MOMENT = 30, 1e-8
 """So many events within such a part of the span are an accumulation."""
 
+SLOW = 1e-3
+"""What leaves a surface after less than this part of the span has not rested there."""
+
 
 def refuse_crowd(crossings: Sequence[Crossing], span: float) -> None:
     """Refuse events that follow each other ever faster; ``span`` is the length of the run.
@@ -61,11 +64,32 @@ def refuse_passing(fired: Sequence[Surface], crossings: Sequence[Crossing]) -> N
         Names the event.
     """
     for surface in fired:
-        event = surface.event
-        stays = surface.on and surface.touching and event.reset is not None
-        if stays and event.direction and surface.side == event.direction:
-            why = f'"{event.name}" stops the state on its surface, and it goes on through it'
-            raise _accumulation(crossings, why)
+        stays = surface.on and surface.touching and surface.event.reset is not None
+        if stays and surface.side == surface.towards != 0.0:
+            raise passing(surface, crossings)
+
+
+def refuse_slow_passing(
+    fired: Sequence[Surface], left: Surface, rest: float, crossings: Sequence[Crossing]
+) -> None:
+    """Refuse what ``refuse_passing`` does where the first looks, of tiny steps, saw nothing move.
+
+    ``left`` is a surface that was zero to rounding for a time, ``rest`` of the span.
+
+    Raises
+    ------
+    SolveError
+        Names the event.
+    """
+    stays = left in fired and left.event.reset is not None
+    if stays and left.side == left.towards and rest <= SLOW:
+        raise passing(left, crossings)
+
+
+def passing(surface: Surface, crossings: Sequence[Crossing]) -> SolveError:
+    """Return the error of a reset that leaves the state on its surface, and it goes on."""
+    why = f'"{surface.event.name}" stops the state on its surface, and it goes on through it'
+    return _accumulation(crossings, why)
 
 
 def _accumulation(crossings: Sequence[Crossing], why: str) -> SolveError:
