@@ -8,13 +8,16 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import interpolate
+import scipy
 from scipy.linalg import lapack
 from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr
 
 from daeosens.errors import InputError, is_one_of
 from daeosens.petsc.vectors import Array
+
+# ``scipy.interpolate`` is imported where one is made: once it is, each evaluation of a callback with
+# derivatives has its classes take these (``problem/interpolants``), which is a quarter of the time
 
 Kind: TypeAlias = Literal["cubic", "hermite", "pchip", "akima", "smooth", "gaussian"]
 
@@ -177,17 +180,17 @@ def interpolant(times: Array, values: Array, kind: Kind = "cubic", name: str = "
     # splines want each time once; replicates weigh by their number where the curve is smoothed
     means = np.bincount(inverse, values) / counts
     if kind == "cubic":
-        return interpolate.CubicSpline(knots, means)
+        return scipy.interpolate.CubicSpline(knots, means)
     if kind == "pchip":
-        return interpolate.PchipInterpolator(knots, means)
+        return scipy.interpolate.PchipInterpolator(knots, means)
     if kind == "akima":
-        return interpolate.Akima1DInterpolator(knots, means, extrapolate=True)
+        return scipy.interpolate.Akima1DInterpolator(knots, means, extrapolate=True)
     if kind == "smooth":
         return smoothing_spline(knots, means, counts)
     if kind == "gaussian":
         return gaussian_process(knots, means, counts)
     slopes = np.gradient(means, knots, edge_order=2)
-    return interpolate.CubicHermiteSpline(knots, means, slopes)
+    return scipy.interpolate.CubicHermiteSpline(knots, means, slopes)
 
 
 SMOOTHINGS = 40
@@ -261,7 +264,7 @@ def smoothing_spline(times: Array, means: Array, counts: npt.NDArray[np.int_]) -
     k = int(np.flatnonzero(lowest & as_good)[-1])
     around = tried[max(k - 1, 0)], tried[min(k + 1, SMOOTHINGS - 1)]
     best = minimize_scalar(score, bounds=around, method="bounded").x
-    return interpolate.CubicSpline(times, means - at(best)[0], bc_type="natural")
+    return scipy.interpolate.CubicSpline(times, means - at(best)[0], bc_type="natural")
 
 
 LENGTHS = 24
