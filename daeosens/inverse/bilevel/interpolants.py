@@ -16,8 +16,8 @@ from scipy.special import log_ndtr
 from daeosens.errors import InputError, is_one_of
 from daeosens.petsc.vectors import Array
 
-# ``scipy.interpolate`` is imported where one is made: once it is, each evaluation of a callback with
-# derivatives has its classes take these (``problem/interpolants``), which is a quarter of the time
+# ``scipy.interpolate`` is imported where an interpolant is made: once it is, each evaluation of a
+# callback with derivatives replaces calls of its classes, which is a quarter of the time
 
 Kind: TypeAlias = Literal["cubic", "hermite", "pchip", "akima", "smooth", "gaussian"]
 
