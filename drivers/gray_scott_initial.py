@@ -34,7 +34,8 @@ from daeosens.io import (
     read_array,
     write_xdmf,
 )
-from daeosens.problem.grids import Grid, gray_scott, spots
+from daeosens.problem.grids import Grid
+from daeosens.tracing.pdes import gray_scott, spots
 
 BOX = ((0.0, 2.5), (0.0, 2.5))
 SHOWN = (0.8, 1.7)  # the part of the box, along x and y, that the figure shows
@@ -60,8 +61,7 @@ class Config:
 def functional(config: Config, stepping: ds.Stepping) -> tuple[Grid, ds.Reduced]:
     """Return the grid, and the misfit as a function of the initial state."""
     grid = Grid(BOX, (config.points, config.points), dof=2)
-    explicit = stepping.resolved_method.explicit
-    problem = gray_scott(grid, jacobian="products" if explicit else "assembled")
+    problem = gray_scott(grid)
     data = ds.solve(problem, spots(grid), None, stepping).final
     misfit = ds.LeastSquares(stepping.t_span[1:], [data])
     return grid, ds.Reduced(

@@ -43,7 +43,8 @@ from daeosens.io import (
     write_xdmf,
 )
 from daeosens.petsc import gather, read
-from daeosens.problem.grids import Grid, first_mode, heat
+from daeosens.problem.grids import Grid
+from daeosens.tracing.pdes import first_mode, heat
 
 ROOM = ((0.0, 4.0), (0.0, 3.0))  # m
 DIFFUSIVITY = np.array([1.0])  # m^2/h, of air that moves
@@ -99,7 +100,7 @@ class Room:
 
 def room(config: Config, comm: PETSc.Comm = PETSc.COMM_WORLD) -> Room:
     grid = Grid(ROOM, config.points, "zero", comm=comm)
-    conduction, cell = heat(grid), grid.spacing[0] * grid.spacing[1]
+    conduction, cell = heat(grid, jacobian="assembled"), grid.spacing[0] * grid.spacing[1]
     sensor, heater, start = patch(grid, *SENSOR), patch(grid, *HEATER), first_mode(grid)
     heater.scale(1.0 / cell)  # power is that of the whole patch
     start.scale(config.start)

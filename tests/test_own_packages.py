@@ -10,7 +10,7 @@ TESTS = Path(__file__).parent
 SUPPORT = TESTS / "support"  # equipment of all tests
 
 PUBLIC = {
-    *("daeosens.problem.grids", "daeosens.problem.event_kinds"),
+    *("daeosens.problem.grids", "daeosens.problem.event_kinds", "daeosens.tracing.pdes"),
     *("daeosens.cli.study", "daeosens.cli.doctor"),
 }
 """Modules of the reference besides the packages themselves."""

@@ -107,7 +107,8 @@ def trace_stencil(
     Examples
     --------
     >>> import daeosens as ds
-    >>> from daeosens.problem.grids import Grid, first_mode
+    >>> from daeosens.problem.grids import Grid
+    >>> from daeosens.tracing.pdes import first_mode
     >>> from petsc4py import PETSc
     >>> def rhs(t, u, p):
     ...     return p.rate * u.laplacian() - u.center**3

@@ -1,7 +1,8 @@
 """Well-known partial differential equations on grids, each a few lines over ``trace_stencil``.
 
 In come a ``Grid`` and what ``trace_stencil`` takes besides (``dirichlet``, ``slope``, ...); out
-comes a model whose parameters have the names in the first line of each function.
+comes a model whose parameters have the names in the first line of each function.  ``first_mode``
+and ``spots`` are initial states.
 """
 
 from __future__ import annotations
@@ -9,23 +10,153 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from itertools import product
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.errors import InputError
+from daeosens.errors import InputError, name_list, real_number, suggestion, together
 from daeosens.petsc.vectors import read
 from daeosens.problem.grids import Grid
-from daeosens.problem.grids.structured import require_uniform
+from daeosens.problem.grids.structured import require_grid, require_uniform
 from daeosens.tracing import trace_stencil
 from daeosens.tracing.model import Parametrized
 from daeosens.tracing.named_parameters import admit_shapes
 
+RATES: Mapping[str, float] = MappingProxyType(
+    {"D1": 8e-5, "D2": 4e-5, "gamma": 0.024, "kappa": 0.06}
+)
+"""Of Gray and Scott's spots that divide: diffusivities [length^2 / time], feed rate and removal
+rate [1 / time]."""
+
 
 def heat(grid: Grid, **options: Any) -> Parametrized:
-    """Return u' = k div grad u; k."""
-    return _model(lambda _t, u, p: p.k * u.laplacian(), grid, ["k"], options)
+    """Return u' = k div grad u; k, a value at each point by ``fields=["k"]``.
+
+    Examples
+    --------
+    >>> grid = Grid(((0.0, 1.0), (0.0, 1.0)), (10, 10), "zero", comm=PETSc.COMM_SELF)
+    >>> heat(grid).parameter_names
+    ('k',)
+    """
+    numbers = [] if "fields" in options else ["k"]
+    return _model(lambda _t, u, p: p.k * u.laplacian(), grid, numbers, options)
+
+
+def first_mode(grid: Grid) -> PETSc.Vec:
+    """Return sin(pi x') sin(pi y') [n], x' and y' running from 0 to 1 over the box.
+
+    For the zero boundary an eigenvector of div grad to the value
+    -(4/hx^2) sin^2(pi hx'/2) - (4/hy^2) sin^2(pi hy'/2).
+    """
+    require_grid(grid)
+    if len(grid.box) != 2:
+        raise InputError(f"{grid}", expected="a rectangle")
+    (west, east), (south, north) = grid.ends
+    x, y = grid.coordinates()
+    shape = np.sin(np.pi * (x - west) / (east - west))
+    shape *= np.sin(np.pi * (y - south) / (north - south))
+    vec = grid.create_vec()
+    grid.writable(vec)[...] = shape[:, :, None]
+    return vec
+
+
+def gray_scott(
+    grid: Grid,
+    D1: float = RATES["D1"],  # noqa: N803 (the field's letter)
+    D2: float = RATES["D2"],  # noqa: N803
+    gamma: float = RATES["gamma"],
+    kappa: float = RATES["kappa"],
+    *,
+    parameters: Sequence[str] = (),
+    **options: Any,
+) -> Parametrized:
+    """Return the reaction-diffusion system of Gray and Scott, of spots that grow and divide.
+
+    u' = D1 div grad u - u v^2 + gamma (1 - u), v' = D2 div grad v + u v^2 - (gamma + kappa) v
+
+    Parameters
+    ----------
+    grid : Grid
+        With two unknowns a point, u and v.
+    D1, D2, gamma, kappa : float
+        The rates that stay fixed.
+    parameters : sequence of str
+        Names of the rates that are parameters instead, given to ``solve`` as p.  Without them
+        derivatives in the initial state cost less.
+    options
+        As of ``trace_stencil``.
+
+    Raises
+    ------
+    InputError
+        Another dof, or unknown names.
+
+    Source
+    ------
+    Hundsdorfer, Verwer, Numerical Solution of Time-Dependent Advection-Diffusion-Reaction
+    Equations, Springer 2003, page 21; with periodic boundaries also PETSc's tutorial ts/ex5.
+
+    Examples
+    --------
+    >>> grid = Grid(((0.0, 2.5), (0.0, 2.5)), (16, 16), dof=2, comm=PETSc.COMM_SELF)
+    >>> gray_scott(grid, parameters=["gamma", "kappa"]).parameter_names
+    ('gamma', 'kappa')
+    """
+    require_grid(grid)
+    free = name_list(parameters, "parameters")
+    complaints = [
+        f'unknown parameter "{name}"; expected: {", ".join(RATES)}{suggestion(name, RATES)}'
+        for name in free
+        if name not in RATES
+    ]
+    if grid.dof != 2:
+        complaints.append(f"a grid with dof = {grid.dof}; expected: dof = 2, for u and v")
+    if complaints:
+        raise together(complaints, heading="gray_scott")
+    fixed = {
+        name: real_number(value, name)
+        for name, value in zip(RATES, (D1, D2, gamma, kappa), strict=True)
+    }
+
+    def rhs(_t: Any, u: Any, p: Any) -> Any:
+        by_u, by_v, feed, removal = (
+            getattr(p, name) if name in free else value for name, value in fixed.items()
+        )
+        a, b = u.center
+        of_a, of_b = u.laplacian()
+        reaction = a * b * b
+        of_u = by_u * of_a - reaction + feed * (1.0 - a)
+        return [of_u, by_v * of_b + reaction - (feed + removal) * b]
+
+    return _model(rhs, grid, list(free), options)
+
+
+def spots(grid: Grid, waves: float = 4.0) -> PETSc.Vec:
+    """Return an initial state [n] of ``gray_scott``, spots in the middle of (0, 2.5) x (0, 2.5).
+
+    v = sin^2(waves pi x) sin^2(waves pi y) / 4 where 1 <= x, y <= 1.5, else 0; u = 1 - 2 v.
+
+    Parameters
+    ----------
+    grid : Grid
+        Where.
+    waves : float
+        4: the four spots of PETSc's tutorial; 2: one broad spot in their place.
+    """
+    require_grid(grid)
+    if grid.dof != 2 or len(grid.shape) != 2:
+        raise InputError(f"{grid}", expected="a rectangle with dof = 2, for u and v")
+    waves = real_number(waves, "waves", least=-1e6, most=1e6)
+    x, y = grid.coordinates()
+    v = 0.25 * np.sin(waves * np.pi * x) ** 2 * np.sin(waves * np.pi * y) ** 2
+    v[(x < 1.0) | (x > 1.5) | (y < 1.0) | (y > 1.5)] = 0.0
+    state = grid.create_vec()
+    values = grid.writable(state)
+    values[:, :, 0] = 1.0 - 2.0 * v
+    values[:, :, 1] = v
+    return state
 
 
 def reaction_diffusion(

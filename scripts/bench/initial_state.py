@@ -23,7 +23,8 @@ from petsc4py import PETSc
 from daeosens import ODE, LeastSquares, Reduced, Stepping, adjoint, minimize, solve, trace_stencil
 from daeosens.functional import InitialState
 from daeosens.problem import Problem
-from daeosens.problem.grids import Grid, spots
+from daeosens.problem.grids import Grid
+from daeosens.tracing.pdes import spots
 from gray_scott import D1, D2, GAMMA, KAPPA, SIDE
 from gray_scott.ours import reaction
 

@@ -27,10 +27,10 @@ from petsc4py import PETSc
 from daeosens import ODE, Stepping, Terminal, adjoint, solve, tangent
 from daeosens.derivatives.hessian import hessian_sweep
 from daeosens.problem import Products
-from daeosens.problem.grids import Grid, gray_scott
-from daeosens.problem.grids.gray_scott import spots
+from daeosens.problem.grids import Grid
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.trajectory.trajectory import Trajectory
+from daeosens.tracing.pdes import gray_scott, spots
 
 
 @dataclass(frozen=True)

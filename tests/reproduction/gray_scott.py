@@ -15,7 +15,8 @@ from petsc4py import PETSc
 
 from daeosens import LeastSquares, Reduced, Stepping, solve
 from daeosens.functional import InitialState
-from daeosens.problem.grids import Grid, gray_scott, spots
+from daeosens.problem.grids import Grid
+from daeosens.tracing.pdes import gray_scott, spots
 
 Array = npt.NDArray[np.float64]
 

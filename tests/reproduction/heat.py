@@ -26,7 +26,8 @@ from petsc4py import PETSc
 
 from daeosens import Parameter, Parameters, Reduced, Stepping, Terminal, adjoint, solve, tangent
 from daeosens.problem import INDEPENDENT, Problem
-from daeosens.problem.grids import Grid, first_mode, heat
+from daeosens.problem.grids import Grid
+from daeosens.tracing.pdes import first_mode, heat
 
 ALPHA = 1.0
 T = 0.01
@@ -63,7 +64,7 @@ class Case:
     @cached_property
     def problem(self) -> Problem:
         """The equation u' = alpha L u."""
-        return heat(self.grid, jacobian="products")
+        return heat(self.grid)
 
     @cached_property
     def start(self) -> PETSc.Vec:
@@ -136,7 +137,7 @@ def by_differences(
     case: Case, method: str, dt: float, scheme: Literal["forward", "central"]
 ) -> float:
     """Differences with the default step: eps^(1/2) forward, eps^(1/3) central."""
-    control = Parameters({"alpha": Parameter(ALPHA)}, initial_state=case.start)
+    control = Parameters({"k": Parameter(ALPHA)}, initial_state=case.start)
     functional = Reduced(case.problem, case.amplitude, stepping(method, dt), control)
     return float(finite_differences(functional, scheme=scheme).gradient.getArray()[0])
 
@@ -175,9 +176,8 @@ def field_error(
     For u' = diag(alpha) L u at alpha = 1 the semi-discrete closed form is the derivative in alpha
     times u_j(0) w_j.  By the discrete adjoint, or by the continuous one in the given mode.
     """
-    problem = heat(case.grid, diffusivity="field", jacobian="products")
-    alpha = case.grid.create_vec()
-    alpha.set(ALPHA)
+    problem = heat(case.grid, fields=["k"])
+    alpha = problem.pack(k=ALPHA)
     steps = stepping(method, dt)
     if mode is None:
         field = adjoint(solve(problem, case.start, alpha, steps), case.amplitude).p

@@ -17,7 +17,8 @@ from petsc4py import PETSc
 from daeosens import LeastSquares, Reduced, Stepping, minimize, solve
 from daeosens.functional import InitialState
 from daeosens.optimize import Result
-from daeosens.problem.grids import Grid, gray_scott, spots
+from daeosens.problem.grids import Grid
+from daeosens.tracing.pdes import gray_scott, spots
 
 T, DT, POINTS = 5.0, 0.125, 64
 REDUCTION = 1e-8
@@ -54,7 +55,7 @@ class Run:
 def functional(t_end: float = T, points: int = POINTS) -> Reduced:
     """Return the misfit as a function of the initial state."""
     grid = Grid(((0.0, 2.5), (0.0, 2.5)), (points, points), dof=2, comm=PETSc.COMM_SELF)
-    problem = gray_scott(grid, jacobian="products")
+    problem = gray_scott(grid)
     stepping = Stepping((0.0, t_end), "rk4", dt=DT)
     data = solve(problem, spots(grid), None, stepping).final
     misfit = LeastSquares([t_end], [data])

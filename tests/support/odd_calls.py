@@ -35,6 +35,7 @@ import daeosens as ds
 from daeosens.methods import find_method
 from daeosens.petsc import gather, read, scatter, write
 from daeosens.problem import grids
+from daeosens.tracing import pdes
 
 HERE = Path(__file__).parent
 SECONDS = float(os.environ.get("ODD_SECONDS", "60"))  # after which a call counts as one that hangs
@@ -418,7 +419,7 @@ call(
 call(
     "trace_stencil",
     lambda **arguments: (
-        ds.solve(ds.trace_stencil(**arguments), grids.first_mode(grid()), [0.01], STEPS).u
+        ds.solve(ds.trace_stencil(**arguments), pdes.first_mode(grid()), [0.01], STEPS).u
     ),
     rhs=lambda: lambda t, u, p: p.rate * (u[1, 0] + u[-1, 0] - 2.0 * u[0, 0]),
     grid=grid,
@@ -1655,14 +1656,12 @@ call(
     box=lambda: ((0.0, 1.0), (0.0, 1.0)),
     shape=constant((4, 4)),
 )(boundary=constant("zero"), dof=constant(1), comm=constant(PETSc.COMM_SELF))
-call("grids.FivePoint", lambda grid: grids.FivePoint(grid) and None, grid=grid)
 call(
-    "grids.heat",
-    lambda **a: ds.solve(grids.heat(**a), grids.first_mode(grid()), [0.01], STEPS).u,
+    "pdes.heat",
+    lambda **a: ds.solve(pdes.heat(**a), pdes.first_mode(grid()), [0.01], STEPS).u,
     grid=grid,
-)(diffusivity=constant("number"), jacobian=constant("assembled"))
-call("grids.first_mode", lambda grid: grids.first_mode(grid), grid=grid)
-call("grids.laplacian_weights", lambda grid: grids.laplacian_weights(grid), grid=grid)
+)
+call("pdes.first_mode", lambda grid: pdes.first_mode(grid), grid=grid)
 
 
 @functools.cache
@@ -1671,8 +1670,8 @@ def two_fields() -> Any:
 
 
 call(
-    "grids.gray_scott",
-    lambda **a: ds.solve(grids.gray_scott(**a), grids.spots(two_fields()), [], STEPS).u,
+    "pdes.gray_scott",
+    lambda **a: ds.solve(pdes.gray_scott(**a), pdes.spots(two_fields()), [], STEPS).u,
     grid=two_fields,
 )(
     D1=constant(8e-5),
@@ -1680,9 +1679,8 @@ call(
     gamma=constant(0.024),
     kappa=constant(0.06),
     parameters=constant(()),
-    jacobian=constant("assembled"),
 )
-call("grids.spots", lambda **a: grids.spots(**a), grid=two_fields)(waves=constant(4.0))
+call("pdes.spots", lambda **a: pdes.spots(**a), grid=two_fields)(waves=constant(4.0))
 call(
     "grids.stencil_matrix",
     lambda **a: grids.stencil_matrix(**a) and None,

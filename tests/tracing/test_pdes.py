@@ -1,5 +1,8 @@
 """Well-known equations on grids: closed forms, orders, derivatives, any ranks."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from fields import ENERGY, own_part, random_field
@@ -11,6 +14,7 @@ from daeosens import (
     Parameters,
     Reduced,
     Stepping,
+    Terminal,
     adjoint,
     consistent_state,
     hessian_product,
@@ -24,6 +28,7 @@ from daeosens.verify import duality
 SELF = PETSc.COMM_SELF
 TURN = (0.0, 2.0 * np.pi)
 EXACT = {"snes_rtol": 1e-13}
+HEAT = json.loads((Path(__file__).parents[1] / "references" / "heat2d.json").read_text())["values"]
 
 
 def lotka(u, p):
@@ -33,6 +38,13 @@ def lotka(u, p):
 ROUND, WALLS = ("periodic", "periodic"), ("periodic", "neumann")
 CASES = {
     "heat": (pdes.heat, WALLS, 1, {"dirichlet": {"y-": 1.0}}, [0.3]),
+    "gray_scott": (
+        lambda grid, **options: pdes.gray_scott(grid, parameters=list(pdes.RATES), **options),
+        WALLS,
+        2,
+        {},
+        [0.02, 0.01, 0.3, 0.2],
+    ),
     "reaction": (
         lambda grid, **options: pdes.reaction_diffusion(lotka, grid, ["a", "b"], **options),
         WALLS,
@@ -192,7 +204,7 @@ def test_shallow_waves_converge_and_keep_their_water():
     assert (np.log2(np.divide(errors[:-1], errors[1:])) > 0.95).all()
 
 
-# ---- incompressible flow, whose stream function is an algebraic unknown -------------------------
+# ---- incompressible flow, whose stream function is an algebraic unknown --------------------------
 
 
 def flow(boundary, n, comm=None):
@@ -301,3 +313,90 @@ def test_what_is_no_flow_is_refused():
     stretched = Grid((TURN, lambda s: s + s**2), (8, 8), "neumann", 2, SELF)
     with pytest.raises(InputError, match="vorticity on a stretched grid"):
         pdes.vorticity(stretched)
+
+
+# ---- heat by a number and by a field -------------------------------------------------------------
+
+
+SQUARES = Terminal(
+    lambda t, u, p: u.dot(u), lambda t, u, p, out: out.waxpy(1.0, u, u), "independent"
+)
+
+
+def fine(case):
+    points = {"Np30_interior": 30, "Np30_with_boundary": 28}[case]
+    return Grid(((0.0, 1.0), (0.0, 1.0)), (points, points), "zero")
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("case", HEAT)
+def test_sensitivity_to_the_diffusivity_is_the_closed_form(case):
+    grid, reference = fine(case), HEAT[case]
+    steps = Stepping((0.0, 0.01), "rk4", dt=1e-4)
+    gradient = adjoint(solve(pdes.heat(grid), pdes.first_mode(grid), [1.0], steps), SQUARES)
+    assert gradient.value == pytest.approx(float(reference["psi_sum_u2"]), rel=1e-9)
+    assert gradient.p[0] == pytest.approx(float(reference["dpsi_dalpha"]), rel=1e-9)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("case", HEAT)
+def test_gradient_in_a_field_of_diffusivities_is_the_closed_form(case):
+    grid, reference = fine(case), HEAT[case]
+    model, u0 = pdes.heat(grid, fields=["k"]), pdes.first_mode(grid)
+    run = solve(model, u0, model.pack(k=1.0), Stepping((0.0, 0.01), "rk4", dt=1e-4))
+    gradient = model.unpack(adjoint(run, SQUARES).p_vec).k
+    lam, t = float(reference["lam"]), 0.01
+    expected = u0.copy()
+    expected.pointwiseMult(u0, u0)
+    expected.scale(-2 * lam * t * np.exp(-2 * lam * t))
+    assert (gradient - expected).norm() < 1e-9 * expected.norm()
+    if grid.comm.size == 1:
+        j, i = reference["probe_index"]
+        probe = grid.values(expected)[j, i, 0]
+        assert probe == pytest.approx(float(reference["field_gradient_probe"]), rel=1e-13)
+
+
+# ---- Gray-Scott ----------------------------------------------------------------------------------
+
+
+@pytest.mark.mpi
+def test_parameters_take_the_place_of_fixed_rates():
+    grid, strong = Grid((TURN, TURN), (8, 8), dof=2), [0.02, 0.01, 0.3, 0.2]
+    state, fixed, value = random_field(grid, 3), grid.create_vec(), grid.create_vec()
+    none = np.array([])
+    pdes.gray_scott(grid, *strong).rhs(0.0, state, none, fixed)
+    names = ["kappa", "D1", "gamma", "D2"]
+    varied = pdes.gray_scott(grid, parameters=names)
+    varied.rhs(0.0, state, np.array([0.2, 0.02, 0.3, 0.01]), value)
+    assert (value - fixed).norm() < 1e-14 * fixed.norm()
+    pdes.gray_scott(grid).rhs(0.0, state, none, value)
+    assert (value - fixed).norm() > 0.1 * fixed.norm()
+
+
+@pytest.mark.mpi
+def test_spots_are_four_or_one():
+    grid = Grid(((0.0, 2.5), (0.0, 2.5)), (40, 40), dof=2)
+    state = pdes.spots(grid)
+    u, v = np.moveaxis(grid.values(state), 2, 0)
+    np.testing.assert_array_equal(u, 1.0 - 2.0 * v)
+    x, y = grid.coordinates()
+    inside = (x >= 1.0) & (x <= 1.5) & (y >= 1.0) & (y <= 1.5)
+    assert not v[~inside].any()
+    np.testing.assert_allclose(
+        v[inside], (0.5 * np.sin(4 * np.pi * x) * np.sin(4 * np.pi * y))[inside] ** 2
+    )
+    for waves in (4.0, 2.0):
+        v_sum = pdes.spots(grid, waves).strideNorm(1, PETSc.NormType.NORM_1)
+        assert v_sum * np.prod(grid.spacing) == pytest.approx(1 / 64, rel=1e-12)  # the integral
+
+
+def test_bad_arguments_of_gray_scott_are_reported_all_at_once():
+    grid = Grid((TURN, TURN), (8, 8), comm=SELF)
+    with pytest.raises(InputError) as caught:
+        pdes.gray_scott(grid, parameters=["gama"])
+    message = str(caught.value)
+    assert "2 problems" in message
+    assert 'unknown parameter "gama"; expected: D1, D2, gamma, kappa; try: "gamma"' in message
+    assert "dof = 1" in message
+    with pytest.raises(InputError, match="kappa = nan"):
+        pdes.gray_scott(Grid((TURN, TURN), (8, 8), dof=2, comm=SELF), kappa=np.nan)

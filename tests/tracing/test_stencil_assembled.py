@@ -22,7 +22,8 @@ from daeosens import (
 )
 from daeosens.derivatives import gauss_newton_product
 from daeosens.functional import InitialState
-from daeosens.problem.grids import Grid, spots
+from daeosens.problem.grids import Grid
+from daeosens.tracing.pdes import spots
 from daeosens.verify import duality
 from tests.tracing.test_stencil_problem import (
     CURVED,

@@ -18,7 +18,7 @@ from daeosens import (
     taylor,
     trace_stencil,
 )
-from daeosens.problem.grids import FivePoint, Grid
+from daeosens.problem.grids import Grid
 from daeosens.verify import duality
 
 SELF = PETSc.COMM_SELF
@@ -197,9 +197,6 @@ def test_what_does_not_go_on_stretched_grids_is_refused():
         Grid((stretched(8),), (9,), "neumann", comm=SELF)
     with pytest.raises(InputError, match=r"box = "):
         Grid(((0.0, 0.5, 0.4, 1.0),), (3,), "neumann", comm=SELF)
-    grid = Grid((stretched(9), UNIT), (9, 8), comm=SELF)
-    with pytest.raises(InputError, match="on a stretched grid"):
-        FivePoint(grid)
     with pytest.raises(InputError, match="across a stretched dimension"):
         make(weno, stretched(9), n=9, comm=SELF)
 

@@ -9,9 +9,10 @@ from fields import close, random_field
 from petsc4py import PETSc
 
 from daeosens import SolveError, Stepping, adjoint, hessian_product, solve, trace, trace_stencil
-from daeosens.problem.grids import Grid, spots
+from daeosens.problem.grids import Grid
 from daeosens.tracing import execution
 from daeosens.tracing.compilation import CompilerError
+from daeosens.tracing.pdes import spots
 from daeosens.tracing.stencil import interpreted as stencil_interpreted
 from daeosens.verify import duality
 from tests.tracing.test_stencil_problem import (

@@ -18,7 +18,7 @@ from daeosens import (
     taylor,
     trace_stencil,
 )
-from daeosens.problem.grids import FivePoint, Grid
+from daeosens.problem.grids import Grid
 from daeosens.verify import duality
 
 SELF = PETSc.COMM_SELF
@@ -201,8 +201,6 @@ def test_multigrid_takes_few_iterations():
 
 def test_what_does_not_go_with_slopes_is_refused():
     grid = box((9, 8), 1, SELF)
-    with pytest.raises(InputError, match=r'"neumann" without trace_stencil'):
-        FivePoint(grid)
     other = Grid(((0.0, 1.0),), (9,), "zero", comm=SELF)
     with pytest.raises(InputError, match=r"slope with boundary = \"zero\"(.|\n)*neumann"):
         trace_stencil(lambda t, u, p: u.laplacian(), other, slope=lambda t, u, x, p: u)

@@ -4,10 +4,11 @@ import forms
 import numpy as np
 import pytest
 from fields import random_field
+from grid_callbacks import gray_scott
 from petsc4py import PETSc
 
 from daeosens import DAE, ODE, Parameter, Parameters, Running, Terminal, check
-from daeosens.problem.grids import Grid, gray_scott, heat
+from daeosens.problem.grids import Grid
 
 CONTROL = Parameters(
     {name: Parameter(value) for name, value in zip(forms.NAMES, forms.P0, strict=True)},
@@ -91,21 +92,9 @@ def test_wrong_costs_and_initial_states():
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("names", [("D1", "D2", "gamma", "kappa"), ("gamma", "kappa"), ()])
-@pytest.mark.parametrize("jacobian", ["assembled", "products"])
-def test_gray_scott(names, jacobian):
+def test_callbacks_of_a_grid():
     grid = Grid(((0.0, 1.0), (0.0, 2.0)), (6, 5), dof=2, comm=PETSc.COMM_WORLD)
-    problem = gray_scott(grid, parameters=names, jacobian=jacobian)
-    verdicts = check(problem, random_field(grid, 1), np.linspace(0.1, 0.4, len(names)))
+    verdicts = check(gray_scott(grid), random_field(grid, 1), np.linspace(0.1, 0.4, 4))
     assert verdicts.passed, verdicts
     assert verdicts["hessian_product du"].error < 1e-8
-
-
-@pytest.mark.mpi
-@pytest.mark.parametrize("diffusivity", ["number", "field"])
-def test_heat(diffusivity):
-    grid = Grid(((0.0, 1.0), (0.0, 2.0)), (6, 5), "zero", comm=PETSc.COMM_WORLD)
-    p = random_field(grid, 2) if diffusivity == "field" else [0.7]
-    verdicts = check(heat(grid, diffusivity=diffusivity), random_field(grid, 1), p)
-    assert verdicts.passed, verdicts
     assert verdicts["hessian_product dp"].error < 1e-8

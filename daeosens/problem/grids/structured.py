@@ -1,4 +1,4 @@
-"""Uniform rectangular grids, distributed by a DMDA: coordinates, ghosted arrays, stencils.
+"""Rectangular grids, distributed by a DMDA: coordinates, and values as arrays.
 
 Everything works on whole arrays [ny, nx, dof] of the rank's own points, [nx, dof] in one dimension
 and [nz, ny, nx, dof] in three; the slowest axis comes first.  The value at a point does not depend
@@ -39,9 +39,6 @@ _DM_BOUNDARY: dict[str, Any] = {
 
 FIRST: dict[str, float] = {"periodic": 0.0, "zero": 1.0, "neumann": 0.5}
 """How many spacings the first point lies inside of the box."""
-
-NEIGHBOURS: tuple[tuple[int, int], ...] = ((-1, 0), (1, 0), (0, -1), (0, 1))
-"""Offsets (along x, along y) of the stencil's neighbours: west, east, south, north."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,75 +241,6 @@ class Grid:
         return start + h * (numbers + offset)
 
 
-class FivePoint:
-    """The five-point stencil on one grid, with the work space it needs.
-
-    Parameters
-    ----------
-    grid : Grid
-        Where; its boundary decides what lies beyond the edge.
-    """
-
-    def __init__(self, grid: Grid) -> None:
-        _refuse_slopes(grid)
-        if len(grid.shape) != 2:
-            raise InputError(
-                f"a grid of shape {grid.shape}",
-                expected="two dimensions",
-                remedy="trace_stencil for one and three",
-            )
-        self.grid = grid
-        self._local = grid.dm.createLocalVec()
-        self._local.zeroEntries()
-        ny, nx, dof = grid.owned_shape
-        self._ghosted_shape = (ny + 2, nx + 2, dof)
-        self._work = np.empty(grid.owned_shape)
-
-    def ghosted(self, vec: PETSc.Vec) -> Array:
-        """Return the values of a vector with one more point on each side [ny + 2, nx + 2, dof].
-
-        A view, valid until the next call; its four corners mean nothing.  Collective.
-        """
-        self.grid.dm.globalToLocal(vec, self._local)
-        return read(self._local).reshape(self._ghosted_shape)
-
-    def apply(
-        self,
-        ghosted: Array,
-        along_x: float | Array,
-        along_y: float | Array,
-        centre: float | Array,
-        out: Array,
-    ) -> None:
-        """Fill ``out`` with along_x (west + east) + along_y (south + north) + centre u.
-
-        Parameters
-        ----------
-        ghosted : array [ny + 2, nx + 2, dof]
-            u, from ``ghosted``.
-        along_x, along_y, centre : float or array
-            Weights, numbers or broadcastable to [ny, nx, dof].  An array [nx, dof] runs at full
-            speed, one of shape [dof] does not.
-        out : array [ny, nx, dof]
-            Overwritten.
-        """
-        work = self._work
-        # opposite neighbours are added first: then a mirrored state has a mirrored result, to the
-        # last bit
-        np.add(ghosted[1:-1, :-2], ghosted[1:-1, 2:], out=out)
-        out *= along_x
-        np.add(ghosted[:-2, 1:-1], ghosted[2:, 1:-1], out=work)
-        work *= along_y
-        out += work
-        np.multiply(ghosted[1:-1, 1:-1], centre, out=work)
-        out += work
-
-    def laplacian(self, ghosted: Array, out: Array) -> None:
-        """Fill ``out`` [ny, nx, dof] with the five-point Laplacian of ``ghosted``."""
-        along_x, along_y = laplacian_weights(self.grid)
-        self.apply(ghosted, along_x, along_y, -2.0 * (along_x + along_y), out)
-
-
 def require_grid(grid: object) -> None:
     """Refuse what is no grid.
 
@@ -322,13 +250,6 @@ def require_grid(grid: object) -> None:
         Names its type.
     """
     require(grid, Grid, "grid", "Grid(((0.0, 1.0), (0.0, 1.0)), (64, 64))")
-
-
-def laplacian_weights(grid: Grid) -> tuple[float, float]:
-    """Return 1/hx^2 and 1/hy^2."""
-    _refuse_slopes(grid)
-    hx, hy = grid.spacing
-    return 1.0 / hx**2, 1.0 / hy**2
 
 
 def require_uniform(grid: Grid, what: str) -> None:
@@ -341,17 +262,6 @@ def require_uniform(grid: Grid, what: str) -> None:
     """
     if any(grid.stretched):
         raise InputError(f"{what} on a stretched grid", expected="a uniform one")
-
-
-def _refuse_slopes(grid: Grid) -> None:
-    require_grid(grid)
-    require_uniform(grid, "a stencil of equal distances")
-    if "neumann" in grid.boundaries:
-        raise InputError(
-            'boundary = "neumann" without trace_stencil',
-            expected='"periodic" or "zero": ghosts beyond the edge are filled by the grid alone',
-            remedy="trace_stencil(lambda t, u, p: p.k * u.laplacian(), grid, ...)",
-        )
 
 
 def _kinds(boundary: Any, dimensions: int) -> tuple[Boundary, ...]:
