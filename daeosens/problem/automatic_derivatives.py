@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from types import CodeType
 from typing import Any
 
@@ -259,25 +259,25 @@ class Differentiated:
         def values(h: float) -> Array:
             return _flat(self.plain(outer.shifted(plain, h)))
 
+        def first(direction: Direction, h: float) -> Array:
+            shifted = [
+                DerivativeArray(y, primal(x.slopes).copy()) if type(x) is DerivativeArray else y
+                for x, y in zip(arguments, direction.shifted(plain, h), strict=True)
+            ]
+            evaluated = self._evaluated(shifted, directions[:1])
+            return _flat(evaluated.slopes @ outer.weights)
+
         slopes = primal(result.slopes)
-        self._refuse_contradiction(values, slopes, outer, arguments, directions)
+        beside = partial(first, outer)
+        self._refuse_contradiction(values, slopes, outer, arguments, directions, beside)
         if len(directions) == 1:
             return
         inner = random_direction([_value(x) for x in arguments], plain, rng)
         if inner is None:
             return
-
-        def first(h: float) -> Array:
-            shifted = [
-                DerivativeArray(y, primal(x.slopes).copy()) if type(x) is DerivativeArray else y
-                for x, y in zip(arguments, inner.shifted(plain, h), strict=True)
-            ]
-            evaluated = self._evaluated(shifted, directions[:1])
-            return _flat(evaluated.slopes @ outer.weights)
-
         # second derivatives: differences of slopes, against the slopes of slopes
         mixed = np.tensordot(result.slopes.slopes, outer.weights, ([-2], [0]))
-        self._refuse_contradiction(first, mixed, inner, arguments, directions)
+        self._refuse_contradiction(partial(first, inner), mixed, inner, arguments, directions)
 
     def _refuse_contradiction(
         self,
@@ -286,13 +286,14 @@ class Differentiated:
         direction: Direction,
         arguments: Sequence[Any],
         directions: tuple[int, ...],
+        beside: Callable[[float], Array] | None = None,
     ) -> None:
         weights = direction.weights
         slopes = slopes.reshape(-1, weights.size)
         try:
             with np.errstate(all="ignore"):
                 terms = np.abs(slopes) @ np.abs(weights)
-                difference = contradiction(values, slopes @ weights, terms)
+                difference = contradiction(values, slopes @ weights, terms, beside)
         except Exception:  # noqa: BLE001 (what fails beside a point says nothing of the point)
             return
         if difference is None:

@@ -79,7 +79,9 @@ class Contradiction:
     singular: bool
 
 
-def contradiction(shifted: Shifted, derivative: Array, terms: Array) -> Contradiction | None:
+def contradiction(
+    shifted: Shifted, derivative: Array, terms: Array, slopes: Shifted | None = None
+) -> Contradiction | None:
     """Return the entry in which differences contradict a derivative most, if they do in any.
 
     Parameters
@@ -91,10 +93,12 @@ def contradiction(shifted: Shifted, derivative: Array, terms: Array) -> Contradi
         Along the direction.
     terms : array [q]
         Sizes of the parts that the derivative is a sum of.
+    slopes : callable, optional
+        ``slopes(h) -> [q]``: the derivative at such a distance.
 
     Notes
     -----
-    Two evaluations where all is well; otherwise at most 23.
+    Two evaluations where all is well; otherwise at most 25.
 
     Examples
     --------
@@ -135,12 +139,33 @@ def contradiction(shifted: Shifted, derivative: Array, terms: Array) -> Contradi
             # 1 - tanh(25 u) does not change by its derivative, which is below its rounding
             matters = np.abs(derivative) > NEAR * max(1.0, float(size.max(initial=0.0)))
             certain &= matters | (np.abs(difference) > 0.5 * off)
+            if certain.any() and slopes is not None:
+                certain[_at_kink(slopes, fine, sides[-1], ROUNDING * size / fine)] = False
             if certain.any():
                 entry = int(np.where(certain, off, -1.0).argmax())
                 slope, other = float(derivative[entry]), float(difference[entry])
                 least = SINGULAR * float(size.max(initial=0.0))
-                return Contradiction(entry, slope, other, abs(slope) * SCALES[-1] > least)
+                steep = abs(slope) * SCALES[-1] > least and abs(slope) > CERTAINTY * abs(other)
+                return Contradiction(entry, slope, other, steep)
     return None
+
+
+def _at_kink(slopes: Shifted, h: float, sides: Array, floor: Array) -> Array:
+    """Return where [q] the derivatives on both sides are those that differences say.
+
+    Several kinks at one point, of a flux against the wind where nothing blows, may have about the
+    same differences on both sides of it, and neither is the derivative that is taken there.
+    """
+    result = np.ones(floor.shape, dtype=bool)
+    for side, difference in zip((h, -h), sides, strict=True):
+        try:
+            slope = slopes(side)
+        except Exception:  # noqa: BLE001 (what fails beside a point explains nothing)
+            return np.zeros(floor.shape, dtype=bool)
+        # to far less than what is told
+        off = np.abs(slope - difference)
+        result &= off <= np.maximum(LEAST / CERTAINTY * np.abs(difference), floor)
+    return result
 
 
 def _sides(

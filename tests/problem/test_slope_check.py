@@ -334,3 +334,29 @@ def test_a_derivative_beside_a_singularity_is_called_that():
     u = np.array([2.0, 0.3, 2.0, 0.3 + 1e-15])
     with pytest.raises(InputError, match=r"(?s)a jump or a pole next to this(.*)try: an event"):
         jacobian(0.0, u, P)
+
+
+@pytest.mark.parametrize("second", [False, True], ids=["first", "second"])
+def test_fluxes_against_a_wind_that_does_not_blow_are_not_contradicted(second):
+    """Two kinks at one point, whose sides have the same differences to one part in a hundred.
+
+    Neither is the derivative there, which takes the values from the right of both faces.
+    """
+    amounts = 1.0 + 0.1 * np.cos(np.linspace(0.0, np.pi, 40))
+
+    def carried(t, u, p):
+        slope = np.diff(u)
+        share = amounts * (1.0 - amounts / 4.0)
+        flux = p[0] * slope * np.where(slope > 0.0, share[:-1], share[1:])
+        return -np.diff(np.concatenate([np.zeros(1), flux, np.zeros(1)]))
+
+    u, p = np.ones(40), np.array([0.9])
+    share = amounts * (1.0 - amounts / 4.0)
+    callback = AutomaticJacobian(carried, 1, "rhs", "jacobian=callback")
+    jacobian = [callback(0.0, u, p) for _ in range(64)][-1]  # three looks, along other directions
+    jacobian = jacobian.toarray() if hasattr(jacobian, "toarray") else jacobian
+    assert jacobian[5, 6] == pytest.approx(-0.9 * share[6], rel=1e-14)
+    if second:
+        product = AutomaticHessian(carried, {1: None, 2: None}, "rhs", "hessian_product=callback")
+        parts = product((0.0, u, p), np.eye(40)[5], {1: np.ones(40), 2: np.ones(1)})
+        assert parts[1][6] == pytest.approx(-share[6], rel=1e-13)
