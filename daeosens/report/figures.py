@@ -1,4 +1,4 @@
-"""Figures for papers: data and fit, fields, optimisation histories, work against precision.
+"""Figures for papers: fields, optimisation histories, work against precision.
 
 Each function writes one file (by its suffix: png, pdf, svg) and returns its path.  Not collective:
 call them by ``results.once``.  Labels carry the units, "pelts [thousands]".
@@ -23,30 +23,6 @@ Array: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class FitSeries:
-    """One observed quantity and its fit.
-
-    Parameters
-    ----------
-    name : str
-        Shown in the legend.
-    times, data : array_like [K]
-        The observations.
-    fit_times, fit : array_like [L]
-        The fitted curve, on times of its own.
-    residuals : array_like [K]
-        Data minus fit at ``times``, in the scale of the noise (say, of logarithms over sigma).
-    """
-
-    name: str
-    times: npt.ArrayLike
-    data: npt.ArrayLike
-    fit_times: npt.ArrayLike
-    fit: npt.ArrayLike
-    residuals: npt.ArrayLike
-
-
-@dataclass(frozen=True)
 class History:
     """Course of an optimisation: objective and gradient norm, one entry an iteration [N]."""
 
@@ -62,39 +38,6 @@ class Curve:
     name: str
     x: npt.ArrayLike
     y: npt.ArrayLike
-
-
-def fit_figure(
-    path: Path,
-    series: Sequence[FitSeries],
-    *,
-    time_label: str,
-    value_label: str,
-    residual_label: str,
-    title: str = "",
-) -> Path:
-    """Draw data and fitted curves above, residuals below on the same time axis."""
-    with canvas(path, (6.5, 4.6)) as figure:
-        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-        lower.axhline(0.0, color="0.4", linewidth=0.8)
-        width = _bar_width(series)
-        for k, entry in enumerate(series):
-            color = COLORS[k % len(COLORS)]
-            upper.plot(entry.fit_times, entry.fit, color=color, label=f"{entry.name}, fit")
-            (points,) = upper.plot(entry.times, entry.data, MARKERS[k % len(MARKERS)], color=color)
-            points.set(markerfacecolor="white", label=f"{entry.name}, data")
-            # Bars of several series stand side by side, together centred on their time.
-            times = np.asarray(entry.times, dtype=float) + width * (k - 0.5 * (len(series) - 1))
-            lower.bar(times, entry.residuals, width=width, color=color)
-        upper.set(ylabel=value_label, ylim=(min(0.0, upper.get_ylim()[0]), None), title=title)
-        figure.legend(loc="outside upper center", ncols=2 * len(series))
-        lower.set(xlabel=time_label, ylabel=residual_label)
-        bound = 1.1 * max(float(np.abs(np.asarray(entry.residuals)).max()) for entry in series)
-        lower.set_ylim(-bound, bound)
-        for axes in (upper, lower):
-            axes.grid(visible=True)
-        figure.align_ylabels()
-    return path
 
 
 def fields_figure(
@@ -244,9 +187,3 @@ def _log_if_positive(axes: Any) -> None:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(numticks=8))
         axes.yaxis.set_minor_locator(NullLocator())
-
-
-def _bar_width(series: Sequence[FitSeries]) -> float:
-    steps = [np.diff(np.sort(np.asarray(entry.times, dtype=float))) for entry in series]
-    least = min((float(step.min()) for step in steps if len(step)), default=1.0)
-    return 0.8 * least / len(series)

@@ -9,7 +9,6 @@ from typing import Literal
 
 import numpy as np
 
-from daeosens.errors import InputError
 from daeosens.petsc.vectors import Array
 
 Verdict = Literal["right", "wrong", "cannot tell", "not supplied"]
@@ -67,23 +66,6 @@ class Check:
     def __getitem__(self, name: str) -> CheckedCallback:
         """Return the row of a callback."""
         return {row.name: row for row in self.rows}[name]
-
-    def raise_if_wrong(self) -> None:
-        """Raise an error that names the wrong callbacks, if there are any.
-
-        Raises
-        ------
-        InputError
-            Some callback is not the derivative of what it should differentiate.
-        """
-        if self.passed:
-            return
-        lines = [f"{row.name} ({row.detail})" for row in self.rows if row.verdict == "wrong"]
-        raise InputError(
-            "wrong callbacks: " + ", ".join(lines),
-            expected=f"derivatives within {self.tolerance:g} of differences",
-            remedy="mend these; in NumPy style they can be left out (automatic and exact)",
-        )
 
     def __str__(self) -> str:
         width = max([len(row.name) for row in self.rows], default=0) + 2

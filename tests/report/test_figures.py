@@ -11,46 +11,20 @@ import daeosens.report
 from daeosens.errors import DaeosensError, InputError
 from daeosens.report.figures import (
     Curve,
-    FitSeries,
     History,
     fields_figure,
-    fit_figure,
     history_figure,
     work_precision_figure,
 )
 from daeosens.report.paths import ControlSeries, Route, motion_figure
 
 TIMES = np.arange(5.0)
-LABELS = {"time_label": "year", "value_label": "pelts [thousands]", "residual_label": "residual"}
-
-
-def series(name: str) -> FitSeries:
-    return FitSeries(name, TIMES, TIMES + 0.1, TIMES, TIMES, np.full(5, 0.1))
 
 
 def is_drawn(path) -> bool:
     """Tell whether a picture is wide enough to print and not blank."""
     pixels = imread(path)
     return pixels.shape[1] > 900 and pixels[..., :3].std() > 0.02
-
-
-def test_fit_of_several_species_is_drawn(tmp_path):
-    path = fit_figure(tmp_path / "fit.png", [series("hare"), series("lynx")], **LABELS)
-    assert is_drawn(path)
-
-
-def test_labels_and_names_are_in_the_figure(tmp_path):
-    path = fit_figure(tmp_path / "fit.svg", [series("hare")], **LABELS)
-    text = path.read_text(encoding="utf-8")
-    assert all(
-        f"<!-- {word} -->" in text for word in ("hare, fit", "hare, data", "year", "residual")
-    )
-
-
-@pytest.mark.slow
-def test_single_observation_is_drawn(tmp_path):
-    value = FitSeries("hare", [1.0], [2.0], TIMES, TIMES, [0.5])
-    assert is_drawn(fit_figure(tmp_path / "fit.png", [value], **LABELS))
 
 
 @pytest.mark.slow
@@ -124,7 +98,7 @@ def test_value_without_logarithm_is_refused(tmp_path):
 @pytest.mark.parametrize("name", ["no folder/fit.png", "fit.nonsense"])
 def test_figure_that_cannot_be_written_is_an_error(tmp_path, name):
     with pytest.raises(DaeosensError, match="cannot be written"):
-        fit_figure(tmp_path / name, [series("hare")], **LABELS)
+        history_figure(tmp_path / name, [History("cn", [2.0, 1.0], [1.0, 0.1])], value_label="J")
 
 
 def test_missing_matplotlib_names_the_extra(monkeypatch):

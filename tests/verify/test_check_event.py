@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from petsc4py import PETSc
 
-from daeosens import DAE, ODE, Event, InputError, Running, SolveError, Terminal, check, hybrid
+from daeosens import DAE, ODE, Event, Running, SolveError, Terminal, check, hybrid
 from daeosens.costs import AtEvent, EventTime
 from daeosens.petsc import read, write
 from daeosens.problem import AUTONOMOUS, INDEPENDENT
@@ -167,8 +167,7 @@ def test_exactly_the_wrong_one_is_named(where, part, name):
     problem, cost = whole(**{where: spoil(MAP if where in ("rhs", "reset") else SCALAR, part)})
     verdicts = check(problem, forms.U0, forms.P0, T, objective=cost)
     assert bare(verdicts.wrong) == {name}
-    with pytest.raises(InputError, match="instead of"):
-        verdicts.raise_if_wrong()
+    assert any("instead of" in row.detail for row in verdicts.rows if row.verdict == "wrong")
 
 
 @pytest.mark.parametrize(("output", "argument"), [(0, "du"), (1, "dp"), (2, "dt")])

@@ -154,7 +154,6 @@ def test_right_callbacks_pass(name, value):
     assert verdicts.wrong == verdicts.unclear == ()
     assert {row.verdict for row in verdicts.rows} == {"right"}
     assert max(row.error for row in verdicts.rows) < 1e-11
-    verdicts.raise_if_wrong()
 
 
 def test_sources_of_the_derivatives_are_named():
@@ -267,8 +266,7 @@ def test_exactly_the_mutated_callback_is_named(table, name, mutation):
     assert not verdicts.passed
     assert "WRONG" in str(verdicts)
     assert verdicts[name].error > 5e-5
-    with pytest.raises(InputError, match=f"wrong callbacks: {name} \\(.* instead of"):
-        verdicts.raise_if_wrong()
+    assert "instead of" in verdicts[name].detail
 
 
 def test_wrong_entry_is_named():
