@@ -332,8 +332,15 @@ class Differentiated:
             text = str(error).splitlines()
             what, remedy = f"{type(error).__name__}: {text[0] if text else ''}", ""
             line = line_of_error(error.__traceback__)
-        function = _function_of_scipy_linalg(error)
+        function = _function_of_scipy("scipy.linalg", error)
         ways = (self.remedy, remedy)
+        if _function_of_scipy("scipy.interpolate", error) not in ("", "__call__"):
+            what = "an interpolant of SciPy is made of values that vary"
+            basis = (
+                "basis = CubicSpline(knots, np.eye(len(knots))), made once outside, and "
+                "basis(x) @ values, since splines are linear in their values"
+            )
+            ways = (basis, self.remedy)
         if function:  # which calls LAPACK
             what = f"scipy.linalg.{function} takes plain numbers alone"
             other = _IN_NUMPY.get(function)
@@ -373,11 +380,11 @@ _IN_NUMPY = {**{name: name for name in _SAME}, **dict.fromkeys(_FACTORS, "solve"
 """What np.linalg has in the place of functions of scipy.linalg, with derivatives."""
 
 
-def _function_of_scipy_linalg(error: BaseException) -> str:
-    """Return the function of scipy.linalg, called by the user, that an exception came out of."""
+def _function_of_scipy(package: str, error: BaseException) -> str:
+    """Return the function of a package, called by the user, that an exception came out of."""
     trace = error.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_globals.get("__name__", "").startswith("scipy.linalg"):
+        if trace.tb_frame.f_globals.get("__name__", "").startswith(package):
             return trace.tb_frame.f_code.co_name
         trace = trace.tb_next
     return ""

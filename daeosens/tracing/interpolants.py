@@ -21,9 +21,13 @@ REMEDY = "np.interp, CubicSpline, PchipInterpolator, make_interp_spline, or ODE(
 def _of_pieces(interpolant: Any, x: Any, nu: int = 0, extrapolate: Any = None) -> Any:
     """Return the value of a ``PPoly``: CubicSpline, PchipInterpolator, Akima1DInterpolator."""
     pieces = interpolant.derivative(nu) if nu else interpolant
-    if pieces.c.ndim != 2:
-        raise untraceable("an interpolant of several functions at once", "one for each of them")
     outside = pieces.extrapolate if extrapolate is None else extrapolate
+    if pieces.c.ndim == 3:  # of several functions at once, one after the other
+        kind: Any = sys.modules["scipy.interpolate"].PPoly
+        parts = [kind.construct_fast(c, pieces.x) for c in np.moveaxis(pieces.c, -1, 0)]
+        return np.stack([_of_pieces(own, x, 0, outside) for own in parts], axis=-1)
+    if pieces.c.ndim > 3:
+        raise untraceable("an interpolant of a table of functions", "one for each of its rows")
     where: Any = np.where
     x, knots = as_symbol(x), pieces.x
     if outside == "periodic":
@@ -42,6 +46,12 @@ def _of_pieces(interpolant: Any, x: Any, nu: int = 0, extrapolate: Any = None) -
 
 def _of_spline(spline: Any, x: Any, nu: int = 0, extrapolate: Any = None) -> Any:
     outside = spline.extrapolate if extrapolate is None else extrapolate
+    if spline.c.ndim == 2:  # of several functions at once
+        columns = np.ascontiguousarray(spline.c.T)
+        parts = [type(spline).construct_fast(spline.t, own, spline.k, outside) for own in columns]
+        return np.stack([_of_spline(own, x, nu) for own in parts], axis=-1)
+    if spline.c.ndim > 2:
+        raise untraceable("a spline of a table of functions", "one for each of its rows")
     return _of_pieces(_pieces(spline), x, nu, outside)
 
 

@@ -53,6 +53,16 @@ def called_from(package: str) -> bool:
     return str(frame.f_globals.get("__name__")).startswith(package)
 
 
+def called_within(package: str, frames: int = 8) -> bool:
+    """Whether one of the last callers is a function of a package."""
+    frame = inspect.currentframe()
+    for _ in range(frames):
+        frame = None if frame is None else frame.f_back
+        if frame is not None and str(frame.f_globals.get("__name__")).startswith(package):
+            return True
+    return False
+
+
 def traced_call(function: Callable[..., Any], name: str, *arguments: Any) -> Any:
     """Call the user's function; whatever it raises names it and the line.
 

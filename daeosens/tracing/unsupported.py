@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from daeosens.errors import InputError
-from daeosens.tracing.source_location import SymbolLostError, untraceable
+from daeosens.tracing.source_location import SymbolLostError, called_within, untraceable
 from daeosens.tracing.ufuncs import UFUNCS
 
 ARRAY_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
@@ -46,6 +46,12 @@ _BRANCH = (
 )
 
 
+BASIS = (
+    "splines are linear in their values: basis = CubicSpline(knots, np.eye(len(knots))), made once "
+    "outside, and basis(x) @ values"
+)
+
+
 class Unknown:
     """Something without a value: what wants one is an error with the line and the remedy."""
 
@@ -53,6 +59,10 @@ class Unknown:
         raise untraceable("a branch depends on the data", _BRANCH)
 
     def __float__(self) -> float:
+        if called_within("scipy.interpolate"):
+            raise untraceable(
+                "an interpolant is made of values that are symbols", BASIS, SymbolLostError
+            )
         raise untraceable(
             "a number is wanted where a symbol stands: math.* and arrays of floats take none",
             "np.* for math.*, np.array([...]) or np.zeros_like(u) for np.zeros(n), and no "

@@ -82,7 +82,7 @@ def test_symbols_are_known_to_interpolants_while_one_traces_only():
     [
         (interpolate.interp1d(KNOTS, VALUES, kind="previous"), "interp1d, kind = 'previous'"),
         (interpolate.BarycentricInterpolator(KNOTS, VALUES), "BarycentricInterpolator"),
-        (interpolate.CubicSpline(KNOTS, np.column_stack([VALUES, AGAIN])), "several functions"),
+        (interpolate.CubicSpline(KNOTS, np.ones((6, 2, 2))), "an interpolant of a table"),
     ],
 )
 def test_others_are_refused_with_those_that_can_be_traced(known, what):
@@ -104,3 +104,58 @@ def test_steps_and_gradients_are_those_of_the_same_model_in_numpy():
         gradient = ds.adjoint(run, last)
         results.append([run.u[-1, 0], gradient.p[0], gradient.u0[0]])
     np.testing.assert_allclose(results[0], results[1], rtol=1e-8)
+
+
+BASES = {
+    "cubic": interpolate.CubicSpline(KNOTS, np.eye(KNOTS.size)),
+    "degree 3": interpolate.make_interp_spline(KNOTS, np.eye(KNOTS.size)),
+    "degree 1": interpolate.make_interp_spline(KNOTS, np.eye(KNOTS.size), k=1),
+}
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_splines_of_values_that_are_parameters_are_products_with_a_basis(name):
+    """Where layers have the speeds p: values, slopes and derivatives in p, against SciPy's."""
+    basis, size = BASES[name], KNOTS.size
+
+    def carried(t, u, p):
+        return np.stack(
+            [basis(u[0]) @ p[:size], (basis(u) @ p[:size])[1] * u[0], basis(u[1], 1) @ p[:size]]
+        )
+
+    model = ds.trace(carried, 3, size)
+    u = np.array([[0.3, 2.5, 1.0], [-0.4, 4.3, 1.0], [1.7, 0.9, 0.0]])
+    values = model.batch.rhs(np.zeros(3), u, VALUES)
+    np.testing.assert_allclose(values[:, 0], basis(u[:, 0]) @ VALUES, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(
+        values[:, 1], basis(u[:, 1]) @ VALUES * u[:, 0], rtol=1e-12, atol=1e-13
+    )
+    np.testing.assert_allclose(values[:, 2], basis(u[:, 1], 1) @ VALUES, rtol=1e-12, atol=1e-13)
+    # the same callback by values, with derivatives from arrays that carry them
+    known = ds.ODE(carried, 3, size)
+    stepping, final = ds.Stepping((0.0, 0.2), "rk4", dt=0.02), [0.3, 0.9, 0.1]
+    gradients = []
+    for problem in (model, known):
+        run = ds.solve(problem, final, VALUES, stepping)
+        gradients.append(ds.adjoint(run, ds.Terminal(lambda t, u, p: u.sum())))
+    np.testing.assert_allclose(gradients[0].p, gradients[1].p, rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(gradients[0].u0, gradients[1].u0, rtol=1e-11, atol=1e-13)
+    step = 1e-6 * np.eye(size)[2]
+    ends = [ds.solve(known, final, VALUES + s * step, stepping).u[-1].sum() for s in (1, -1)]
+    assert gradients[0].p[2] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-7, abs=1e-8)
+
+
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
+@pytest.mark.parametrize(
+    "kind", [interpolate.CubicSpline, interpolate.make_interp_spline, interpolate.PchipInterpolator]
+)
+def test_interpolants_of_values_that_vary_are_refused_with_the_basis(make, kind):
+    def carried(t, u, p):
+        return np.array([kind(KNOTS, p[:6])(u[0])])
+
+    def gradient():
+        run = ds.solve(make(carried, 1, 6), [0.3], VALUES, ds.Stepping((0.0, 0.2), "rk4", dt=0.02))
+        return ds.adjoint(run, ds.Terminal(lambda t, u, p: u[0]))
+
+    with pytest.raises(ds.InputError, match=r"(?s)an interpolant (.*)np.eye\(len\(knots\)\)"):
+        gradient()
