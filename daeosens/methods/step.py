@@ -263,7 +263,8 @@ def announced(
 
     None of a ``thinned`` run, which takes its states again one window after the other.
     """
-    block = steps.block if not thinned and isinstance(steps, LooksAhead) else 1
+    # whether it has all that a protocol asks for takes longer than a small step through an event
+    block = 1 if thinned or len(numbers) < 2 else getattr(steps, "block", 1)
     if block == 1:
         yield from map(step, numbers)
         return

@@ -176,7 +176,10 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     of_rhs = (frame, rhs, first, hessian_product, "rhs", "hessian_product")
     # second derivatives as products (f_u^T w)_u du: on arrays, from which those on vectors are made
     products = array_products(*of_rhs) if frame.style == "numpy" else None
-    rhs_hessian = lower_hessian(*of_rhs) if products is None else on_vectors(products, len(first))
+    if products is None or isinstance(hessian_product, Compiled):
+        rhs_hessian = lower_hessian(*of_rhs)
+    else:
+        rhs_hessian = on_vectors(products, len(first))
     first = {0: rhs_t, **first}
     rhs_time_hessian = lower_time_hessian(frame, rhs, first, hessian_t, "rhs", "hessian_t")
     of_mass: VecFunction | None = None

@@ -103,6 +103,13 @@ def lower_hessian(
     """
     if supplied is not None and frame.style == "petsc":
         return _petsc_hessian(guarded(supplied, called, frame.state.comm), called, frame)
+    if isinstance(supplied, Compiled) and frame.parameter.size and called != "mass_hessian":
+        count, compiled = len(first), supplied
+
+        def fill(t: float, *arrays: Any) -> None:
+            compiled.fill_all(called, t, arrays[:-count], arrays[-count:])
+
+        return fill
     return on_vectors(array_products(frame, function, first, supplied, name, called), len(first))
 
 

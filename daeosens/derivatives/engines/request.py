@@ -14,9 +14,13 @@ from daeosens.costs.objective import Objective
 from daeosens.derivatives.observations_inside import observed_inside
 from daeosens.methods.events.event_step import HybridStep
 from daeosens.petsc.vectors import Array, read, write
-from daeosens.timestepping.trajectory.states import states_between
+from daeosens.timestepping.trajectory.states import States, states_between
 from daeosens.timestepping.trajectory.store import SomeStates
-from daeosens.timestepping.trajectory.trajectory import Trajectory, stages_between
+from daeosens.timestepping.trajectory.trajectory import (
+    LITTLE_MEMORY,
+    Trajectory,
+    stages_between,
+)
 
 Observed: TypeAlias = "Mapping[int, Sequence[Observation]]"
 """Observations by the number of the state."""
@@ -194,13 +198,18 @@ def window_of(trajectory: Trajectory, first: int, last: int) -> Trajectory:
     if not several and (first, last) == (0, trajectory.n_steps):
         return trajectory
     problem, p = trajectory.equations(first)
+    stored = states_between(trajectory.stored, first, last)
+    # the rows of small runs are read from their vectors once, and not for each of many windows
+    little = 8 * problem.size * (trajectory.n_steps + 1) <= LITTLE_MEMORY
+    if little and not trajectory.thinned and not isinstance(stored, States):
+        stored = States(trajectory.u[first : last + 1], stored[0])
     return replace(
         trajectory,
         problem=problem,
         p=p,
         times=trajectory.times[first : last + 1],
         step_sizes=trajectory.step_sizes[first:last],
-        stored=states_between(trajectory.stored, first, last),
+        stored=stored,
         kept=stages_between(trajectory.kept, first, last),
         crossings=(),
         records=(),

@@ -145,19 +145,27 @@ class SecondOrderSweep:
         steps = self._vectors.steps if run.crossings else None
         assert steps is None or isinstance(steps, HybridStep)
         parts = parts_between(windows(run, steps, [self._densities], last), self._kinks)
+        waiting: int | None = None  # the state up to which single steps wait for those before them
         for first, end, smooth in reversed(parts):
-            if self._engine == "vectors" or not (smooth and self._over_window(first, end)):
-                self._by_steps(first, end)
-            for kink in self._kinks:
-                if kink.state == first:
-                    assert self._rows is not None
-                    self._rows = kink.added(self._rows, *self._along(first))
+            window = smooth and self._engine != "vectors"
+            if window and run.crossings and end == first + 1:
+                window = False  # a step by itself is as quick
+            if window and waiting is not None:
+                self._by_steps(end, waiting)
+                waiting = None
+            if not (window and self._over_window(first, end)):
+                waiting = end if waiting is None else waiting
+            behind = [kink for kink in self._kinks if kink.state == first]
+            if waiting is not None and (behind or not first):
+                self._by_steps(first, waiting)
+                waiting = None
+            for kink in behind:
+                assert self._rows is not None
+                self._rows = kink.added(self._rows, *self._along(first))
 
     def _over_window(self, first: int, last: int) -> bool:
         """Carry the rows over a window, with what is observed there; return whether it was done."""
         run, moving = self._trajectory, self._trajectory.moving
-        if run.crossings and last == first + 1:
-            return False  # a step by itself is as quick
         # A state at an implicit event moves in time: it is the business of the step to it
         # (``event_step``).
         inside = range(first + (first in moving), last + (last == run.n_steps))
