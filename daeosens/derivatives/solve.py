@@ -21,7 +21,7 @@ from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array
 from daeosens.problem.callback_guard import QUIET, unwrapped
 from daeosens.problem.problem import PossiblyNamed, Problem
-from daeosens.timestepping.c_rhs import runs_in_c
+from daeosens.timestepping.c_rhs import repeats_python
 from daeosens.timestepping.delayed_run import run_delayed
 from daeosens.timestepping.events.event_loop import run_of
 from daeosens.timestepping.method_choice import AUTO, by_form, replaced, run_chosen
@@ -332,9 +332,8 @@ def _taken(
 
 def _repeats_python(problem: Problem, stepping: Stepping) -> bool:
     """Whether a sweep would find stages again by Newton's method and callbacks in Python."""
-    method = stepping.resolved_method
-    small = problem.comm.size == 1 and problem.size <= FLAT
-    return method.stagewise and small and problem.smooth and not runs_in_c(problem, method)
+    small = problem.size <= FLAT and problem.smooth
+    return small and repeats_python(problem, stepping.resolved_method)
 
 
 def _needs_all(problem: Problem, stepping: Stepping, petsc_trajectory: str | None) -> str:

@@ -71,6 +71,12 @@ def runs_in_c(problem: Problem, method: Method) -> bool:
     return method.functions <= problem.native.keys() and not python
 
 
+def repeats_python(problem: Problem, method: Method) -> bool:
+    """Whether a sweep on one rank finds stages again by Newton's method and callbacks in Python."""
+    alone = problem.comm.size == 1
+    return method.stagewise and alone and not runs_in_c(problem, method)
+
+
 def registered_with(ts: PETSc.TS) -> Registered | RegisteredStencil | DenseSteps | None:
     """Return the C functions that a TS calls; None if it calls Python."""
     registered: Any = ts.getAttr(_REGISTERED)

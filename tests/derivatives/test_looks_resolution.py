@@ -59,6 +59,28 @@ def test_earthquakes_warn_where_the_gradient_is_wrong(method):
         adjoint(run, LAST)
 
 
+def test_errors_of_a_run_are_estimated_once_for_each_cost(monkeypatch):
+    """The product with a Hessian after the gradient tells the same of both without another run."""
+    estimated = []
+
+    def counted(run, costs, **options):
+        estimated.append(costs)
+        return relative_errors(run, costs, **options)
+
+    monkeypatch.setattr(resolution, "relative_errors", counted)
+    run = quake(1.4e9, "esdirk5", 1e-6)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        adjoint(run, LAST)
+        hessian_product(run, LAST, np.ones(2))
+        assert len(estimated) == 1
+        adjoint(run, Terminal(lambda t, u, p: u[1]))
+    assert len(estimated) == 2
+    texts = [str(item.message) for item in told]
+    first, second, _ = [text for text in texts if "derivatives are wrong by about" in text]
+    assert first == second
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("method", ["esdirk4", "esdirk5", "rk6vr"])
 def test_a_run_that_ends_before_the_earthquake_is_silent(method):

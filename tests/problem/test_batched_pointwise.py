@@ -256,6 +256,14 @@ def test_derivatives_at_all_points_are_those_at_single_points(rhs):
     w = rng.normal(size=(3, 40, 4))
     along_p = np.einsum("mki,kij->mj", w, one_by_one[..., 4:])
     np.testing.assert_allclose(many.pull_parameters(t, u, p, w), along_p, rtol=1e-12)
+    # one direction is its own seed, three are more than columns
+    for count in (1, 3):
+        many = OneByOne(SinglePoint(rhs, None, None, None, (4, 2)))
+        dp = rng.normal(size=(count, 2))
+        pushed = np.einsum("kij,dj->dki", one_by_one[..., 4:], dp)
+        np.testing.assert_allclose(
+            many.push_parameters(t, u, p, dp), pushed, rtol=1e-13, atol=1e-14
+        )
 
 
 @pytest.mark.parametrize("rhs", AT_ONCE + ALONE)

@@ -23,11 +23,12 @@ from daeosens.derivatives.looks.seen import Seen, unseen_run, warn_of_no_look
 from daeosens.errors import DiscretizationWarning, warn
 from daeosens.petsc.vectors import Array
 from daeosens.problem.callback_guard import unwrapped
+from daeosens.timestepping.c_rhs import repeats_python
 from daeosens.timestepping.consistency_check import known_algebraic_rows
 from daeosens.timestepping.delayed_run import run_delayed
 from daeosens.timestepping.events.event_loop import run_of
 from daeosens.timestepping.stepping import Stepping, pinned_times
-from daeosens.timestepping.trajectory.trajectory import Trajectory
+from daeosens.timestepping.trajectory.trajectory import Recording, Trajectory
 
 LARGE = 500
 """So many unknowns, or more, are too many for a look that takes as long as a few products."""
@@ -135,7 +136,9 @@ def _again(trajectory: Trajectory, objective: Objective, steps: Stepping) -> Tra
     problem, start = trajectory.problem, trajectory.stored[0].copy()
     pinned = pinned_times(steps, objective.times, problem.breakpoints)
     take = run_of(problem) if problem.delays is None else run_delayed
-    return take(problem, start, trajectory.p, steps, pinned, "states")
+    keeps = repeats_python(problem, steps.resolved_method)
+    record: Recording = "stages" if keeps else "states"
+    return take(problem, start, trajectory.p, steps, pinned, record)
 
 
 def _error(

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +44,7 @@ from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.callback_guard import unwrapped
 from daeosens.problem.problem import Problem
 from daeosens.problem.slope_check import deciding_lines
+from daeosens.timestepping.c_rhs import repeats_python
 from daeosens.timestepping.consistency_check import known_algebraic_rows
 from daeosens.timestepping.delayed_run import run_delayed
 from daeosens.timestepping.dense_ts import directed_steps
@@ -89,6 +91,40 @@ LEAST = 0.01
 """Part of the larger one of two derivatives that the other one is taken for, if it is smaller."""
 
 
+class _Estimated(NamedTuple):
+    """Errors of the derivatives of some costs along a run.
+
+    Attributes
+    ----------
+    costs : sequence of Cost
+    start_held : bool
+        Whether derivatives in the start were left out.
+    errors : list of (float, float)
+        From ``relative_errors``.
+    """
+
+    costs: Sequence[Cost]
+    start_held: bool
+    errors: list[tuple[float, float]]
+
+    def holds(self, costs: Sequence[Cost], *, start_held: bool) -> bool:
+        """Return whether they are those of these costs, by the same functions."""
+        if self.start_held != start_held:
+            return False
+        return [_parts(cost) for cost in self.costs] == [_parts(cost) for cost in costs]
+
+
+def _parts(cost: Cost) -> tuple[object, ...]:
+    return (
+        [(when, weight, id(scalar)) for when, weight, scalar in cost.points],
+        [(weight, id(density)) for weight, density in cost.densities],
+    )
+
+
+_ESTIMATED: WeakKeyDictionary[Trajectory, _Estimated] = WeakKeyDictionary()
+"""Of runs that somebody holds, those that were looked at last."""
+
+
 def told_above(trajectory: Trajectory) -> float:
     """Return the estimated relative error of a derivative that is told of."""
     rtol, _ = trajectory.stepping.tolerances
@@ -119,13 +155,18 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen
     asked = stepping.resolved_method.tableau is not None and not stepping.shares
     if not (asked or seen.kink_left is not None) or not _is_quick(trajectory):
         return
-    gradients = None if seen.gradients is None else seen.gradients()
-    errors = None
-    with unseen_run() as failures:
-        errors = relative_errors(trajectory, costs, start_held=seen.start_held, gradients=gradients)
-    if errors is None:
-        warn_of_no_look("derivatives", failures)
-        return
+    held, known = seen.start_held, _ESTIMATED.get(trajectory)
+    # a product with the Hessian after the gradient: the same run, and the same errors
+    if known is None or not known.holds(costs, start_held=held):
+        gradients = None if seen.gradients is None else seen.gradients()
+        errors = None
+        with unseen_run() as failures:
+            errors = relative_errors(trajectory, costs, start_held=held, gradients=gradients)
+        if errors is None:
+            warn_of_no_look("derivatives", failures)
+            return
+        known = _ESTIMATED[trajectory] = _Estimated(costs, held, errors)
+    errors = known.errors
     by_parts = max((error for error, _ in errors), default=0.0)
     from_zero = max((error for _, error in errors), default=0.0)
     rtol, _ = stepping.tolerances
@@ -262,8 +303,7 @@ def _finer_run(trajectory: Trajectory, costs: Sequence[Cost]) -> tuple[Trajector
     # those of a run that took half of them may be all that there may be
     finer["max_steps"] = max(stepping.max_steps, 8 * trajectory.n_steps)
     steps, start = replaced(stepping, t_eval=(), **finer), trajectory.stored[0]
-    # found again otherwise, for the tangents alone
-    keeps = stepping.resolved_method.stagewise and problem.size <= MANY_UNKNOWNS
+    keeps = problem.size <= MANY_UNKNOWNS and repeats_python(problem, stepping.resolved_method)
     checkpoint: Literal["auto", "stages"] = "stages" if keeps else "auto"
     return solve(problem, start, trajectory.p, steps, times, checkpoint), 2
 

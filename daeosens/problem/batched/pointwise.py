@@ -26,8 +26,10 @@ from daeosens.problem.batched.linearization import (
 from daeosens.problem.batched.many_points import (
     FEW_POINTS,
     SMALL,
+    TEMPORARY,
     TOGETHER,
     hessians_at_points,
+    products_at_points,
     slopes_at_points,
 )
 from daeosens.problem.callback_guard import check_output, guarded
@@ -146,6 +148,29 @@ class SinglePoint:
         matrices = slopes_at_points(self._both, (n,), (t, u, p), columns, at_one)
         self.at_all = matrices is not None
         return matrices
+
+    def pushed_at_points(self, t: Array, u: Array, p: Array, dp: Array) -> Array | None:
+        """Return f_p dp [D, K, n] for rows of directions dp [D, m], as ``at_points``."""
+        (n, m), count = self.sizes, len(dp)
+        if count >= m:
+            matrices = self.at_points(
+                t, u, p, range(n, n + m), lambda k: self.by_parameters(float(t[k]), u[k], p)
+            )
+            return None if matrices is None else np.moveaxis(matrices @ dp.T, -1, 0)
+        if not self.at_all or len(u) < FEW_POINTS or n * count > SMALL:
+            return None
+        # directions themselves as seeds: D slopes instead of m
+        nothing = np.zeros((n, count, 1))
+        products = products_at_points(
+            self._both,
+            (n,),
+            (t, u, p),
+            (lambda _: nothing, dp.T),
+            min(TOGETHER, TEMPORARY // (8 * n * max(count, 1))),
+            lambda k: self.push(float(t[k]), u[k], p, dp).T,
+        )
+        self.at_all = products is not None
+        return None if products is None else np.moveaxis(products, -1, 0)
 
     def hessians_at_points(
         self, t: Array, u: Array, p: Array, w: Array, du: Array, dp: Array
@@ -347,14 +372,13 @@ class OneByOne:
         """Return f_p dp at every point [D, K, n]."""
         result = np.zeros((len(dp), *u.shape))
         if self._single.reads_p:
-            single, (n, m) = self._single, self._single.sizes
+            single = self._single
             if single.given_p is None:
-                at_one = partial(self._of_point, single.by_parameters, t, u, p)
-                at_once = single.at_points(t, u, p, range(n, n + m), at_one)
+                at_once = single.pushed_at_points(t, u, p, dp)
                 if at_once is not None:
-                    return np.moveaxis(at_once @ dp.T, -1, 0)
+                    return at_once
             for k, point in enumerate(zip(t.tolist(), u, strict=True)):
-                result[:, k] = self._single.push(*point, p, dp)
+                result[:, k] = single.push(*point, p, dp)
         return result
 
     def hessian_product(
