@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from daeosens import ODE, Event, SolveError, Stepping, solve
+from daeosens import DDE, ODE, Event, SolveError, Stepping, solve
 from tests.problem.test_event import PROBLEM
 
 
@@ -87,3 +87,18 @@ def test_threshold_that_brakes_is_passed_in_either_direction():
     for start, speed in ((0.0, 1.0), (2.0, -1.0)):
         run = solve(cart, [start, speed], [], Stepping((0.0, 2.0), "rk4", dt=0.3))
         assert abs(run.final.array[0] - (1.0 + 0.5 * speed)) < 1e-12
+
+
+@pytest.mark.parametrize("direction", [-1, 0])
+def test_delay_equations_let_no_ball_through_the_floor(direction):
+    for level, restitution in ((0.0, 0.0), (0.25, 0.1), (100.0, 0.3)):
+        ball = DDE(
+            lambda t, u, z, p: np.array([u[1], -p[0] + 0.0 * z[0][0]]),
+            2,
+            ["gravity", "delay"],
+            delays=["delay"],
+            history=[level + 1.0, 0.0],
+            events=bouncing(restitution, level, direction).events,
+        )
+        with pytest.raises(SolveError, match=ACCUMULATE):
+            solve(ball, [level + 1.0, 0.0], [9.81, 0.05], Stepping((0.0, 2.0), "rk4", dt=0.02))
