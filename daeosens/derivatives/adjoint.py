@@ -14,8 +14,7 @@ from daeosens.derivatives.engines.choice import Engine, check_engine, wants_comp
 from daeosens.derivatives.engines.delays.program import program_of
 from daeosens.derivatives.engines.delays.running import RunningCosts
 from daeosens.derivatives.engines.request import lowered_on, matrices_of, noting_values, of_costs
-from daeosens.derivatives.looks.look import look
-from daeosens.derivatives.solver_error import solver_error
+from daeosens.derivatives.looks.look import look, solver_error
 from daeosens.derivatives.sweeps.backward import sweep_back, swept_in_c
 from daeosens.errors import InputError, is_iterable
 from daeosens.methods.remainders import Remainders

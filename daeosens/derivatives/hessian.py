@@ -21,8 +21,7 @@ from daeosens.derivatives.engines.compiled.tangent import (
     check_directions,
 )
 from daeosens.derivatives.engines.request import lowered_on
-from daeosens.derivatives.looks.look import look, look_at_products
-from daeosens.derivatives.solver_error import solver_error
+from daeosens.derivatives.looks.look import look, look_at_products, solver_error
 from daeosens.derivatives.sweeps.kink_terms import KinkTerm
 from daeosens.derivatives.sweeps.second_order import FirstOrderMemory, SecondOrderSweep
 from daeosens.methods.remainders import Remainders

@@ -19,8 +19,7 @@ from daeosens.derivatives.engines.choice import (
 )
 from daeosens.derivatives.engines.compiled.tangent import push_directions
 from daeosens.derivatives.engines.request import AdjointRequest
-from daeosens.derivatives.looks.look import look
-from daeosens.derivatives.solver_error import solver_error
+from daeosens.derivatives.looks.look import look, solver_error
 from daeosens.derivatives.sweeps.backward import SweptBack, sweep_back, swept_in_c
 from daeosens.derivatives.sweeps.forward import sweep_forward
 from daeosens.errors import InputError, name_list

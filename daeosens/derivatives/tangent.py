@@ -27,8 +27,7 @@ from daeosens.derivatives.engines.delays.program import program_of
 from daeosens.derivatives.engines.delays.running import RunningCosts
 from daeosens.derivatives.engines.delays.tangents import push_forward
 from daeosens.derivatives.engines.request import lowered_on
-from daeosens.derivatives.looks.look import look
-from daeosens.derivatives.solver_error import solver_error
+from daeosens.derivatives.looks.look import look, solver_error
 from daeosens.derivatives.sweeps.forward import sweep_forward
 from daeosens.errors import whole_number
 from daeosens.methods.remainders import Remainders

@@ -1,7 +1,8 @@
 """Runs: PETSc's TS takes the steps, events are located, and the log of steps is kept.
 
 In come a problem, an initial state, parameters and a ``Stepping``; out comes a ``Trajectory``, all
-that derivatives need.  ``events`` is the event loop, ``trajectory`` what a run remembers.
+that derivatives need.  ``ts`` makes PETSc's TS, ``events`` is the event loop, ``trajectory`` what a
+run remembers.
 
 Read first: ``stepping``, ``runner`` (one smooth piece), ``events/event_loop``.
 """

@@ -253,7 +253,7 @@ SWITCHES = [
             "theta steps of grids in C",
             f"Gray-Scott, {points} x {points}, cn",
             lambda points=points: sweeps(points, "cn"),
-            [("daeosens.derivatives.engines.compiled.carriers._of_ends", lambda *_: None)],
+            [("daeosens.derivatives.engines.compiled.adjoint._of_ends", lambda *_: None)],
         )
         for points in (64, 256)
     ),

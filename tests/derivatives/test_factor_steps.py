@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import daeosens as ds
 from daeosens import SolveError, Stepping
 from daeosens.derivatives.engines.choice import wants_compiled
-from daeosens.derivatives.engines.compiled import carriers
+from daeosens.derivatives.engines.compiled import adjoint as compiled_adjoint
 from daeosens.derivatives.engines.limits import FEW_ROWS as FEW
 from daeosens.derivatives.engines.limits import TINY
 from tests.problem.test_batched_compiled import competition, layers
@@ -158,7 +158,7 @@ def test_products_that_blas_would_divide_take_one_of_its_threads(n, dt, divided,
     run = ds.solve(large, np.full(n, 0.2), p, Stepping((0.0, 1.0), "rk4", dt=dt))
     total, seen = large.terminal(lambda t, u, p: u.sum()), []
 
-    alone = carriers.one_blas_thread
+    alone = compiled_adjoint.one_blas_thread
 
     @contextmanager
     def noted():
@@ -166,7 +166,7 @@ def test_products_that_blas_would_divide_take_one_of_its_threads(n, dt, divided,
             seen.append({item["num_threads"] for item in threadpool_info()})
             yield
 
-    monkeypatch.setattr(carriers, "one_blas_thread", noted)
+    monkeypatch.setattr(compiled_adjoint, "one_blas_thread", noted)
     with threadpool_limits(2, user_api="blas"):
         gradient = ds.adjoint(run, total, "compiled")
     assert seen == ([{1}] if divided else [])

@@ -119,7 +119,7 @@ STATED: dict[str, tuple[tuple[str, str], ...]] = {
         ("shifts of Newton's matrix begin at 1e-4", PETSC),
         ("near its first value; 4e-11", "daeosens/optimize/tao/setup.py"),
     ),
-    "reference": (("left in the steps is more than 1e-5", "daeosens/derivatives/solver_error.py"),),
+    "reference": (("left in the steps is more than 1e-5", "daeosens/derivatives/looks/look.py"),),
     "second_order": (
         ("Lotka-Volterra, n from 10 to 100", DEFINITION),
         ("products are symmetric to 1e-12", CELLS),
@@ -164,7 +164,7 @@ STATED: dict[str, tuple[tuple[str, str], ...]] = {
         ("changes below 1e-8 of the unknowns", "daeosens/petsc/_kernels/newton_rounding.c"),
         ("So multigrid solves to 1e-8 only in runs", DEFAULTS),
         ("corrected with their residual until that is below 1e-11", LINEAR),
-        ("Above 1e-5 a `SolverErrorWarning`", "daeosens/derivatives/solver_error.py"),
+        ("Above 1e-5 a `SolverErrorWarning`", "daeosens/derivatives/looks/look.py"),
         ("a `ksp_rtol` above 1e-6 are refused", LINEAR),
         (
             "to a factor of about 20",

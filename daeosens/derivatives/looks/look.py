@@ -2,7 +2,8 @@
 
 Runs of one problem resemble each other: a look at the first of them says most of what there is to
 say.  Later ones are looked at ever more rarely, the 8th, the 64th, ..., so that the cost of all
-looks together stays small beside that of the derivatives.
+looks together stays small beside that of the derivatives.  What solvers left in the steps is added
+up by every sweep, and told each time.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
+
+from petsc4py import PETSc
 
 from daeosens.costs.cost import Cost
 from daeosens.costs.objective import Objective
@@ -32,11 +35,15 @@ from daeosens.derivatives.looks.running_costs import warn_of_running_costs
 from daeosens.derivatives.looks.seen import Seen
 from daeosens.derivatives.looks.start import warn_of_start
 from daeosens.derivatives.sweeps.kink_terms import KinkTerm
+from daeosens.errors import SolverErrorWarning, warn
 from daeosens.petsc.vectors import Array
 from daeosens.problem.problem import Problem, ProblemCache
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 _SEEN = ProblemCache(Seen)
+
+LEFT_BY_SOLVERS = 1e-5
+"""Estimates above this part of a derivative are told."""
 
 _USES_OF_FUNCTIONS: WeakKeyDictionary[object, list[int]] = WeakKeyDictionary()
 """How often gradients were taken of costs of a function: lists of one number, which are changed."""
@@ -250,3 +257,50 @@ def _is_cost_due(function: object) -> bool:
         return True
     uses[0] += 1
     return is_due(uses[0])
+
+
+def solver_error(trajectory: Trajectory, linear: float) -> float:
+    """Return an estimate of the relative error that solvers left; warn of a large one.
+
+    Of first order: an error of a state changes the matrix of its step by about as large a part,
+    unless the equations are affine in u, and errors of steps add up.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        What is differentiated.
+    linear : float
+        What the linear solves of the sweep left, added up.
+    """
+    if linear == trajectory.effort.remainder == 0.0:  # nothing was solved, or nothing was left
+        return 0.0
+    chosen = _ends_newton(trajectory)
+    # in adaptive runs, with the library's own limits, that of unknowns far below atol: rounding
+    seen = chosen or not trajectory.stepping.adaptive
+    affine = trajectory.problem.residual_u.constant
+    newton = trajectory.effort.remainder if seen and not affine else 0.0
+    total = newton + linear
+    if linear > LEFT_BY_SOLVERS:
+        _warn_of_solver(trajectory, total, "the linear solver", 'options without "ksp_rtol"')
+    elif total > LEFT_BY_SOLVERS and chosen:
+        remedy = 'options without "snes_type", "snes_rtol", "snes_stol", "snes_max_it"'
+        _warn_of_solver(trajectory, total, "Newton's method", remedy)
+    return total
+
+
+def _ends_newton(trajectory: Trajectory) -> bool:
+    """Whether the user has said when Newton's method ends.
+
+    By itself it goes on to the rounding, of which the sum over all steps and the least known of all
+    unknowns is far too much: as a bound it is worth knowing, as a warning it is not.
+    """
+    options = (*trajectory.stepping.options, *PETSc.Options().getAll())
+    return any(name.lower().lstrip("-").startswith("snes_") for name in options)
+
+
+def _warn_of_solver(trajectory: Trajectory, error: float, cause: str, remedy: str) -> None:
+    warn(
+        f"derivatives may be wrong by {error:.0e} of their size, which is what {cause} left in "
+        f"the {trajectory.n_steps} steps\n  try: {remedy}",
+        SolverErrorWarning,
+    )
