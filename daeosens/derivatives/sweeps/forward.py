@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.derivatives.engines.arrays.step_blocks import push_columns
+from daeosens.derivatives.engines.arrays.step_blocks import PushedBlock, push_columns
 from daeosens.derivatives.engines.choice import Sweep
 from daeosens.derivatives.engines.compiled.tangent import TANGENT, push_directions
 from daeosens.derivatives.engines.delays.program import program_of
@@ -27,6 +28,10 @@ from daeosens.timestepping.trajectory.trajectory import Trajectory, steps_of
 
 MANY = 1000
 """Unknowns up to which factors of all stages of a step are kept for several directions."""
+
+
+PushedWindows: TypeAlias = "dict[tuple[int, int], list[PushedBlock]]"
+"""What windows were linearised by, by the numbers of their first and last states."""
 
 
 class ForwardDirection:
@@ -144,12 +149,14 @@ def sweep_forward(
     last: int | None = None,
     *,
     keep: bool = True,
+    pushed: PushedWindows | None = None,
 ) -> list[ForwardDirection]:
     """Carry directions (du [n], dp [m]) to state number ``last``, by default the final one.
 
     Collective.  Each ``du`` is overwritten; ``keep`` says whether its tangents of all states are
     kept: of a run that has only some of its states, those of as many, by vectors.  ``engine`` is
-    that of ``choose_sweep``.
+    that of ``choose_sweep``.  ``pushed`` gets what windows swept on arrays were linearised by, by
+    the numbers of their first and last states.
 
     Raises
     ------
@@ -174,7 +181,7 @@ def sweep_forward(
                     moved = program.steps.time_slopes @ tangents.dclock[k]
                     direction.times = moved[: last + 1].tolist()
         else:
-            _carry(trajectory, along, engine, 0, last)
+            _carry(trajectory, along, engine, 0, last, pushed)
         for direction in along:
             finite_vec(direction.du, TANGENT)
     return along
@@ -233,6 +240,7 @@ def _carry(
     engine: Sweep,
     first: int,
     last: int,
+    pushed: PushedWindows | None = None,
 ) -> None:
     """Carry directions from one state to another."""
     if engine == "vectors":
@@ -242,7 +250,7 @@ def _carry(
         assert hybrid is None or isinstance(hybrid, HybridStep)
         parts = windows(trajectory, hybrid, (), last)
     for start, end, smooth in parts:
-        blocks = _over_window(trajectory, start, end, along, engine) if smooth else None
+        blocks = _over_window(trajectory, start, end, along, engine, pushed) if smooth else None
         if blocks is None:
             numbers, thinned = range(start, end), trajectory.thinned
             for step in announced(along[0].steps, numbers, trajectory.step, thinned=thinned):
@@ -272,6 +280,7 @@ def _over_window(
     last: int,
     along: Sequence[ForwardDirection],
     engine: Sweep,
+    pushed: PushedWindows | None,
 ) -> Iterable[Array] | None:
     """Return the tangents of the states after the first one of a window, or None.
 
@@ -286,7 +295,8 @@ def _over_window(
     if engine == "compiled":
         rows = push_directions(window, du, dp)
         return None if rows is None else [rows[1:]]
-    return push_columns(window, du, dp, last - first)
+    blocks = None if pushed is None else pushed.setdefault((first, last), [])
+    return push_columns(window, du, dp, last - first, blocks)
 
 
 def _filled(trajectory: Trajectory, values: Array) -> PETSc.Vec:

@@ -27,13 +27,21 @@ from daeosens.derivatives.engines.request import (
 )
 from daeosens.derivatives.engines.vectors.hessian import TangentStates, VectorSecondOrder
 from daeosens.derivatives.preflight import evaluate_at_events
-from daeosens.derivatives.sweeps.forward import direction_arrays, sweep_forward
+from daeosens.derivatives.sweeps.forward import (
+    PushedWindows,
+    direction_arrays,
+    sweep_forward,
+)
 from daeosens.derivatives.sweeps.kink_terms import KinkTerm, parts_between
 from daeosens.methods.events.event_step import HybridStep
 from daeosens.methods.step import Adjoint, Weights
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.timestepping.trajectory.states import vectors_of
-from daeosens.timestepping.trajectory.trajectory import STAGE_MEMORY, Trajectory
+from daeosens.timestepping.trajectory.trajectory import (
+    LITTLE_MEMORY,
+    STAGE_MEMORY,
+    Trajectory,
+)
 
 
 @dataclass
@@ -86,6 +94,7 @@ class SecondOrderSweep:
         self._memory = memory
         self._kinks = kinks
         self._rows: SecondRows | None = None  # zero
+        self._pushed: PushedWindows = {}
 
     # ---- by steps
 
@@ -112,7 +121,12 @@ class SecondOrderSweep:
 
     def _tangents(self) -> list[TangentStates]:
         copies = [(du.copy(), dp) for du, dp in self._directions]
-        along = sweep_forward(self._trajectory, copies, self._engine)
+        run = self._trajectory
+        # Jacobians and factors of all stages, and the tangents there
+        size = 8 * run.n_stages * run.problem.size * (2 * run.problem.size + 2 * len(copies) + 4)
+        little = bool(run.crossings) and size <= LITTLE_MEMORY
+        # what windows were linearised by on the way forward serves the way back
+        along = sweep_forward(run, copies, self._engine, pushed=self._pushed if little else None)
         return [TangentStates(way.states, way.times, way.parameters) for way in along]
 
     def _by_steps(self, first: int, last: int) -> None:
@@ -183,7 +197,13 @@ class SecondOrderSweep:
             self._rows, memory.compiled = done
         else:
             self._rows, memory.arrays = arrays.carry_second(
-                window, observed, self._densities, along, self._rows, memory.arrays
+                window,
+                observed,
+                self._densities,
+                along,
+                self._rows,
+                memory.arrays,
+                self._pushed.pop((first, last), ()),
             )
         if run.crossings:
             steps = self._vectors.steps

@@ -12,6 +12,7 @@ from petsc4py import PETSc
 from daeosens.costs.cost import Densities, Point, Scalar, at_many_points
 from daeosens.derivatives.engines.arrays.adjoint import Observer
 from daeosens.derivatives.engines.arrays.step_blocks import (
+    PushedBlock,
     Span,
     block_spans,
     block_steps,
@@ -55,6 +56,7 @@ def carry_second(
     along: tuple[Array, Array],
     rows: SecondRows | None,
     known: FirstOrder | None = None,
+    pushed: Sequence[PushedBlock] = (),
 ) -> tuple[SecondRows, FirstOrder | None]:
     """Carry one adjoint and its derivatives along D directions back over smooth steps.
 
@@ -74,6 +76,8 @@ def carry_second(
         At the last state; None is zero.
     known : FirstOrder, optional
         From an earlier sweep of the same window and cost.
+    pushed : sequence
+        The blocks of the window with the tangents of all directions, if they are there.
 
     Returns
     -------
@@ -94,7 +98,10 @@ def carry_second(
         copies = SecondRows(
             rows.lam.copy(), rows.mu.copy(), rows.lam_dot[part].copy(), rows.mu_dot[part].copy()
         )
-        swept, known = _sweep(window, observed, densities, (du[part], dp[part]), copies, known)
+        pushed = pushed if len(du) <= DIRECTIONS else ()
+        swept, known = _sweep(
+            window, observed, densities, (du[part], dp[part]), copies, known, pushed
+        )
         parts.append(swept)
     lam_dot = np.concatenate([swept.lam_dot for swept in parts])
     mu_dot = np.concatenate([swept.mu_dot for swept in parts])
@@ -108,6 +115,7 @@ def _sweep(
     directions: tuple[Array, Array],
     rows: SecondRows,
     first: FirstOrder | None,
+    pushed: Sequence[PushedBlock],
 ) -> tuple[SecondRows, FirstOrder | None]:
     """Carry ``rows`` in place over a run or a window, with what is observed at its states."""
     problem, batch = trajectory.problem, trajectory.problem.batch
@@ -124,7 +132,7 @@ def _sweep(
         observer.add(number, lam, mu)
 
     bend = CurvatureTerms(trajectory, observed, densities, dp, mu_dot)
-    for linear, along in _tangents_back(trajectory, steps, spans, du, dp, known):
+    for linear, along in _tangents_back(trajectory, steps, spans, du, dp, known, pushed):
         points, start = linear.points, linear.block.first
         at = points.t, points.u, linear.block.p
         # the last block: the sweep starts at the final state with what is observed there
@@ -160,10 +168,14 @@ def _tangents_back(
     du: Array,
     dp: Array,
     known: FirstOrder | None,
-) -> Iterator[tuple[LinearBlock, BlockTangent]]:
+    pushed: Sequence[PushedBlock],
+) -> Iterator[PushedBlock]:
     """Push tangents through all blocks; yield these with them, from the last one back."""
+    if known is None and len(spans) == len(pushed) == 1:
+        yield from reversed(pushed)
+        return
 
-    def pushed(span: Span, du: Array) -> tuple[LinearBlock, BlockTangent]:
+    def pushed_again(span: Span, du: Array) -> tuple[LinearBlock, BlockTangent]:
         linear = linear_block(trajectory, steps, span) if known is None else known.linear
         return linear, steps.push(linear, du, parameter_part(trajectory.problem, linear, dp))
 
@@ -171,9 +183,9 @@ def _tangents_back(
     # pushed once more. Twice the work of a tangent for the memory of one block.
     starts = [du]
     for span in spans[:-1]:
-        starts.append(pushed(span, starts[-1])[1].states[-1])
+        starts.append(pushed_again(span, starts[-1])[1].states[-1])
     for span, start in zip(reversed(spans), reversed(starts), strict=True):
-        yield pushed(span, start)
+        yield pushed_again(span, start)
 
 
 class CurvatureTerms:

@@ -9,7 +9,14 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities, Scalar, at_many_points
-from daeosens.methods.block_steps import Block, BlockSteps, LinearBlock, Points, linearised
+from daeosens.methods.block_steps import (
+    Block,
+    BlockSteps,
+    BlockTangent,
+    LinearBlock,
+    Points,
+    linearised,
+)
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -27,6 +34,9 @@ One cost of 10 unknowns in NumPy, 100 000 steps of rk4: the sweep takes 3 MB, in
 
 Span: TypeAlias = "tuple[int, int]"
 """Numbers of the states before the first and after the last step of a block."""
+
+PushedBlock: TypeAlias = "tuple[LinearBlock, BlockTangent]"
+"""Steps of a block, linearised, and the tangents that were carried over them."""
 
 
 def block_steps(trajectory: Trajectory) -> BlockSteps:
@@ -154,7 +164,13 @@ def _add_one_by_one(
     out[1][...] += read(by_p)
 
 
-def push_columns(trajectory: Trajectory, du: Array, dp: Array, last: int) -> Iterator[Array]:
+def push_columns(
+    trajectory: Trajectory,
+    du: Array,
+    dp: Array,
+    last: int,
+    pushed_blocks: list[PushedBlock] | None = None,
+) -> Iterator[Array]:
     """Carry directions forward; yield the tangents of the states, block by block.
 
     Parameters
@@ -167,6 +183,8 @@ def push_columns(trajectory: Trajectory, du: Array, dp: Array, last: int) -> Ite
         Directions in the parameters.
     last : int
         Number of the state where the sweep ends.
+    pushed_blocks : list, optional
+        Gets the blocks with their tangents, for those who need them once more.
 
     Yields
     ------
@@ -177,6 +195,8 @@ def push_columns(trajectory: Trajectory, du: Array, dp: Array, last: int) -> Ite
     for span in block_spans(trajectory, steps, 3 * len(du), last):
         linear = linear_block(trajectory, steps, span)
         pushed = steps.push(linear, du, parameter_part(trajectory.problem, linear, dp))
+        if pushed_blocks is not None:
+            pushed_blocks.append((linear, pushed))
         du = pushed.states[-1]
         yield pushed.states[1:]
 
