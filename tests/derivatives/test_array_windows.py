@@ -21,6 +21,7 @@ from daeosens import (
 from daeosens.derivatives.engines.arrays import adjoint as array_adjoint
 from daeosens.derivatives.engines.choice import no_arrays
 from daeosens.derivatives.hessian import hessian_sweep
+from daeosens.derivatives.sweeps import second_order
 from daeosens.derivatives.tangent import tangent_sweep
 from daeosens.methods import find_method
 
@@ -181,3 +182,35 @@ def test_tangents_and_second_order_of_windows_are_those_by_steps(cell):
         assert difference(ours.u0, reference.u0) < 1e-11
         if reference.p.size:
             assert difference(ours.p, reference.p) < 1e-11
+
+
+@pytest.mark.parametrize("method", ["rk4", "esdirk4"])
+def test_what_windows_were_linearised_by_serves_the_way_back(method, monkeypatch):
+    """Where memory suffices: the same digits with fewer evaluations, at most six gradients'."""
+    evaluations = [0]
+
+    def falling(t, u, p):
+        evaluations[0] += 1
+        return np.array([u[1], -p[0] - 0.1 * u[1] * p[1]])
+
+    bounce = Event(lambda t, u, p: u[0], lambda t, u, p: np.array([0.0 * u[0], -p[1] * u[1]]))
+    problem = ODE(falling, 2, 2, events=[bounce])
+    run = solve(problem, [1.0, 0.0], [9.81, 0.8], Stepping((0.0, 2.5), method, dt=0.01))
+    assert len(run.crossings) > 3
+    cost = Terminal(lambda t, u, p: u[0] * u[1])
+    ways = [(np.array([1.0, 0.3]), np.array([0.2, 1.0])), (None, np.array([0.0, 1.0]))]
+
+    def counted(work):
+        work()  # what is looked at once
+        evaluations[0] = 0
+        return work(), evaluations[0]
+
+    _, of_gradient = counted(lambda: adjoint(run, cost, "arrays"))
+    kept, with_memory = counted(lambda: hessian_sweep(run, cost, ways, engine="arrays"))
+    monkeypatch.setattr(second_order, "LITTLE_MEMORY", 0)
+    again, without = counted(lambda: hessian_sweep(run, cost, ways, engine="arrays"))
+    assert with_memory < without
+    assert with_memory < 6 * of_gradient
+    for ours, reference in zip(kept, again, strict=True):
+        assert np.array_equal(ours.u0, reference.u0)
+        assert np.array_equal(ours.p, reference.p)
