@@ -59,7 +59,9 @@ def test_shape_of_another_dimension_or_type_is_named(shape):
     assert f"shape = {shape!r}; expected: 2 integers of at least 3" in str(caught.value)
 
 
-@pytest.mark.parametrize("box", ["ab", ((0.0, 1.0), 2.0), (0.0, 1.0), None])
+@pytest.mark.parametrize(
+    "box", ["ab", ((0.0, 1.0), 2.0), (0.0, 1.0), None, PETSc.Vec().createSeq(2, comm=SELF)]
+)
 def test_box_that_is_none_is_named(box):
     with pytest.raises(InputError) as caught:
         Grid(box, (8, 8), comm=SELF)

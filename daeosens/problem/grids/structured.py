@@ -287,7 +287,8 @@ def _with_edges(box: Any, shape: Any) -> Any:
 def _complaints(box: Any, shape: Any, boundary: Any, dof: Any) -> list[str]:
     complaints: list[str] = []
     try:
-        ends = [np.array(along, dtype=float) for along in box]
+        # a Vec has no end that iteration by numbers would meet
+        ends = [np.array(along, dtype=float) for along in box] if is_iterable(box) else []
     except (TypeError, ValueError, OverflowError):
         ends = []
     several = 1 <= len(ends) <= 3 and all(
