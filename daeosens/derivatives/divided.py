@@ -90,6 +90,8 @@ def _fixed_steps(trajectory: Trajectory, further: npt.ArrayLike) -> Stepping:
     inside = ends[(first < ends) & (ends < last)]
     # dt is as long as the longest gap: every step ends at the next listed time
     longest = float(np.diff([first, *inside, last]).max())
+    if not longest:  # an event has ended the run where it began, and will again
+        longest = stepping.t_span[1] - first
     return replace(
         stepping,
         dt=longest,

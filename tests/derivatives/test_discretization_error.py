@@ -409,3 +409,18 @@ def error_on(comm: PETSc.Comm, method: str) -> ds.derivatives.ErrorEstimate:
     return ds.derivatives.derivative_error(
         ds.solve(case.problem, case.u0, case.p, stepping, cost.times), cost
     )
+
+
+def test_a_run_that_an_event_ends_where_it_begins_has_no_error():
+    """The cost is p0**4 + (p0 - u0) / p1, from a start on the mark p0; its steps have no length."""
+    full = ds.Event(
+        lambda t, u, p: u[0] - p[0], lambda t, u, p: u * p[0], direction=1, terminal=True
+    )
+    tank = ds.ODE(lambda t, u, p: p[1] + 0.0 * u, 1, ["mark", "inflow"], events=[full])
+    cost = ds.Terminal(lambda t, u, p: u[0] ** 2 + t)
+    for size in ({"rtol": 1e-6}, {"dt": 0.1}):
+        run = ds.solve(tank, [2.0], [2.0, 1.5], ds.Stepping((0.0, 1.0), "rk5dp", **size))
+        product = ds.hessian_product(run, cost, dp=[1.0, 0.0])  # looked at, with divided steps
+        np.testing.assert_allclose(product.p, [48.0, -1.0 / 1.5**2], rtol=1e-12)
+        estimate = ds.derivatives.derivative_error(run, cost, [1.0], [0.0, 0.0])
+        assert not any(np.any(part) for part in (estimate.value, estimate.p, estimate.product))
