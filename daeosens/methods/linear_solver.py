@@ -17,7 +17,7 @@ from daeosens.petsc._kernels import (
 )
 from daeosens.petsc.options import scoped_options
 from daeosens.problem.grids.multigrid import depth, interpolations
-from daeosens.problem.matrices import is_one_sided
+from daeosens.problem.matrices import is_one_sided, order_of
 
 PREFIXES = ("ksp_", "pc_", "sub_", "mg_", "fieldsplit_", "mat_")
 """Beginnings of the option names that concern a linear solver."""
@@ -87,7 +87,9 @@ def linear_defaults(
         # who has other solvers in mind for larger grids can keep the options
         iterates = isinstance(dm, PETSc.DMDA) and any(key.startswith("ksp_") for key in options)
         kind = usual if chosen == usual else "lu"
-        return {"ksp_type": "gmres" if iterates else "preonly", "pc_type": kind}
+        direct = {"ksp_type": "gmres" if iterates else "preonly", "pc_type": kind}
+        order = order_of(matrix)
+        return direct if order is None else direct | {"pc_factor_mat_ordering_type": order}
     iterative: dict[str, Any] = {"ksp_type": "gmres", "ksp_rtol": 1e-12, "ksp_max_it": 10000}
     if usual not in DIRECT:
         iterative["pc_type"] = usual

@@ -9,7 +9,7 @@ from mpi4py import MPI
 from petsc4py import PETSc
 
 from daeosens.petsc.vectors import read
-from daeosens.problem.matrices import Derivative, note_one_sided, shell
+from daeosens.problem.matrices import Derivative, note_one_sided, note_order, shell
 
 _MAT: Any = PETSc.Mat  # the stubs of petsc4py 3.26 give enumerations the wrong type
 
@@ -71,6 +71,7 @@ class SystemMatrix:
             # the union of both patterns, so that later sums find room for all entries
             different = _MAT.Structure.DIFFERENT_NONZERO_PATTERN
             self.matrix.axpy(1.0, self._part_udot, different)
+            note_order(self.matrix)
         note_one_sided(self.matrix, one_sided=residual_u.one_sided)
 
     def fill(

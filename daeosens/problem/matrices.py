@@ -80,6 +80,7 @@ class Derivative:
 
 
 _SYMMETRIC = "daeosens couples opposite sides alike"
+_NATURAL = "daeosens eliminates in the order of the rows"
 
 
 def note_one_sided(matrix: PETSc.Mat, *, one_sided: bool) -> None:
@@ -91,6 +92,43 @@ def note_one_sided(matrix: PETSc.Mat, *, one_sided: bool) -> None:
 def is_one_sided(matrix: PETSc.Mat) -> bool:
     """Whether a matrix may have advection, as far as is noted with it."""
     return not matrix.getAttr(_SYMMETRIC)
+
+
+def note_order(matrix: PETSc.Mat) -> None:
+    """Note with a matrix in which order its unknowns are eliminated, if not in the usual one.
+
+    PETSc's LU of sparse matrices does not look for pivots, and its usual order, nested dissection,
+    may come to the zeros on the diagonal, which constraints without the variables that they give
+    have (those of an index above one), before anything was added to them.  Where that is so, and
+    not in the order of the rows, differential equations first as a rule, that one is noted.
+    """
+    if matrix.comm.size > 1 or not str(matrix.getType()).startswith("seqaij"):
+        return
+    if np.all(read(matrix.getDiagonal())):
+        return
+    if not _factorises(matrix, "nd") and _factorises(matrix, "natural"):
+        matrix.setAttr(_NATURAL, True)
+
+
+def order_of(matrix: PETSc.Mat) -> str | None:
+    """Return PETSc's name of the order that ``note_order`` has noted with a matrix, if any."""
+    return "natural" if matrix.getAttr(_NATURAL) else None
+
+
+def _factorises(matrix: PETSc.Mat, order: str) -> bool:
+    """Return whether LU comes to the end of a matrix of one rank without pivots of zero."""
+    solver = PETSc.PC().create(comm=matrix.comm)
+    try:
+        solver.setType(PETSc.PC.Type.LU)
+        solver.setFactorOrdering(order)
+        solver.setOperators(matrix)
+        solver.setUp()
+        reason: Any = solver.getFailedReason()
+    except PETSc.Error:
+        return False
+    finally:
+        solver.destroy()
+    return reason == PETSc.PC.FailedReason.NOERROR
 
 
 class ProductsMatrix:

@@ -62,6 +62,12 @@ for it where it is needed.  Higher orders gain one each: at these tolerances `rk
 `rk6vr` takes a fifth fewer evaluations, with about the same errors, and two others are right no
 more; `esdirk6` in the place of `esdirk5` takes a third more steps, and the errors of derivatives
 are a fortieth.  That each unknown satisfies its own tolerance, and not their mean, is the default.
+
+By SciPy's steps for the states with the same tolerances errors of value, gradient and product are,
+in the geometric mean, 0.7, 1.3 and 1.9 times those of `rk6vr` (47 problems, DOP853), 1.4, 3.2 and
+1.7 times those of `rk8vr` (5), but a twentieth of those of `esdirk5` (11, Radau), with twice the
+steps.  A tenth of the tolerances for `esdirk4` and `esdirk5` alone would make three more right
+(OREGO, Gas pipeline, Kuramoto-Sivashinsky), for 1.7 times their steps and 1.5 times their time.
 """
 EXPLAINED = {
     "inaccurate": "the error of the steps, which falls with `rtol` and `atol`; larger than hoped",
