@@ -144,6 +144,19 @@ def test_times_that_are_large_beside_steps_leave_the_order(form, method):
     assert gradient.p[0] == pytest.approx(2.0 * np.exp(-1.4), rel=10.0 * dt**2)
 
 
+@pytest.mark.parametrize("form", DECAYS)
+@pytest.mark.parametrize("dt", [2.0**-6, 2.0**-10, 2.0**-12])
+def test_events_are_found_where_steps_are_some_hundreds_of_roundings_of_the_time(form, dt):
+    """Times next to each other are 2.4e-7 apart, and a function of them changes by as much."""
+    late, span = 2.0**30, 100.0 * dt
+    at = late + 0.613 * span
+    run = solve(DECAYS[form], [1.0, 1.0], [at], Stepping((late, late + span), "cn", dt=dt))
+    assert [crossing.name for crossing in run.crossings] == ["dose"]
+    gradient = adjoint(run, Terminal(lambda t, u, p: u[1]))
+    exact = 2.0 * np.exp(-2.0 * (late + span - at))
+    assert gradient.p[0] == pytest.approx(exact, rel=dt**2 + 2.0**-21)
+
+
 def coupled_decays():
     """Return two of the decays with a mass, [x0, y0, x1, y1], whose rows ranks share.
 

@@ -26,6 +26,9 @@ SOON = 1e-6
 """Part of a step after which the change of an event function is taken for its slope, if there is
 no f."""
 
+RESOLVED = 1e3
+"""Units of rounding of the time that it is to be, at least."""
+
 SHARE = 1e-3
 """Part of a step over which the slope along u' = f is taken, by a central difference."""
 
@@ -163,7 +166,7 @@ class EventDetector:
         As where a limit is left when the rate changes its sign: that time is known to rounding, and
         the slope by as much as it changes meanwhile.
         """
-        h = SHARE * self.runner.short_step
+        h = _told_apart(t, SHARE * self.runner.short_step)
         state = u.duplicate()
         self.runner.step(t, h, u, state)
         value = surface.at(t + h, state, self.runner.p)
@@ -229,7 +232,9 @@ class EventDetector:
         self._around_of = (t, u.handle, step)
         # F(t, u, u') = 0 has no f: a short step of the method stands in for it
         if self.problem.form != "rhs":
-            soon = SOON * first_step
+            # of times since 1970 a longer one: the time itself is rounded
+            least = min(RESOLVED * ROUNDING * abs(t), SHARE * first_step)
+            soon = _told_apart(t, max(SOON * first_step, least))
             if not known:
                 self.runner.step(t, soon, u, around[0])
             return (surface.at(t + soon, around[0], p) - value) / soon
@@ -382,6 +387,11 @@ class EventDetector:
             looked.append((x, sample))
             curve = curve.add(x, sample)
         return looked, curve
+
+
+def _told_apart(t: float, h: float) -> float:
+    """Return by how much ``t + h`` differs from ``t`` as they are rounded, or h if by nothing."""
+    return (t + h) - t or h
 
 
 def _suspect(curve: Interpolant, side: float, value: float, looked: Sequence[float]) -> float:

@@ -194,7 +194,9 @@ def _bisected(
         before = abs(value) <= noise if rests else value * bracketed.side > 0.0
         low, high = (x, high) if before else (low, x)
     first, last = value_at(low), value_at(high)
-    if abs(last - first) > JUMP * bracketed.size + 10.0 * noise:
+    # a function that passes smoothly changes by so much between two times next to each other
+    passing = max(JUMP, 4.0 * resolution) * bracketed.size
+    if abs(last - first) > passing + 10.0 * noise:
         raise SolveError(
             f'event "{surface.event.name}" has no zero: its function jumps from {first:.3g} to '
             f"{last:.3g} at t = {t + high * h:.9g}",

@@ -104,11 +104,13 @@ class VectorSecondOrder:
         """Carry all from state number ``last`` to ``first``, events among the steps or not."""
         numbers = range(last - 1, first - 1, -1)
         run = self._trajectory
-        for step in announced(self.steps, numbers, run.step, thinned=run.thinned):
+        steps = announced(self.steps, numbers, run.step, thinned=run.thinned)
+        for number in numbers:
+            # tangents first: where states are taken again, theirs are on the way to the step's
             pairs = zip(self.tangents, self.dots, strict=True)
-            along = [self._on_step(tangent, step.number, out) for tangent, out in pairs]
-            self.steps.second_order(step, self.first, along, self._densities)
-            self.observe(step.number)
+            along = [self._on_step(tangent, number, out) for tangent, out in pairs]
+            self.steps.second_order(next(steps), self.first, along, self._densities)
+            self.observe(number)
 
     def _on_step(
         self, tangent: TangentStates, number: int, out: tuple[PETSc.Vec, PETSc.Vec]
