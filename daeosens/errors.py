@@ -82,10 +82,12 @@ class OptionError(InputError):
 class SolveError(DaeosensError):
     """The time integration failed: same on every rank, so an optimiser may treat it as infinity.
 
-    A problem with events keeps the run up to there as ``run``.
+    A problem with events keeps the run up to there as ``run``, a fit what came of its starts as
+    ``starts``.
     """
 
     run: object = None
+    starts: object = None
 
 
 class StiffError(SolveError):

@@ -12,12 +12,15 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
+from petsc4py import PETSc
 
 from daeosens.costs.prior import Prior
 from daeosens.derivatives.residual_jacobian import residual
-from daeosens.errors import InputError, is_one_of, require, whole_number
+from daeosens.errors import InputError, SolveError, is_one_of, require, whole_number
+from daeosens.functional.functional import Functional
+from daeosens.functional.joint import Joint
 from daeosens.functional.parameters import Parameters
-from daeosens.inverse.bilevel.start import prepared
+from daeosens.inverse.bilevel.start import Preparation, prepared
 from daeosens.inverse.fit_covariance import estimated_uncertainty
 from daeosens.inverse.fit_discretization import fit_discretization
 from daeosens.inverse.fit_noise import warn_of_unequal_noise
@@ -32,15 +35,16 @@ from daeosens.inverse.likelihood.measurements import Measurements, spread
 from daeosens.inverse.likelihood.noise import Noise, Normal, Observation, in_order, is_estimated
 from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
 from daeosens.inverse.search.final_newton_step import finished
-from daeosens.inverse.search.multistart import multistart
-from daeosens.inverse.search.plateau import off_plateau
+from daeosens.inverse.search.multistart import Multistart, multistart
+from daeosens.inverse.search.plateau import LOWER, off_plateau
 from daeosens.inverse.search.start_points import MOST_STARTS, starting_points
 from daeosens.inverse.uncertainty.hessian_at_estimate import HessianKind
 from daeosens.io.files import admit_path
 from daeosens.optimize import minimize
 from daeosens.optimize.interruption import INTERRUPTED, interruptible
 from daeosens.optimize.methods import NEWTON, first_order_method
-from daeosens.optimize.result import Progress
+from daeosens.optimize.result import Progress, Result
+from daeosens.petsc.agreement import on_every_rank
 from daeosens.petsc.options import Options
 from daeosens.petsc.ranks import admit_comm, agree, contents
 from daeosens.petsc.vectors import Array, gather
@@ -168,7 +172,8 @@ def fit(
         A second derivative is missing (try ``hessian="gauss_newton"``), or the problem is
         distributed.
     SolveError
-        No start leads anywhere.
+        No start leads anywhere, or the model fails at the estimate, of one rank of ``comm`` too:
+        then on all of them.  What came of several starts is its ``starts``.
 
     Examples
     --------
@@ -227,14 +232,21 @@ def fit(
             max_iterations=max_iterations,
             options=options or {},
         )
-    likelihood = negative_log_likelihood(
-        problem, experiments, measured, table, parameters, observation, model, laws
-    )
-    functional = likelihood.functional
     if not is_one_of(hessian, "exact", "gauss_newton"):
         raise InputError(f"hessian = {hessian!r}", expected='"exact" or "gauss_newton"')
-    if hessian == "exact":
-        functional.check_second_order()
+    ranks = problem.comm.tompi4py() if comm is None else comm
+
+    def described() -> Likelihood:
+        likelihood = negative_log_likelihood(
+            problem, experiments, measured, table, parameters, observation, model, laws
+        )
+        if hessian == "exact":
+            likelihood.functional.check_second_order()
+        return likelihood
+
+    # evaluates the equations at the start, by each rank's own copy of the problem
+    likelihood = on_every_rank(ranks, described)
+    functional = likelihood.functional
     # Gauss-Newton takes a tangent for each parameter; beyond FEW one adjoint a step is cheaper.
     few = len(likelihood.parameters.free_names) <= FEW
     # bounds of the search alone: an estimate is within, and profiles need none
@@ -276,19 +288,38 @@ def fit(
         attempts = multistart(
             lambda _comm: functional,
             points,
-            comm=problem.comm.tompi4py() if comm is None else comm,
+            comm=ranks,
             folder=folder,
             bounds=limits,
             **settings,
         )
-        x0 = attempts.best.x
-        if attempts.interrupted:
-            settings["max_iterations"] = 0  # the best attempt as it is
-    minimized = partial(minimize, progress=progress, bounds=limits, **settings)
-    with interruptible(problem.comm if comm is None else comm):
+    try:
+        if attempts is not None:
+            x0 = attempts.best.x
+            if attempts.interrupted:
+                settings["max_iterations"] = 0  # the best attempt as it is
+        minimized = partial(minimize, progress=progress, bounds=limits, **settings)
+        begin = x0 if limits is None or x0 is None else np.clip(x0, *limits)
+        result = _minimum(ranks, functional, begin, attempts, minimized)
+        concluded = partial(_concluded, table, model, likelihood, observation, hessian)
+        return on_every_rank(ranks, lambda: concluded(result, attempts, preparation))
+    except SolveError as error:
+        error.starts = attempts
+        raise
+
+
+def _minimum(
+    ranks: MPI.Intracomm,
+    functional: Joint | EstimatedNoise,
+    x0: Array | None,
+    attempts: Multistart | None,
+    minimized: Callable[[Functional, Array | PETSc.Vec | None], Result],
+) -> Result:
+    """Return the minimum below x0 [k], by default the start: on every rank, or an error on all."""
+    with interruptible(ranks, copies=True):
         # Also after a multistart: the best attempt is taken up where it ended, which takes one
         # iteration or none and gives the result its history.
-        result = minimized(functional, x0 if limits is None or x0 is None else np.clip(x0, *limits))
+        result = minimized(functional, x0)
         if attempts is not None and attempts.interrupted:
             result = replace(result, reason=INTERRUPTED[0], message=INTERRUPTED[1])
         goes_on = not result.interrupted
@@ -298,6 +329,55 @@ def fit(
             result = finished(functional, result, minimized)
         if goes_on and not result.interrupted:
             result = off_plateau(functional, result, minimized)
+    return _lowest_of_ranks(ranks, functional, result, minimized)
+
+
+def _lowest_of_ranks(
+    ranks: MPI.Intracomm,
+    functional: Functional,
+    result: Result,
+    minimized: Callable[[Functional, Array | PETSc.Vec | None], Result],
+) -> Result:
+    """Return a result as low as the lowest of all ranks, from where that ended if need be.
+
+    Copies of a problem may fail at trial points on some ranks only, which then end elsewhere.
+    """
+    if ranks.size == 1:
+        return result
+    ends = ranks.allgather((result.value, ranks.rank, gather(result.x), result.interrupted))
+    value, rank, x, _ = min(ends, key=lambda end: end[:2])
+    if any(end[3] for end in ends) or all(end[0] <= value + LOWER for end in ends):
+        return result
+    with interruptible(ranks, copies=True):
+        if result.value <= value + LOWER:
+            return result
+        again = minimized(functional, x)
+        if again.value > value + LOWER and not again.interrupted:
+            raise InputError(
+                f"fit: the negative log-likelihood is {value:.7g} at the estimate of rank {rank}, "
+                f"and from there no less than {again.value:.7g} on rank {ranks.rank}",
+                expected="the same model on every rank of the communicator",
+            )
+        return replace(
+            again,
+            evaluations=result.evaluations + again.evaluations,
+            failed_solves=result.failed_solves + again.failed_solves,
+            seconds=result.seconds + again.seconds,
+        )
+
+
+def _concluded(
+    table: Measurements,
+    model: Noise,
+    likelihood: Likelihood,
+    observation: Observation,
+    hessian: HessianKind,
+    result: Result,
+    attempts: Multistart | None,
+    preparation: Preparation | None,
+) -> Fit:
+    """Return noise levels, covariance and residuals at the estimate, with what led there."""
+    functional = likelihood.functional
     sigma, degrees, uncertainty = estimated_uncertainty(
         functional, likelihood.priors, result.x, hessian, table, model
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar, cast
 
 from mpi4py import MPI
@@ -33,10 +33,15 @@ def on_every_rank(comm: MPI.Intracomm, action: Callable[[], T]) -> T:
     failures = comm.allgather(describe(error))
     if error is not None:
         raise error
+    raise_first(failures)
+    return cast("T", value)
+
+
+def raise_first(failures: Sequence[Failure | None]) -> None:
+    """Raise the first failure in rank order of those that ranks have described, if there is one."""
     for rank, failure in enumerate(failures):
         if failure is not None:
-            raise failure[0](f"{failure[1]}\n  on rank {rank} of {comm.size}")
-    return cast("T", value)
+            raise failure[0](f"{failure[1]}\n  on rank {rank} of {len(failures)}") from None
 
 
 def on_first_rank(comm: MPI.Intracomm, action: Callable[[], T]) -> T:
@@ -56,7 +61,7 @@ def on_first_rank(comm: MPI.Intracomm, action: Callable[[], T]) -> T:
     return pickle.loads(shared)
 
 
-def describe(error: Exception | None) -> Failure | None:
+def describe(error: BaseException | None) -> Failure | None:
     """Turn an exception into what can be sent: the class to raise elsewhere, and the message."""
     if error is None:
         return None

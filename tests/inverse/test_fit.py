@@ -12,6 +12,7 @@ from scipy import optimize, stats
 from daeosens import (
     DAE,
     ODE,
+    DaeosensError,
     InputError,
     LeastSquares,
     Parameter,
@@ -25,6 +26,7 @@ from daeosens import (
     trace,
 )
 from daeosens.inverse import fit, likelihood
+from daeosens.inverse.fit_covariance import estimated_uncertainty
 from daeosens.inverse.likelihood.measurements import measurements
 from daeosens.inverse.likelihood.noise import LogNormal, Normal
 from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
@@ -634,6 +636,100 @@ def test_what_is_wrong_on_one_rank_will_end_the_job(comm):
             noise=LogNormal(),
         )
     assert sys.excepthook.ends_the_job
+
+
+def decay_that_fails(fails):
+    """Return a decay whose equation has no value after a while where ``fails(p)``."""
+
+    def rhs(t, u, p):
+        return u * np.nan if t > 0.05 and fails(p) else -p[0] * u
+
+    return ODE(
+        rhs,
+        1,
+        ["rate", "amount"],
+        jacobian=lambda t, u, p: np.array([[-p[0]]]),
+        jacobian_p=lambda t, u, p: np.array([[-u[0], 0.0]]),
+    )
+
+
+def fitted_together(comm, fails, **extra):
+    rates = {
+        "rate": Parameter(1.5, lower=0.05, upper=6.0),
+        "amount": Parameter(2.0, lower=0.1, upper=9.0),
+    }
+    return fit(
+        decay_that_fails(fails),
+        DATA,
+        Parameters(rates, initial_state=lambda p: p[1:2]),
+        DECAY_STEPPING,
+        times=TIMES,
+        noise=Normal(0.2),
+        hessian="gauss_newton",
+        comm=comm,
+        **extra,
+    )
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_model_that_fails_on_one_rank_is_an_error_on_all_with_what_came_of_starts(comm):
+    with pytest.raises(
+        SolveError, match=r"cannot be evaluated at the start(.|\n)*rank 1"
+    ) as caught:
+        fitted_together(comm, lambda p: comm.rank == 1, starts=5)
+    assert ("on rank 1 of" in str(caught.value)) == (comm.rank != 1)
+    attempts = caught.value.starts.attempts
+    assert [attempt.index for attempt in attempts] == [0, 1, 2, 3, 4]
+    failed = [not math.isfinite(attempt.value) for attempt in attempts]
+    assert failed == [k % comm.size == 1 for k in range(5)]
+    alone = fitted_together(None, lambda p: False)
+    assert caught.value.starts.best.value == pytest.approx(alone.result.value, rel=1e-9)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_model_that_has_no_value_at_the_start_of_one_rank_is_an_error_on_all(comm):
+    nowhere = ODE(lambda t, u, p: u * (math.nan if comm.rank == 1 else -p[0]), 1, ["rate"])
+    rate = Parameters({"rate": Parameter(1.0, lower=0.1, upper=3.0)}, [3.0])
+    with pytest.raises(InputError, match=r"at the start: callback 'rhs' returned nan"):
+        fit(nowhere, DATA, rate, DECAY_STEPPING, times=TIMES, starts=2, comm=comm)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_trials_that_fail_on_one_rank_are_survived_as_on_one(comm):
+    alone = fitted_together(None, lambda p: False)
+    starts = fitted_together(comm, lambda p: comm.rank == 1 and p[0] > 1.5 + 1e-6, starts=3)
+    np.testing.assert_allclose(starts.covariance.x, alone.covariance.x, rtol=1e-6)
+    # a wall beside the way down: rank 1 alone ends there, far above the minimum
+    least = alone.estimate["rate"] - 1e-3
+    walled = fitted_together(comm, lambda p: comm.rank == 1 and p[0] < least)
+    assert (walled.result.failed_solves > 0) == (comm.rank == 1)
+    np.testing.assert_allclose(walled.covariance.x, alone.covariance.x, rtol=1e-6)
+    assert walled.result.converged
+
+
+@pytest.mark.mpi(min_size=2)
+def test_models_that_differ_between_ranks_are_refused(comm):
+    bent = ODE(lambda t, u, p: -p[0] * u * (1.0 + comm.rank * u), 1, ["rate"])
+    rate = Parameters({"rate": Parameter(1.0, lower=0.1, upper=3.0)}, [3.0])
+    with pytest.raises(InputError, match="the same model on every rank"):
+        fit(bent, DATA, rate, DECAY_STEPPING, times=TIMES, noise=Normal(0.2), comm=comm)
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("kind", [ValueError, SolveError])
+def test_what_fails_at_the_estimate_on_one_rank_is_raised_on_all(comm, kind, monkeypatch):
+    def at_the_estimate(*arguments):
+        if comm.rank == 1:
+            raise kind("no memory")
+        return estimated_uncertainty(*arguments)
+
+    module = sys.modules["daeosens.inverse.fit"]  # `fit` hides it
+    monkeypatch.setattr(module, "estimated_uncertainty", at_the_estimate)
+    told = kind if comm.rank == 1 else DaeosensError
+    with pytest.raises(told, match="no memory") as caught:
+        fitted_together(comm, lambda p: False, starts=2)
+    if kind is SolveError:
+        assert len(caught.value.starts.attempts) == 2
 
 
 @pytest.mark.parametrize(

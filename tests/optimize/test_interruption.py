@@ -21,10 +21,12 @@ from daeosens import (
     Parameter,
     Parameters,
     Reduced,
+    SolveError,
     Stepping,
     fit,
     minimize,
 )
+from daeosens.optimize.interruption import interruptible
 from daeosens.petsc import gather
 
 STEPPING = Stepping((0.0, 3.0), "rk4", dt=0.1)
@@ -172,6 +174,33 @@ def test_ctrl_c_stops_distributed_minimisations():
     assert result.interrupted
     assert 0 < result.iterations < 5
     assert len(set(MPI.COMM_WORLD.allgather(result.value))) == 1
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("failing", [False, True])
+def test_ranks_with_functionals_of_their_own_need_not_evaluate_as_often(comm, failing):
+    checks = []
+
+    def evaluate(stop):
+        stop.check()
+        checks.append(comm.rank)
+        if failing and comm.rank == 0 and len(checks) == 2:
+            raise SolveError("no memory")
+
+    def evaluate_often():
+        with interruptible(comm, copies=True) as stop:
+            for _ in range(3 + 4 * comm.rank):
+                evaluate(stop)
+
+    if failing:
+        with pytest.raises(SolveError, match="no memory") as caught:
+            evaluate_often()
+        assert (f"on rank 0 of {comm.size}" in str(caught.value)) == (comm.rank > 0)
+        assert len(checks) == 2  # the others do not go on
+    else:
+        evaluate_often()
+        assert len(checks) == 3 + 4 * comm.rank
+    assert comm.allreduce(1) == comm.size  # in step
 
 
 # ---- progress ------------------------------------------------------------------------------------

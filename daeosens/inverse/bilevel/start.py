@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from daeosens.inverse.likelihood.experiments import Experiment
 from daeosens.inverse.likelihood.likelihood import Likelihood
 from daeosens.inverse.likelihood.measurements import Measurements
 from daeosens.inverse.likelihood.noise import Noise, Observation, is_estimated
+from daeosens.petsc.agreement import on_every_rank
 from daeosens.petsc.vectors import Array, gather
 
 HELD = 5
@@ -112,6 +114,37 @@ def prepared(
         ends = [with_starts(runs, first_estimate, end) for end in ends]
     if windows is None:
         return Preparation(first_estimate, (), ends[0])
+    # each rank has its own copy of the problem, which may fail on one of them
+    return on_every_rank(
+        MPI.COMM_SELF if comm is None else comm,
+        partial(
+            _by_windows,
+            measured,
+            likelihood,
+            observation,
+            noise,
+            windows,
+            seed,
+            points,
+            ends,
+            first_estimate,
+        ),
+    )
+
+
+def _by_windows(
+    measured: Sequence[Measurements],
+    likelihood: Likelihood,
+    observation: Observation,
+    noise: Noise,
+    windows: int,
+    seed: int,
+    points: Array | None,
+    ends: list[Array],
+    first_estimate: Bilevel | None,
+) -> Preparation:
+    """Return what windows that begin at each of some points come to."""
+    runs = likelihood.functional.experiments
     shots, guesses = shots_of(runs, measured, likelihood, observation, noise)
     variance = sum(variance_of_data(shot) for shot in shots)
     lost: list[float] = []
