@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 from petsc4py import PETSc
 
@@ -19,14 +19,17 @@ from daeosens.derivatives.sweeps.backward import sweep_back, swept_in_c
 from daeosens.errors import InputError, is_iterable
 from daeosens.methods.remainders import Remainders
 from daeosens.petsc.ranks import agree
+from daeosens.petsc.unpicklable import Unpicklable
 from daeosens.petsc.vectors import Array, gather, read
 from daeosens.problem.callback_guard import QUIET, unwrapped
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.trajectory.trajectory import Trajectory, check_trajectory, steps_of
 
 
-class Rows:
+class Rows(Unpicklable):
     """Derivatives in the initial state and the parameters, as arrays.  Reading them is local."""
+
+    _in_its_place: ClassVar[str] = "its arrays: u0, p"
 
     u0_vec: PETSc.Vec
     p_vec: PETSc.Vec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 import numpy as np
 from petsc4py import PETSc
@@ -32,6 +32,7 @@ from daeosens.derivatives.sweeps.forward import sweep_forward
 from daeosens.errors import whole_number
 from daeosens.methods.remainders import Remainders
 from daeosens.petsc.ranks import agree
+from daeosens.petsc.unpicklable import Undivided
 from daeosens.petsc.vectors import Array, read
 from daeosens.problem.callback_guard import QUIET, unwrapped
 from daeosens.problem.problem import PossiblyNamed
@@ -40,7 +41,7 @@ from daeosens.timestepping.trajectory.trajectory import Trajectory, check_trajec
 
 
 @dataclass(eq=False, repr=False)
-class Tangent:
+class Tangent(Undivided):
     """The derivative of a trajectory along one direction.
 
     Attributes
@@ -70,6 +71,8 @@ class Tangent:
     >>> along.u.shape, round(along.derivative(Terminal(lambda t, u, p: u[0])), 5)
     ((21, 1), 0.36788)
     """
+
+    _in_its_place: ClassVar[str] = "its arrays"
 
     trajectory: Trajectory
     states: Sequence[PETSc.Vec]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from mpi4py import MPI
@@ -13,11 +14,12 @@ from daeosens.functional.parameters import Control, Parameters
 from daeosens.functional.reduced import Reduced, Vector
 from daeosens.functional.runs import Count
 from daeosens.petsc.ranks import agree
+from daeosens.petsc.unpicklable import Undivided
 from daeosens.petsc.vectors import Array, read
 from daeosens.problem.matrices import dense
 
 
-class Joint:
+class Joint(Undivided):
     """x -> the sum of reduced functionals of the same x: several experiments in one fit.
 
     All that it gives is collective on ``comm``.
@@ -54,6 +56,8 @@ class Joint:
     >>> print(f"{minimize(both, method='brgn').x[0]:.3f}")
     0.499
     """
+
+    _in_its_place: ClassVar[str] = "a function that builds it, called in each process"
 
     def __init__(self, experiments: Sequence[Reduced]) -> None:
         if not isinstance(experiments, Sequence) or not experiments:  # type: ignore[redundant-expr]

@@ -407,6 +407,10 @@ class Parameters:
             )
         return layout
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: all but the layouts, which belong to problems of this process."""
+        return {name: value for name, value in vars(self).items() if name != "_layouts"}
+
     @cached_property
     def _layouts(self) -> WeakKeyDictionary[Problem, _Layout]:
         return WeakKeyDictionary()

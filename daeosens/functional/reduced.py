@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 from weakref import ReferenceType, ref
 
 import numpy as np
@@ -35,6 +35,7 @@ from daeosens.functional.parameters import Control, Parameters
 from daeosens.functional.runs import Count, Runs
 from daeosens.methods.events.event_function import lower_events
 from daeosens.petsc.ranks import agree
+from daeosens.petsc.unpicklable import Undivided
 from daeosens.petsc.vectors import (
     Array,
     created,
@@ -60,7 +61,7 @@ TOGETHER = 16
 """How many directions or rows share a sweep by steps: bounds its memory."""
 
 
-class Reduced:
+class Reduced(Undivided):
     """x -> J(u(x), p(x)) with gradients and Hessian products by discrete adjoints.
 
     Every x and dx may be a vector laid out like ``start()`` or an array [k].
@@ -99,6 +100,8 @@ class Reduced:
     >>> functional.hessian([0.3]).round(4)
     array([[2.1846]])
     """
+
+    _in_its_place: ClassVar[str] = "a function that builds it, called in each process"
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ from daeosens.inverse.uncertainty.prediction import Prediction, predict
 from daeosens.inverse.uncertainty.profiles import Profiles, profile
 from daeosens.io.results import Results
 from daeosens.optimize import Result
+from daeosens.petsc.unpicklable import Undivided
 from daeosens.petsc.vectors import Array
 from daeosens.timestepping.trajectory.trajectory import Side
 
@@ -92,7 +93,7 @@ class Statistics:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Fit(Statistics):
+class Fit(Statistics, Undivided):
     """What ``fit`` found; prints itself.
 
     Attributes
@@ -134,6 +135,10 @@ class Fit(Statistics):
     >>> round(fitted.estimate["rate"], 3), fitted.residuals.shape
     (0.5, (3, 1))
     """
+
+    _in_its_place: ClassVar[str] = (
+        "inverse.save_fit(fitted, path) and load_fit, or its estimate and covariance"
+    )
 
     data: Measurements
     noise: Noise

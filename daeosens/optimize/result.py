@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from petsc4py import PETSc
 
 from daeosens.functional.functional import FunctionalError
 from daeosens.optimize.methods import METHODS
+from daeosens.petsc.unpicklable import Unpicklable
 from daeosens.petsc.vectors import Array
 
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -91,7 +92,7 @@ def history_of(iterates: Sequence[Iterate]) -> History:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Result:
+class Result(Unpicklable):
     """What ``minimize`` found; prints itself.
 
     Parameters
@@ -129,6 +130,10 @@ class Result:
     >>> result.converged, fitted, len(result.history.value) == result.iterations + 1
     (True, array([0.5108]), True)
     """
+
+    _in_its_place: ClassVar[str] = (
+        "optimize.save_result(result, path) and load_result, or arrays: petsc.gather(result.x)"
+    )
 
     x: PETSc.Vec
     value: float

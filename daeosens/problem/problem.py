@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from daeosens.errors import InputError, is_iterable, is_whole, nearest, suggesti
 from daeosens.petsc._kernels import Stencil, vec_to_fill
 from daeosens.petsc.c_function import Native
 from daeosens.petsc.ranks import agree
+from daeosens.petsc.unpicklable import Unpicklable
 from daeosens.petsc.vectors import Array, finite_array, scatter
 from daeosens.problem.admission import admit_vec, numbers_by_name
 from daeosens.problem.batched.protocol import Batch
@@ -46,7 +47,7 @@ def as_they_are(p: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Problem:
+class Problem(Unpicklable):
     """A lowered problem: functions that fill PETSc vectors and matrices.  Made by ODE and DAE.
 
     Attributes
@@ -107,6 +108,11 @@ class Problem:
     Problem(u' = f, 1 unknowns, parameters: rate)
     """
 
+    _in_its_place: ClassVar[str] = (
+        "a function that builds it, called in each process; or "
+        "solve_batch(..., comm=MPI.COMM_WORLD) under mpiexec"
+    )
+
     form: Form
     style: Style
     state: PETSc.Vec
@@ -147,6 +153,10 @@ class Problem:
     monitor: Callable[[], Monitor] | None = None
     delays: Delays | None = None
     parts: tuple[Problem, Problem] | None = None
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
+        """Return the problem itself, which nothing changes."""
+        return self
 
     def __repr__(self) -> str:
         """Return form, style and sizes."""

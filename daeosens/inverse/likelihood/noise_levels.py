@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from petsc4py import PETSc
@@ -25,6 +25,7 @@ from daeosens.errors import SolveError
 from daeosens.functional.joint import Joint
 from daeosens.functional.reduced import Reduced, gradient_of
 from daeosens.inverse.likelihood.measurements import spread
+from daeosens.petsc.unpicklable import Undivided
 from daeosens.petsc.vectors import Array, dot, gather, scatter
 from daeosens.problem.callback_guard import QUIET
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -46,7 +47,7 @@ def with_levels(
     ]
 
 
-class EstimatedNoise:
+class EstimatedNoise(Undivided):
     """L(x) of least squares with unknown noise levels; a ``Functional`` with second derivatives.
 
     Parameters
@@ -61,6 +62,8 @@ class EstimatedNoise:
     level_prior : (float, float), optional
         Normal prior of log(sigma): mean, standard deviation.
     """
+
+    _in_its_place: ClassVar[str] = "a function that builds it, called in each process"
 
     def __init__(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from petsc4py import PETSc
 from daeosens.optimize.constrained.kkt import KktIterate, SearchRecord
 from daeosens.optimize.constrained.optimality import Optimality
 from daeosens.optimize.methods import REASONS
+from daeosens.petsc.unpicklable import Unpicklable
 from daeosens.petsc.vectors import Array, write
 
 CONSTRAINED_METHODS: Mapping[str, str] = {
@@ -62,7 +64,7 @@ class ConstrainedHistory:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ConstrainedResult:
+class ConstrainedResult(Unpicklable):
     """What ``minimize`` with constraints found; prints itself.
 
     Parameters
@@ -97,6 +99,10 @@ class ConstrainedResult:
     >>> result.x.array.round(4), result.constraints["slow"].multiplier.round(3)
     (array([0.5]), array([0.736]))
     """
+
+    _in_its_place: ClassVar[str] = (
+        "optimize.save_result(result, path) and load_result, or arrays: petsc.gather(result.x)"
+    )
 
     x: PETSc.Vec
     value: float

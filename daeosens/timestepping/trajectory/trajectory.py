@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from itertools import compress
-from typing import Any, Literal, NamedTuple, TypeAlias, overload
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, overload
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -28,6 +28,7 @@ from daeosens.io.hdf5 import block_of
 from daeosens.methods.events.event_step import HybridStep, StepRecord
 from daeosens.methods.step import Step, StepMap
 from daeosens.petsc.ranks import agree
+from daeosens.petsc.unpicklable import Undivided
 from daeosens.petsc.vectors import Array, as_float, finite_array, read, write
 from daeosens.problem.callback_guard import QUIET, unwrapped
 from daeosens.problem.monitor import START
@@ -133,7 +134,7 @@ class Effort(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
-class Trajectory:
+class Trajectory(Undivided):
     """The log of accepted steps, which every derivative sweep follows.
 
     Attributes
@@ -174,6 +175,10 @@ class Trajectory:
     >>> run
     Trajectory from t = 0 to 2: 21 steps of rk4 (0 rejected), h = 0.075 ... 0.1
     """
+
+    _in_its_place: ClassVar[str] = (
+        "timestepping.save_run(run, path) and load_run, or arrays: run.t, run.u"
+    )
 
     problem: Problem
     p: Any
