@@ -8,6 +8,8 @@ import numbers
 import sys
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext, redirect_stderr
+from io import StringIO
 from pathlib import Path
 from typing import Any, Self, TypeGuard, cast
 
@@ -163,12 +165,18 @@ class SolverErrorWarning(UserWarning):
     """What Newton's method or a linear solver left in the steps makes derivatives inexact."""
 
 
-def warn(message: str, category: type[Warning]) -> None:
-    """Warn, at the line that called this package, however many functions lie between."""
+def warn(message: str, category: type[Warning], comm: Any = None) -> None:
+    """Warn, at the line that called this package, however many functions lie between.
+
+    Of what all ranks of ``comm`` have found together only the first one prints.  On the others
+    it is a warning all the same: recorded, or raised, where filters say so.
+    """
     frame, level = sys._getframe(1), 2  # pyright: ignore[reportPrivateUsage]
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_BETWEEN):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, category, stacklevel=level)
+    printed = nullcontext() if comm is None or comm.rank == 0 else redirect_stderr(StringIO())
+    with printed:
+        warnings.warn(message, category, stacklevel=level)
 
 
 def require(value: object, kind: type, name: str, remedy: str) -> None:

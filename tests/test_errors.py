@@ -82,3 +82,44 @@ def test_warnings_are_told_at_the_line_of_the_user():
     with pytest.warns(UserWarning, match="beyond its knots") as told:
         ds.solve(ds.ODE(beyond, 1, 2), [1.0], [1.0, 2.0], ds.Stepping((0.0, 1.0), "rk4", dt=0.5))
     assert line_of(told[0]) == "return control(t, p) + 0.0 * u"
+
+
+PROGRAM = """
+import sys, warnings
+from mpi4py import MPI
+import numpy as np
+import daeosens as ds
+from daeosens.errors import NoiseWarning
+
+rng = np.random.default_rng(0)
+times = np.linspace(0.1, 2.0, 40)
+data = np.exp(-times)[:, None] + rng.standard_normal((40, 2)) * [0.001, 0.1]
+both = ds.ODE(lambda t, u, p: -p[0] * u, 2, ["rate"])
+rate = ds.Parameters({"rate": ds.Parameter(0.8)}, [1.0, 1.0])
+stepping = ds.Stepping((0.0, 2.0), "rk4", dt=0.1)
+comm = MPI.COMM_WORLD
+
+def fitted():
+    ds.fit(both, data, rate, stepping, times=times, comm=comm)
+
+fitted()
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    fitted()
+assert [entry.category for entry in told] == [NoiseWarning]
+warnings.simplefilter("error")
+try:
+    fitted()
+except NoiseWarning:
+    told = "raised"
+assert comm.allgather(told) == ["raised"] * comm.size
+"""
+
+
+def test_what_all_ranks_have_found_is_printed_once(run_mpi, tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    job = run_mpi(2, [tmp_path / "program.py"])
+    assert job.returncode == 0, job.stderr
+    assert job.stderr.count("NoiseWarning: one noise level for all columns") == 1
+    alone = run_mpi(1, [tmp_path / "program.py"])
+    assert alone.stderr.count("NoiseWarning: one noise level for all columns") == 1

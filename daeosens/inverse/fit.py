@@ -301,7 +301,7 @@ def fit(
         minimized = partial(minimize, progress=progress, bounds=limits, **settings)
         begin = x0 if limits is None or x0 is None else np.clip(x0, *limits)
         result = _minimum(ranks, functional, begin, attempts, minimized)
-        concluded = partial(_concluded, table, model, likelihood, observation, hessian)
+        concluded = partial(_concluded, ranks, table, model, likelihood, observation, hessian)
         return on_every_rank(ranks, lambda: concluded(result, attempts, preparation))
     except SolveError as error:
         error.starts = attempts
@@ -367,6 +367,7 @@ def _lowest_of_ranks(
 
 
 def _concluded(
+    ranks: MPI.Intracomm,
     table: Measurements,
     model: Noise,
     likelihood: Likelihood,
@@ -393,7 +394,7 @@ def _concluded(
     if isinstance(functional, EstimatedNoise) and not model.each_column:
         sizes = np.sqrt(np.nanmean(table.values**2, axis=0))
         sizes = np.ones_like(sizes) if model.scale == "log" else sizes
-        warn_of_unequal_noise(table.names, residuals, float(np.max(sigma)), sizes)
+        warn_of_unequal_noise(table.names, residuals, float(np.max(sigma)), sizes, ranks)
     return Fit(
         table,
         model,
@@ -406,7 +407,7 @@ def _concluded(
         degrees,
         residuals,
         uncertainty,
-        fit_discretization(functional, result.x, uncertainty, share),
+        fit_discretization(functional, result.x, uncertainty, share, ranks),
         preparation,
     )
 

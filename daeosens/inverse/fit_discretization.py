@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from petsc4py import PETSc
@@ -55,11 +56,12 @@ def fit_discretization(
     x: PETSc.Vec,
     uncertainty: Covariance | DaeosensError,
     estimated_share: float,
+    comm: Any = None,
 ) -> Discretization | DaeosensError:
     """Return what discretisation does to an estimate, or why that is not known.
 
     Warns where it is more than the statistical error.  ``estimated_share`` is what the covariance
-    was multiplied with for a noise level that was estimated.
+    was multiplied with for a noise level that was estimated; ranks of ``comm`` share the estimate.
     """
     if isinstance(uncertainty, DaeosensError):
         return uncertainty
@@ -74,8 +76,9 @@ def fit_discretization(
     # 0 / 0 on a bound, where nothing moves.
     parts = np.divide(shift, errors, out=np.zeros_like(shift), where=errors > 0.0)
     discretization = Discretization(error.value, shift, parts)
-    if discretization.largest > 1.0 and functional.comm.rank == 0:
-        warn(words(discretization, uncertainty.names), DiscretizationWarning)
+    if discretization.largest > 1.0:
+        told = words(discretization, uncertainty.names)
+        warn(told, DiscretizationWarning, functional.comm if comm is None else comm)
     return discretization
 
 

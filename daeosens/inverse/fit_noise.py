@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from scipy.special import chdtrc
@@ -19,7 +20,7 @@ EXACT = 1e-3
 
 
 def warn_of_unequal_noise(
-    names: Sequence[str], residuals: Array, sigma: float, sizes: Array
+    names: Sequence[str], residuals: Array, sigma: float, sizes: Array, comm: Any = None
 ) -> None:
     """Warn where columns that share an estimated noise level have residuals of different size.
 
@@ -84,4 +85,5 @@ def warn_of_unequal_noise(
         "standard errors follow from that\n"
         "  try: noise=Normal(each_column=True), or a sigma for each column",
         NoiseWarning,
+        comm,
     )

@@ -60,11 +60,12 @@ def _warn_of_bent_densities(trajectory: Trajectory, cost: Cost, seen: Seen) -> b
     for scalar in _densities(trajectory, cost):
         for change in slope_jumps(trajectory, density_of(trajectory, scalar), seen):
             _warn(
+                trajectory,
                 f"the running cost has a kink or jump near t = {change.time:.6g}, where a branch, "
                 "abs, maximum or the like changes sides between two steps: products with the "
                 "Hessian lack what the moving time of that change contributes\n"
                 "  try: an event of the problem there, events=[daeosens.Event(lambda t, u, p: "
-                "<what changes its sign>)], or a smooth cost"
+                "<what changes its sign>)], or a smooth cost",
             )
             return True
     return False
@@ -82,11 +83,12 @@ def _warn_of_densities(trajectory: Trajectory, cost: Cost, seen: Seen) -> None:
                 continue
             if change.jump:
                 _warn(
+                    trajectory,
                     f"the running cost jumps near t = {change.time:.6g}, where a branch changes "
                     "sides between two steps: its integral is off by as much as that step counts, "
                     "and derivatives lack what the time of that change contributes where it moves\n"
                     "  try: breakpoints= for a time that is known; else an unknown of its own for "
-                    "the integral, whose rate depends on the mode, daeosens.hybrid"
+                    "the integral, whose rate depends on the mode, daeosens.hybrid",
                 )
                 return
             lost, last = lost + 0.5 * change.kink, change.time
@@ -96,11 +98,12 @@ def _warn_of_densities(trajectory: Trajectory, cost: Cost, seen: Seen) -> None:
             if harmless(time):
                 continue
             _warn(
+                trajectory,
                 f"the running cost jumps at t = {time:.6g}, where a step ends: there it is taken "
                 "from either side by chance, and its integral is off by as much as an end of a "
                 "step counts\n"
                 "  try: breakpoints= for a time that is known; else an unknown of its own for the "
-                "integral, whose rate depends on the mode, daeosens.hybrid"
+                "integral, whose rate depends on the mode, daeosens.hybrid",
             )
             return
         if not lost:
@@ -112,20 +115,22 @@ def _warn_of_densities(trajectory: Trajectory, cost: Cost, seen: Seen) -> None:
         moves = trajectory.problem.delays is not None
         if moves or any(record.timed for record in trajectory.records):
             _warn(
+                trajectory,
                 f"the running cost has a kink near t = {last:.6g}, which steps may pass that move "
                 "with delays or the times of events: gradients in these lack what the quadrature "
                 "of a step makes of the kink\n"
                 "  try: breakpoints= for a time that is known; an event of the problem there, or "
-                "smaller steps"
+                "smaller steps",
             )
         elif part > LOST:
             _warn(
+                trajectory,
                 f"the running cost has a kink inside a step near t = {last:.6g}, where a branch, "
                 f"abs, maximum or the like changes sides: its gradient may be off by "
                 f"{100 * part:.0f} %, because the quadrature of the step is for smooth functions\n"
                 "  try: an event of the problem there, events=[daeosens.Event(lambda t, u, p: "
                 "<what changes its sign>)]; breakpoints= for a time that is known, or smaller "
-                "vectors"
+                "vectors",
             )
 
 
@@ -212,9 +217,10 @@ def _warn_of_points(trajectory: Trajectory, cost: Cost, *, second: bool) -> None
         ):
             order = "second derivatives are those" if second else "its gradient is that"
             _warn(
+                trajectory,
                 f"a cost at t = {t:.6g} is evaluated exactly where a branch, abs, maximum or the "
                 f"like changes sides: {order} of one side\n"
-                "  try: another point, or a cost that is smooth there"
+                "  try: another point, or a cost that is smooth there",
             )
             return
 
@@ -258,5 +264,5 @@ def _scale(values: Array) -> float:
     return largest or 1.0
 
 
-def _warn(message: str) -> None:
-    warn(message, KinkWarning)
+def _warn(trajectory: Trajectory, message: str) -> None:
+    warn(message, KinkWarning, trajectory.problem.comm)

@@ -58,10 +58,11 @@ def warn_of_jumps(trajectory: Trajectory, _costs: Sequence[Cost], seen: Seen) ->
         if change.jump:
             seen.equations_jump = True  # no error of steps is known there
             _warn(
+                trajectory,
                 f"the equations jump near t = {change.time:.6g}, where a branch changes "
                 "sides between two steps: derivatives lack what the time of that change "
                 "contributes where it moves\n"
-                f"  try: {_remedy_of_jump(trajectory, change.timed)}; a smooth function"
+                f"  try: {_remedy_of_jump(trajectory, change.timed)}; a smooth function",
             )
             return
     warn_of_passed_jumps(trajectory, seen)
@@ -114,10 +115,11 @@ def warn_of_kinks(trajectory: Trajectory, seen: Seen) -> tuple[list[KinkTerm], b
         return known, False
     if not (change.kink or change.jump or change.sharp):
         _warn(
+            trajectory,
             f"two branches of the equations change sides at once near t = {change.time:.6g}: "
             "along this run their kinks cancel, and beside it they do not, so products with "
             "the Hessian lack what the moving times of these changes contribute\n"
-            "  try: other parameters, or one smooth function in the place of both"
+            "  try: other parameters, or one smooth function in the place of both",
         )
         return known, True
     # a kink of f is a jump of f_u: first derivatives are right, second ones lack its term
@@ -127,10 +129,11 @@ def warn_of_kinks(trajectory: Trajectory, seen: Seen) -> tuple[list[KinkTerm], b
         what, then = "no bounded second derivative", "may be far off"
     when = '"<parameter>"' if change.timed else "lambda t, u, p: <what changes its sign>"
     _warn(
+        trajectory,
         f"the equations have {what} near t = {change.time:.6g}, where a branch, abs, maximum "
         f"or the like changes sides between two steps: products with the Hessian {then}\n"
         f"  try: an event there, events=[daeosens.Event({when})], or a smooth function in its "
-        "place"
+        "place",
     )
     return known, True
 
@@ -226,5 +229,5 @@ def _one_surface(trajectory: Trajectory, together: Sequence[SlopeJump]) -> bool:
     return values.size > max(numbers) and bool(np.ptp(np.abs(values[numbers])) == 0.0)
 
 
-def _warn(message: str) -> None:
-    warn(message, KinkWarning)
+def _warn(trajectory: Trajectory, message: str) -> None:
+    warn(message, KinkWarning, trajectory.problem.comm)

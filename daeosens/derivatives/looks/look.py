@@ -303,4 +303,5 @@ def _warn_of_solver(trajectory: Trajectory, error: float, cause: str, remedy: st
         f"derivatives may be wrong by {error:.0e} of their size, which is what {cause} left in "
         f"the {trajectory.n_steps} steps\n  try: {remedy}",
         SolverErrorWarning,
+        trajectory.problem.comm,
     )

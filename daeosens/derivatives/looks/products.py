@@ -59,6 +59,7 @@ def warn_of_first_order_steps(trajectory: Trajectory, costs: Sequence[Cost], see
         "its size are not the solution's, however small the step is\n"
         '  try: a method of higher order, "cn" or "esdirk4"',
         DiscretizationWarning,
+        trajectory.problem.comm,
     )
 
 

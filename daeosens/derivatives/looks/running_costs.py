@@ -34,6 +34,7 @@ def warn_of_running_costs(trajectory: Trajectory, costs: Sequence[Cost], _seen: 
                 "gradient\n"
                 "  try: max_step=, t_eval=, or an unknown whose rate it is, with a Terminal cost",
                 DiscretizationWarning,
+                trajectory.problem.comm,
             )
             return
 

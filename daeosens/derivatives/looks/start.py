@@ -40,4 +40,5 @@ def warn_of_start(trajectory: Trajectory, _costs: Sequence[Cost], seen: Seen) ->
             "  try: Reduced with Parameters(..., consistent=True), or add .u0 @ du0/dp; "
             '"beuler" forgets it, "esdirk5" after its first step',
             StartWarning,
+            problem.comm,
         )

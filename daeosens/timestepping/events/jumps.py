@@ -67,6 +67,7 @@ def warn_of_jump(problem: Problem, step: Step, name: str) -> None:
         "daeosens.hybrid({...}, events=[Event(..., mode=...)]); breakpoints= for a jump at a time "
         "that is known",
         KinkWarning,
+        problem.comm,
     )
 
 
