@@ -352,7 +352,9 @@ def _lowest_of_ranks(
         if result.value <= value + LOWER:
             return result
         again = minimized(functional, x)
-        if again.value > value + LOWER and not again.interrupted:
+        # at the pole of a perfect fit values are rounding
+        exact = isinstance(functional, EstimatedNoise) and functional.fits_exactly(again.x)
+        if again.value > value + LOWER and not (again.interrupted or exact):
             raise InputError(
                 f"fit: the negative log-likelihood is {value:.7g} at the estimate of rank {rank}, "
                 f"and from there no less than {again.value:.7g} on rank {ranks.rank}",
