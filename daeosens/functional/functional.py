@@ -184,6 +184,16 @@ class HasTrials(Protocol):
 
 
 @runtime_checkable
+class HasTolerance(Protocol):
+    """Optional ability: how many digits of J mean something."""
+
+    @property
+    def tolerance(self) -> float:
+        """Relative tolerance of adaptive runs, the loosest one; 0 of fixed steps."""
+        ...
+
+
+@runtime_checkable
 class HasRefined(Protocol):
     """Optional ability: the same functional with divided steps, for discretisation errors."""
 

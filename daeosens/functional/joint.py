@@ -98,6 +98,11 @@ class Joint(Undivided):
             sum(member.second_order for member in counts),
         )
 
+    @property
+    def tolerance(self) -> float:
+        """Loosest relative tolerance of adaptive runs; 0 of fixed steps."""
+        return max(experiment.tolerance for experiment in self.experiments)
+
     def limit_steps(self, *, limited: bool) -> None:
         """Limit the steps of later runs of each experiment, or of none: ``Reduced.limit_steps``."""
         for experiment in self.experiments:

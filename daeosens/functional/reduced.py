@@ -175,6 +175,12 @@ class Reduced(Undivided):
         """Method and step sizes; after the first run the method that was chosen."""
         return self._runs.stepping
 
+    @property
+    def tolerance(self) -> float:
+        """Relative tolerance of adaptive runs; 0 of fixed steps."""
+        stepping = self._runs.stepping
+        return stepping.tolerances[0] if stepping.adaptive else 0.0
+
     def _by(self, stepping: Stepping, objective: Objective) -> Reduced:
         """Return another functional of the same problem and control."""
         return Reduced(

@@ -34,7 +34,7 @@ from daeosens.inverse.likelihood.likelihood import (
 from daeosens.inverse.likelihood.measurements import Measurements, spread
 from daeosens.inverse.likelihood.noise import Noise, Normal, Observation, in_order, is_estimated
 from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
-from daeosens.inverse.search.final_newton_step import finished
+from daeosens.inverse.search.final_newton_step import STUCK, finished
 from daeosens.inverse.search.multistart import Multistart, multistart
 from daeosens.inverse.search.plateau import LOWER, off_plateau
 from daeosens.inverse.search.start_points import MOST_STARTS, starting_points
@@ -49,6 +49,7 @@ from daeosens.petsc.options import Options
 from daeosens.petsc.ranks import admit_comm, agree, contents
 from daeosens.petsc.vectors import Array, gather
 from daeosens.problem.problem import Problem
+from daeosens.timestepping.method_choice import HELD, held_by_stability
 from daeosens.timestepping.stepping import Stepping
 
 FEW = 100
@@ -323,6 +324,10 @@ def _minimum(
         if attempts is not None and attempts.interrupted:
             result = replace(result, reason=INTERRUPTED[0], message=INTERRUPTED[1])
         goes_on = not result.interrupted
+        # What has no gradient in a parameter may be stuck for that: lower ground ends it at once.
+        if goes_on and result.reason in STUCK:
+            result = off_plateau(functional, result, minimized)
+            goes_on = not result.interrupted
         # The pole of the likelihood first, as it keeps minimisations from converging; then
         # plateaus, on which they converge too early.
         if goes_on and isinstance(functional, EstimatedNoise) and not result.converged:
@@ -368,6 +373,20 @@ def _lowest_of_ranks(
         )
 
 
+def _told_of_stiffness(functional: Joint | EstimatedNoise, result: Result) -> Result:
+    """Return the result with a note if it has not converged, among steps short for stability."""
+    experiments = functional.experiments
+    delayed = any(experiment.problem.delays is not None for experiment in experiments)
+    if result.converged or result.interrupted or delayed:
+        return result
+    runs = [experiment.trajectory(result.x) for experiment in experiments]
+    held = max(held_by_stability(run, HELD) for run in runs)
+    if not held:
+        return result
+    note = f'{held} steps of a run are as short as stability asks; method="esdirk5" takes long ones'
+    return replace(result, notes=(*result.notes, note))
+
+
 def _concluded(
     ranks: MPI.Intracomm,
     table: Measurements,
@@ -381,6 +400,7 @@ def _concluded(
 ) -> Fit:
     """Return noise levels, covariance and residuals at the estimate, with what led there."""
     functional = likelihood.functional
+    result = _told_of_stiffness(functional, result)
     sigma, degrees, uncertainty = estimated_uncertainty(
         functional, likelihood.priors, result.x, hessian, table, model
     )

@@ -19,6 +19,7 @@ from daeosens.functional.functional import (
     Functional,
     HasDenseGaussNewton,
     HasRefined,
+    HasTolerance,
     functional_error,
     require_functional,
 )
@@ -307,6 +308,7 @@ def minimize(
         scaled_gradient=scaled_gradient_tolerance,
         predicted_decrease=predicted_decrease_tolerance,
         max_iterations=int(max_iterations),
+        noise=functional.tolerance if isinstance(functional, HasTolerance) else 0.0,
     )
     # TAO reads its views only when it has solved, after the check that all options have been
     # read: they are in a scope of their own.

@@ -51,6 +51,16 @@ FLAT, ROUNDING, SMALL = 10, 100.0 * sys.float_info.epsilon, 1e-6
 """In so many iterations a value that falls by less than this part has reached its rounding, where
 the gradient norm is below this part of the largest one: searches could go on for hundreds more."""
 
+NOISE = (
+    "DIVERGED_STAGNATION",
+    (
+        "steps shrink, the value falls by less than the tolerance of its runs, and its gradient "
+        "does not: a smaller rtol may help"
+    ),
+)
+SHRUNK = 0.1
+"""Part of the first step of ``FLAT`` iterations that the last one is below where steps shrink."""
+
 
 @dataclass(frozen=True)
 class Stopping:
@@ -77,6 +87,8 @@ class Stopping:
     rounding : bool
         Whether to stop where neither the value falls beyond its rounding nor the gradient norm,
         which is small beside the first ones.
+    noise : float
+        Relative changes of J below this say nothing, of adaptive runs; 0: all digits count.
     patience : int
         Iterations in which neither value nor gradient norm falls, before giving up; 0 is off.
 
@@ -96,6 +108,7 @@ class Stopping:
     typical_value: float = 0.0
     max_iterations: int = 1000
     rounding: bool = False
+    noise: float = 0.0
     patience: int = 0
 
     def reason(
@@ -127,6 +140,7 @@ class Stopping:
             (last.iteration >= self.max_iterations, _Reason.DIVERGED_MAXITS, None),
             (_unmoved(iterates), _Reason.DIVERGED_USER, UNMOVED),
             (self._stagnant(iterates), _Reason.DIVERGED_USER, STAGNATION),
+            (self._in_noise(iterates), _Reason.DIVERGED_USER, NOISE),
         ]
         for applies, reason, why in rules:
             if applies:
@@ -144,6 +158,19 @@ class Stopping:
         return all(
             iterate.value >= lowest - 1e-15 * abs(lowest) and iterate.gradient_norm > 0.5 * smallest
             for iterate in after
+        )
+
+    def _in_noise(self, iterates: Sequence[Iterate]) -> bool:
+        """Whether a search follows the errors of runs: along a direction that J does not feel."""
+        if self.noise == 0.0 or len(iterates) <= FLAT:
+            return False
+        before, after = iterates[-FLAT - 1], iterates[-FLAT:]
+        # The model promised more than J gave, again and again, so steps shrank; near a minimum
+        # they shrink with the gradient.
+        return (
+            after[-1].step < SHRUNK * after[0].step
+            and before.value - after[-1].value <= self.noise * abs(before.value)
+            and min(iterate.gradient_norm for iterate in after) > 0.5 * before.gradient_norm
         )
 
     def size_of(self, value: float, first: float) -> float:

@@ -47,6 +47,44 @@ def test_a_plateau_is_told(saturating):
     assert not fitted.undetermined
 
 
+def fit_of_chain(start, method, **options):
+    """Fit A -> B -> C, k1 = 1, k2 = 0.5, from another start."""
+    chain = trace(
+        lambda t, u, p: np.array([-p[0] * u[0], p[0] * u[0] - p[1] * u[1], p[1] * u[1]]),
+        ["A", "B", "C"],
+        ["k1", "k2"],
+    )
+    times = np.linspace(0.0, 5.0, 21)[1:]
+    a, b = np.exp(-times), 2.0 * (np.exp(-0.5 * times) - np.exp(-times))
+    exact = np.column_stack([a, b, 1.0 - a - b])
+    values = exact * (1.0 + 0.02 * np.random.default_rng(1).normal(size=exact.shape))
+    data = {"time": times} | dict(zip("ABC", values.T, strict=True))
+    rates = {
+        name: Parameter(value, scale="log") for name, value in zip(("k1", "k2"), start, strict=True)
+    }
+    control = Parameters(rates, [1.0, 0.0, 0.0])
+    return fit(chain, data, control, Stepping((0.0, 5.0), method, rtol=1e-6), **options)
+
+
+def test_a_rate_that_explicit_steps_cannot_follow_is_a_plateau():
+    """Far off, the rate grows until data no longer feel it, and each run takes 80 000 steps."""
+    far, near = fit_of_chain((100.0, 0.01), "rk5dp"), fit_of_chain((1.0, 0.5), "esdirk5")
+    assert far.converged
+    assert far.result.evaluations < 100
+    assert any("plateau first, without gradient in k1" in note for note in far.result.notes)
+    for name in ("k1", "k2"):
+        assert far.estimate[name] == pytest.approx(near.estimate[name], rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::daeosens.errors.NoiseWarning")
+@pytest.mark.filterwarnings("ignore::daeosens.errors.DiscretizationWarning")
+def test_a_fit_that_ends_among_stiff_runs_says_so():
+    fitted = fit_of_chain((2000.0, 0.3), "rk5dp", max_iterations=0)
+    assert any('method="esdirk5" takes long ones' in note for note in fitted.result.notes)
+    fitted = fit_of_chain((2.0, 0.3), "rk5dp", max_iterations=0)
+    assert not fitted.result.notes
+
+
 def test_a_fit_that_may_not_go_on_does_not(saturating):
     fitted = fit(saturating, DEMAND, guess(100.0, 30.0), STEPPING, max_iterations=1)
     assert fitted.result.reason == "DIVERGED_MAXITS"

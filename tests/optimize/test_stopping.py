@@ -255,6 +255,31 @@ def test_what_only_rounds_has_converged():
     assert reason_of(rule, (2.0, 1.0), *flat)[1] is None
 
 
+def searching(value, size, steps):
+    """Return iterates after a first one, with values that fall, by the lengths of their steps."""
+    first = Iterate(0, 2.0, 10.0, 0.0, 1, 0)
+    falls = 1e-9 * np.arange(len(steps))
+    rows = zip(value - falls, steps, strict=True)
+    return [first, *(Iterate(k, v, size, s, k, 0) for k, (v, s) in enumerate(rows, start=1))]
+
+
+def test_a_search_in_the_noise_of_runs_ends():
+    """Steps shrink, J falls by less than the tolerance of its runs, its gradient does not."""
+    rule, shrinking = Stopping(noise=1e-6), 0.5 ** np.arange(11)
+    why = rule.reason(searching(-1.0, 5.0, shrinking), math.nan, math.nan)[1]
+    assert why[0] == "DIVERGED_STAGNATION"
+    assert "less than the tolerance of its runs" in why[1]
+    goes_on = [
+        (Stopping(), searching(-1.0, 5.0, shrinking)),  # steps that are fixed
+        (Stopping(noise=1e-9), searching(-1.0, 5.0, shrinking)),
+        (rule, searching(-1.0, 5.0, shrinking[:10])),
+        (rule, searching(-1.0, 5.0, np.ones(11))),
+        (rule, [*searching(-1.0, 5.0, shrinking[:10]), Iterate(11, -1.0, 2.0, 1e-3, 11, 0)]),
+    ]
+    for other, iterates_ in goes_on:
+        assert other.reason(iterates_, math.nan, math.nan)[1] is None
+
+
 def noisy(x):
     """A value of 100 whose last digits say nothing, as those of sums over a run."""
     moved = x - TARGET

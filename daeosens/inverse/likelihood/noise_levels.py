@@ -154,6 +154,11 @@ class EstimatedNoise(Undivided):
             return None
         return self._like(experiments)
 
+    @property
+    def tolerance(self) -> float:
+        """Loosest relative tolerance of adaptive runs; 0 of fixed steps."""
+        return self._unit.tolerance
+
     def limit_steps(self, *, limited: bool) -> None:
         """Limit the steps of later runs of each experiment, or of none: ``Reduced.limit_steps``."""
         self._unit.limit_steps(limited=limited)
