@@ -54,6 +54,8 @@ class Native:
         Its C signature where it is known, to be compared with what is called.
     sizes : (int, int), optional
         Numbers n of unknowns and m of parameters, where they are known: another problem is refused.
+    operations : int
+        About how many operations a call takes; 0: not known.
 
     Raises
     ------
@@ -75,6 +77,7 @@ class Native:
     pattern: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]] | None = None
     signature: str = ""
     sizes: tuple[int, int] | None = None
+    operations: int = 0
 
     def __post_init__(self) -> None:
         late = isinstance(self.address, LateAddress)

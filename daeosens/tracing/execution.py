@@ -122,6 +122,8 @@ def _native(generated: Generated, library: Callable[[], ctypes.CDLL]) -> Native:
         keeps=library,
         pattern=generated.pattern,
         sizes=sizes,
+        # a graph of matrices has few instructions, and works on about the numbers that it holds
+        operations=max(reads.n_instructions(), reads.sz_w()),
     )
 
 

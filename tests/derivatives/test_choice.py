@@ -322,3 +322,47 @@ def test_stages_are_swept_by_arrays_unless_their_matrices_are_sparse(sparse, eng
     run = solve(ODE(rhs, n, 1), np.ones(n), [0.5], Stepping((0.0, 1.0), "esdirk4", dt=0.25))
     gradient = adjoint(run, Terminal(lambda t, u, p: u[0]))
     assert gradient.engine == engine
+
+
+def test_rows_of_stages_in_c_are_few_where_each_goes_through_a_long_graph(rng):
+    """All-to-all oscillators: blocks take a fifth of the time for all; reactions the other way."""
+    stepping = Stepping((0.0, 0.2), "esdirk4", dt=0.1)
+    n = 33
+
+    def oscillators(t, u, p):
+        return p.w + p.k / n * np.sin(u[None, :] - u[:, None]).sum(axis=1)
+
+    pairs = trace(oscillators, n, {"w": (n,), "k": ()})
+    run = solve(pairs, rng.uniform(0.1, 0.5, n), np.append(rng.normal(size=n), 1.5), stepping)
+    matrices = sensitivities(run)
+    assert matrices.engine == "arrays"
+    expected = sensitivities(run, engine="compiled")
+    for ours, other in ((matrices.u0, expected.u0), (matrices.p, expected.p)):
+        np.testing.assert_allclose(ours, other, rtol=0.0, atol=1e-13 * np.abs(other).max())
+    costs = [pairs.terminal(lambda t, u, p, k=k: u[k] ** 2) for k in range(3)]
+    assert [gradient.engine for gradient in adjoint(run, costs)] == ["compiled"] * 3
+    # as many rows of as many unknowns, dense as well, each of few operations
+    taking_part = rng.integers(0, 20, (30, 4)).tolist()
+
+    def reactions(t, u, p):
+        out = [-0.1 * u[k] for k in range(20)]
+        for k, (a, b, c, d) in enumerate(taking_part):
+            rate = p.k[k] * u[a] * u[b]
+            for i, sign in ((a, -1), (b, -1), (c, 1), (d, 1)):
+                out[i] = out[i] + sign * rate
+        return np.array(out)
+
+    kinetics = trace(reactions, 20, {"k": (30,)})
+    assert kinetics.native["jacobian"].pattern is None
+    run = solve(kinetics, rng.uniform(0.1, 0.5, 20), rng.uniform(0.2, 1.0, 30), stepping)
+    assert sensitivities(run).engine == "compiled"
+    # sparse matrices stay sparse in C, for any number of rows
+    chain = trace(lambda t, u, p: p.k * (np.roll(u, 1) - u), 60, {"k": ()})
+    run = solve(chain, rng.uniform(0.1, 0.5, 60), [1.0], stepping)
+    assert sensitivities(run).engine == "compiled"
+    # products with dense matrices, by BLAS for many rows of many unknowns
+    network = trace(lambda t, u, p: np.tanh(p.W @ u) - u, 40, {"W": (40, 40)})
+    run = solve(network, rng.uniform(0.1, 0.5, 40), 0.1 * rng.normal(size=1600), stepping)
+    assert sensitivities(run).engine == "arrays"
+    costs = [network.terminal(lambda t, u, p, k=k: u[k] ** 2) for k in range(8)]
+    assert adjoint(run, costs)[0].engine == "compiled"

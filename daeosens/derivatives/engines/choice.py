@@ -14,6 +14,8 @@ from daeosens.derivatives.engines.limits import (
     FEW_UNKNOWNS,
     MANY_POINTS,
     POINT_BY_POINT,
+    ROWS_OF_GRAPHS,
+    ROWS_OF_PRODUCTS,
     SPARSE_SOLVES,
 )
 from daeosens.errors import InputError, UnsupportedError
@@ -93,8 +95,29 @@ def wants_compiled(trajectory: Trajectory, engine: str, rows: int) -> str:
         return ""
     # many rows of many unknowns are products of matrices, which BLAS takes faster than one row
     # after the other in C
-    blocks = problem.batch is not None and problem.batch.at_once and not method.stagewise
-    return IN_C if not blocks or problem.size <= FEW_UNKNOWNS or rows <= FEW_ROWS else ""
+    return IN_C if rows <= FEW_ROWS or not _rows_pay_by_blocks(problem, method, rows) else ""
+
+
+def _rows_pay_by_blocks(problem: Problem, method: Method, rows: int) -> bool:
+    """Whether blocks carry that many rows in less time than C, one beside the other."""
+    batch = problem.batch
+    if batch is None or not batch.at_once:
+        return False
+    if not method.stagewise:
+        return problem.size > FEW_UNKNOWNS
+    if sparse_jacobian(problem) or no_arrays(problem, method):
+        return False
+    # factors are shared by the rows of a stage, but each goes through the whole graph, by itself
+    if batch.rows_at_once is not None:  # through its products with matrices
+        return rows * problem.size > ROWS_OF_PRODUCTS
+    pull = problem.native.get("pull")
+    return pull is not None and rows * pull.operations > ROWS_OF_GRAPHS
+
+
+def sparse_jacobian(problem: Problem) -> bool:
+    """Whether f_u is a sparse matrix."""
+    jacobian = problem.native.get("jacobian")
+    return jacobian.pattern is not None if jacobian is not None else problem.rhs_u.sparse()
 
 
 def check_of_delays(engine: str) -> None:
@@ -209,12 +232,10 @@ def _arrays_or_vectors(
     batch = problem.batch
     if reason or batch is None:
         return Choice("vectors", f"not arrays: {reason}{told}")
-    jacobian = problem.native.get("jacobian")
-    sparse = jacobian.pattern is not None if jacobian is not None else problem.rhs_u.sparse()
     # a callback that takes all points in one call saves so many calls that larger problems pay
     limit = MANY_POINTS if batch.at_once else POINT_BY_POINT
     # arrays make a dense matrix of a sparse Jacobian: its factors grow with n^3
-    if sparse and dense:
+    if dense and sparse_jacobian(problem):
         limit = SPARSE_SOLVES
     told = f"{limit} {limit.of} ({limit.measured}){told}"
     if problem.size <= limit:
