@@ -58,8 +58,8 @@ NOISE = (
         "does not: a smaller rtol may help"
     ),
 )
-SHRUNK = 0.1
-"""Part of the first step of ``FLAT`` iterations that the last one is below where steps shrink."""
+WITHIN_NOISE, SHRUNK = 6, 0.1
+"""So many iterations, and the part of the first step that the last one is below, are shrinking."""
 
 
 @dataclass(frozen=True)
@@ -162,9 +162,9 @@ class Stopping:
 
     def _in_noise(self, iterates: Sequence[Iterate]) -> bool:
         """Whether a search follows the errors of runs: along a direction that J does not feel."""
-        if self.noise == 0.0 or len(iterates) <= FLAT:
+        if self.noise == 0.0 or len(iterates) <= WITHIN_NOISE:
             return False
-        before, after = iterates[-FLAT - 1], iterates[-FLAT:]
+        before, after = iterates[-WITHIN_NOISE - 1], iterates[-WITHIN_NOISE:]
         # The model promised more than J gave, again and again, so steps shrank; near a minimum
         # they shrink with the gradient.
         return (

@@ -265,16 +265,16 @@ def searching(value, size, steps):
 
 def test_a_search_in_the_noise_of_runs_ends():
     """Steps shrink, J falls by less than the tolerance of its runs, its gradient does not."""
-    rule, shrinking = Stopping(noise=1e-6), 0.5 ** np.arange(11)
+    rule, shrinking = Stopping(noise=1e-6), 0.5 ** np.arange(7)
     why = rule.reason(searching(-1.0, 5.0, shrinking), math.nan, math.nan)[1]
     assert why[0] == "DIVERGED_STAGNATION"
     assert "less than the tolerance of its runs" in why[1]
     goes_on = [
         (Stopping(), searching(-1.0, 5.0, shrinking)),  # steps that are fixed
         (Stopping(noise=1e-9), searching(-1.0, 5.0, shrinking)),
-        (rule, searching(-1.0, 5.0, shrinking[:10])),
-        (rule, searching(-1.0, 5.0, np.ones(11))),
-        (rule, [*searching(-1.0, 5.0, shrinking[:10]), Iterate(11, -1.0, 2.0, 1e-3, 11, 0)]),
+        (rule, searching(-1.0, 5.0, shrinking[:6])),
+        (rule, searching(-1.0, 5.0, np.ones(7))),
+        (rule, [*searching(-1.0, 5.0, shrinking[:6]), Iterate(7, -1.0, 2.0, 1e-3, 7, 0)]),
     ]
     for other, iterates_ in goes_on:
         assert other.reason(iterates_, math.nan, math.nan)[1] is None

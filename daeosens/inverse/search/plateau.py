@@ -115,6 +115,8 @@ def _lower_ground(functional: Functional, result: Result) -> tuple[str, PETSc.Ve
                     continue
                 if math.isfinite(value) and value < lowest:
                     lowest, lower = value, (names[i], point)
+                    if isinstance(functional, HasTrials):
+                        functional.limit_steps(limited=True)
     finally:
         if isinstance(functional, HasTrials):
             functional.limit_steps(limited=False)
@@ -125,8 +127,9 @@ def _elsewhere(functional: Functional, x: PETSc.Vec, i: int, *, log: bool) -> It
     """Yield points that differ from x in the i-th entry, within the bounds."""
     point, start = gather(x), gather(functional.start())
     bounds = functional.bounds()
-    pairs = [(point[i], factor) for factor in FROM_HERE]
-    pairs += [(start[i], factor) for factor in FROM_START]
+    # the start first: lower ground there spares runs that are stiff, where the parameter went
+    pairs = [(start[i], factor) for factor in FROM_START]
+    pairs += [(point[i], factor) for factor in FROM_HERE]
     for origin, factor in pairs:
         # x is the logarithm, so factors are added.
         value = origin + math.log(factor) if log else origin * factor
