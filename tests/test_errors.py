@@ -116,6 +116,7 @@ assert comm.allgather(told) == ["raised"] * comm.size
 """
 
 
+@pytest.mark.slow
 def test_what_all_ranks_have_found_is_printed_once(run_mpi, tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     job = run_mpi(2, [tmp_path / "program.py"])

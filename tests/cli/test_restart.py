@@ -157,6 +157,7 @@ def test_signal_in_a_callback_of_one_rank(run: Run, ranks: int | None, tmp_path:
     assert (code, summary["status"]) == (75, "interrupted")
 
 
+@pytest.mark.slow
 def test_limit_may_stand_in_the_configuration(run: Run, tmp_path: Path):
     with (tmp_path / "slow.toml").open("a", encoding="utf-8") as config:
         config.write("time_limit = 1.5\n")

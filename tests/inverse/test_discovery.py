@@ -65,6 +65,7 @@ def test_lorenz_with_noise_by_the_weak_form(lorenz_states, seed):
     assert {*search.fit(data).estimate} > {*LORENZ}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 3])
 def test_lorenz_with_more_noise_by_most_parts_of_the_data(lorenz_states, seed):
     noise = np.random.default_rng(seed).standard_normal(lorenz_states.shape)

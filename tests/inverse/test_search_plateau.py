@@ -66,6 +66,7 @@ def fit_of_chain(start, method, **options):
     return fit(chain, data, control, Stepping((0.0, 5.0), method, rtol=1e-6), **options)
 
 
+@pytest.mark.slow
 def test_a_rate_that_explicit_steps_cannot_follow_is_a_plateau():
     """Far off, the rate grows until data no longer feel it, and each run takes 80 000 steps."""
     far, near = fit_of_chain((100.0, 0.01), "rk5dp"), fit_of_chain((1.0, 0.5), "esdirk5")

@@ -155,6 +155,7 @@ def test_failed_solves_are_remembered(tmp_path, method):
     assert parts.failed_solves == whole.failed_solves
 
 
+@pytest.mark.slow
 def test_finished_run_is_read_again_with_few_evaluations(tmp_path):
     path = tmp_path / "run.h5"
     whole = minimize(valley(), restart=path)
@@ -237,6 +238,7 @@ def test_file_of_another_problem_is_refused(tmp_path, run, message):
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_another_weight_of_a_cost_that_vanishes_is_noticed(tmp_path):
     def weighted(weight):
         return Closed(lambda x: tuple(weight * part for part in soft(x)), START)

@@ -95,6 +95,7 @@ def test_checkpoints_and_kept_stages_change_no_bit(method):
     assert np.allclose(ds.adjoint(kept, SUM).p, found[0][:3], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_events_end_steps():
     """Against the sum with tiny explicit steps; and the adjoint is that of the tangent."""
     bounce = ds.Event(

@@ -374,6 +374,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_a_run_keeps_as_many_states_as_fit_into_memory():
     command = [sys.executable, "-c", IN_LITTLE_MEMORY]
     # a thread reserves 64 MB for what it allocates, however little that is

@@ -165,6 +165,7 @@ def test_steps_and_memory_are_what_the_actions_say(method, name, steps, monkeypa
     assert again.stored.steps == run.stored.steps
 
 
+@pytest.mark.slow
 def test_binomial_schedules_and_ours_take_as_many_steps():
     for steps, memory in [(30, 3), (100, 10), (61, 5)]:
         for schedule in (

@@ -61,6 +61,7 @@ def blood_cells(delay, starts=1):
     )
 
 
+@pytest.mark.slow
 def test_windows_of_a_delay_equation_are_held_first_and_keep_delays_in_reach(monkeypatch):
     """Towards zero runs take ever more steps."""
     shortest = []
@@ -79,6 +80,7 @@ def test_windows_of_a_delay_equation_are_held_first_and_keep_delays_in_reach(mon
     assert fitted.estimate["tau"] == pytest.approx(2.0, abs=0.01)
 
 
+@pytest.mark.slow
 def test_windows_begin_at_other_delays_or_starts_until_one_explains_the_data(monkeypatch):
     """Four times the delay is a minimum of its own."""
     begun = []
