@@ -26,6 +26,7 @@ from daeosens import (
     solve,
     tangent,
     taylor,
+    trace,
 )
 from daeosens.costs import AtEvent, EventTime
 from daeosens.derivatives import evaluate
@@ -125,6 +126,33 @@ def test_hessian_of_the_time_of_an_impact_is_the_closed_form():
 def flight_times(x):
     z, v, g, _ = x
     return z, v, [(v + np.sqrt(v * v + 2 * g * z)) / g]
+
+
+@pytest.mark.parametrize("engine", ["vectors", "arrays", "compiled"])
+@pytest.mark.parametrize("method", ["rk5dp", "esdirk4"])
+def test_a_state_after_an_impact_is_observed_where_a_window_begins(engine, method):
+    """In adaptive runs the steps after an event go on from its time, and windows with them."""
+    bounce = Event(lambda t, u, p: u[0], lambda t, u, p: np.array([u[0], -p[1] * u[1]]), name="hit")
+    problem = trace(fall, size=2, parameters=["gravity", "restitution"], events=[bounce])
+    steps = Stepping((0.0, 4.3), method, rtol=1e-6, max_step=0.1)
+    run = solve(problem, BALL[:2], BALL[2:], steps)
+    assert len(run.crossings) == 3
+    speed = AtEvent(lambda t, u, p: u[1] * t, "hit", side="after", number=1)
+
+    def after_the_second(x):
+        z, v, g, e = x
+        speed = np.sqrt(v * v + 2 * g * z)
+        return ((v + speed) / g + 2 * e * speed / g) * e**2 * speed
+
+    units = [(row[:2], row[2:]) for row in np.eye(4)]
+    products = [hessian_product(run, speed, *unit, engine=engine) for unit in units]
+    assert {product.engine for product in products} == {engine}
+    ours = np.array([np.concatenate([product.u0, product.p]) for product in products])
+    close(ours, exact_hessian(after_the_second, BALL), 1e-9)
+    gradient, expected = products[0].gradient, adjoint(run, speed, "vectors")
+    rounding = 1e-13 * abs(expected.p).max()
+    np.testing.assert_allclose(gradient.u0, expected.u0, rtol=0, atol=rounding)
+    np.testing.assert_allclose(gradient.p, expected.p, rtol=0, atol=rounding)
 
 
 def swing_residual(t, u, udot, p):

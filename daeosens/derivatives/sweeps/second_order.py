@@ -5,7 +5,8 @@ As the sweep back (``backward.py``): windows between events by the engine, the r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -129,8 +130,9 @@ class SecondOrderSweep:
         along = sweep_forward(run, copies, self._engine, pushed=self._pushed if little else None)
         return [TangentStates(way.states, way.times, way.parameters) for way in along]
 
-    def _by_steps(self, first: int, last: int) -> None:
-        """Carry the rows over single steps, with what is observed before them."""
+    @contextmanager
+    def _on_vectors(self) -> Generator[VectorSecondOrder]:
+        """Hand the rows to vectors, and take them back afterwards."""
         vectors = self._vectors
         if self._rows is None:
             du, dp = self._along(0)
@@ -144,12 +146,17 @@ class SecondOrderSweep:
         ]
         for vec, row in pairs:
             write(vec, row)
-        # the final state is in no window, so it is observed where the sweep begins
-        if last == self._trajectory.n_steps:
-            vectors.observe(last)
-        vectors.back(first, last)
+        yield vectors
         for vec, row in pairs:
             row[...] = read(vec)
+
+    def _by_steps(self, first: int, last: int) -> None:
+        """Carry the rows over single steps, with what is observed before them."""
+        with self._on_vectors() as vectors:
+            # the final state is in no window, so it is observed where the sweep begins
+            if last == self._trajectory.n_steps:
+                vectors.observe(last)
+            vectors.back(first, last)
 
     # ---- by windows
 
@@ -180,8 +187,8 @@ class SecondOrderSweep:
     def _over_window(self, first: int, last: int) -> bool:
         """Carry the rows over a window, with what is observed there; return whether it was done."""
         run, moving = self._trajectory, self._trajectory.moving
-        # A state at an implicit event moves in time: it is the business of the step to it
-        # (``event_step``).
+        # A state at an implicit event moves in time, which windows do not know of: vectors observe
+        # it, with the adjoint of that time (``event_step``).
         inside = range(first + (first in moving), last + (last == run.n_steps))
         observed = {n - first: seen for n, seen in self._observed.items() if n in inside}
         window = window_of(run, first, last)
@@ -209,8 +216,9 @@ class SecondOrderSweep:
             steps = self._vectors.steps
             assert isinstance(steps, HybridStep)
             steps.pass_by(first)
-            if first in moving:
-                self._by_steps(first, first)
+            if first in moving and first in self._observed:
+                with self._on_vectors() as vectors:
+                    vectors.observe(first)
         return True
 
     def _along(self, first: int) -> tuple[Array, Array]:
