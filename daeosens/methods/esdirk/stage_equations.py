@@ -30,7 +30,7 @@ Slopes = list[tuple[PETSc.Mat | None, PETSc.Mat | None]]
 """f_u [n, n] and f_p [n, m] of each part at a stage; None where they are not needed."""
 
 Known: TypeAlias = "tuple[Any, Any]"
-"""Values of f_u and f_p at a point that were found beforehand; None where they were not."""
+"""Values of f_u and f_p at a point that were evaluated beforehand; None where they were not."""
 
 AHEAD = 128
 """Points of some steps at which derivatives are evaluated at once."""
@@ -39,13 +39,17 @@ COLUMNS, ROOM = 16, 2**24
 """Bytes that these may take, about, where Jacobians have so many entries in a row."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Part:
-    """f of one of the parts, f_u [n, n] and f_p [n, m] at one point after the other."""
+    """f of one of the parts, f_u [n, n] and f_p [n, m] at one stage after the other.
+
+    ``known`` has their values at the stages of the step, where these were evaluated beforehand.
+    """
 
     equations: Problem
     by_u: PointMatrix
     by_p: PointMatrix
+    known: Sequence[Known] = ()
 
     @property
     def looks_ahead(self) -> bool:
@@ -57,12 +61,19 @@ class _Part:
         """Make room for the matrices of a part."""
         return cls(part, PointMatrix(part.rhs_u), PointMatrix(part.rhs_p))
 
-    def at(
-        self, point: Point, known: Known, *, by_u: bool
-    ) -> tuple[PETSc.Mat | None, PETSc.Mat | None]:
-        """Return f_u, or None if it is not wanted, and f_p, or None without parameters."""
-        by_p = self.by_p.at(*point, known=known[1]) if self.equations.n_parameters else None
-        return self.by_u.at(*point, known=known[0]) if by_u else None, by_p
+    def known_u(self, i: int) -> Any:
+        """Return what is known of f_u at stage ``i``."""
+        return self.known[i][0] if self.known else None
+
+    def u_at(self, i: int, point: Point) -> PETSc.Mat:
+        """Return f_u at stage ``i``."""
+        return self.by_u.at(*point, known=self.known_u(i))
+
+    def p_at(self, i: int, point: Point) -> PETSc.Mat | None:
+        """Return f_p at stage ``i``, or None without parameters."""
+        if not self.equations.n_parameters:
+            return None
+        return self.by_p.at(*point, known=self.known[i][1] if self.known else None)
 
     def at_points(self, t: Array, u: Array, p: Array) -> list[Known]:
         """Return what is known of f_u and f_p at K points beforehand."""
@@ -164,7 +175,6 @@ class StageEquations:
         self._at: tuple[Step, list[Point]] | None = None
         self._filled: dict[int, FactoredMatrix] = {}
         self._ahead: dict[int, tuple[Step, list[Point], list[list[Known]]]] = {}
-        self._known: list[list[Known]] = []
 
     @property
     def block(self) -> int:
@@ -201,9 +211,11 @@ class StageEquations:
         if self.shared and self._at is not None and self._at[0] is step:
             return self._at[1]
         # taken out: what callbacks give is kept for this sweep alone
-        announced, points, self._known = self._ahead.pop(step.number, (None, [], []))
+        announced, points, known = self._ahead.pop(step.number, (None, [], []))
         if announced is not step:
-            points, self._known = self._points_of(step, self._stages.find(step)), []
+            points, known = self._points_of(step, self._stages.find(step)), [() for _ in self.parts]
+        for part, values in zip(self._parts, known, strict=True):
+            part.known = values
         self._at = (step, points) if self.shared else None
         self._filled.clear()
         return points
@@ -213,12 +225,9 @@ class StageEquations:
         times = [self._problem.inside(t + c * h, t, h) for c in self._c]
         return [(time, state, p) for time, state in zip(times, states, strict=True)]
 
-    def _known_at(self, part: int, i: int) -> Known:
-        return self._known[part][i] if self._known else (None, None)
-
     def slot(self, room: int, i: int, point: Point, h: float) -> FactoredMatrix:
         """Return the matrix of stage ``i``, in the room with this number, or the next one."""
-        return self._matrices.at(room, point, h, self._known_at(0, i)[0])
+        return self._matrices.at(room, point, h, self._parts[0].known_u(i))
 
     def rates(self, points: Sequence[Point]) -> list[tuple[PETSc.Vec, ...]]:
         """Return f, without that of rows of zeros of M, and g at the points of a step."""
@@ -242,10 +251,10 @@ class StageEquations:
         implicit, *explicit = self._parts
         read = times or self._scheme.reads[i]
         return [
-            implicit.at(point, self._known_at(0, i), by_u=times or not i),
+            (implicit.u_at(i, point) if times or not i else None, implicit.p_at(i, point)),
             *(
-                part.at(point, self._known_at(k, i), by_u=True) if read else (None, None)
-                for k, part in enumerate(explicit, start=1)
+                (part.u_at(i, point), part.p_at(i, point)) if read else (None, None)
+                for part in explicit
             ),
         ]
 
@@ -285,7 +294,7 @@ class StageEquations:
             rate = du.duplicate()
             if i == 0:
                 # the explicit stage: its state is the start, so its rate is just evaluated
-                self._change(implicit, self._known_at(0, i), point, du, dp, d_time, rate)
+                self._change(implicit, i, point, du, dp, d_time, rate)
                 self._stages.mask(rate)
             else:
                 # M dU_i = M du + h sum_{j<i} (a_ij df_j + e_ij dg_j) + h gamma df_i, and
@@ -298,8 +307,7 @@ class StageEquations:
                         earlier.maxpy([dh * a for a in rows[i]], [pair[k] for pair in rates[:i]])
                 if known is None:
                     earlier.copy(right)
-                    known_here = self._known_at(0, i)
-                    self._add_partials(implicit, known_here, h * gamma, point, dp, d_time, right)
+                    self._add_partials(implicit, i, h * gamma, point, dp, d_time, right)
                     if dh:
                         right.axpy(dh * gamma, rates[i][0])
                     self._add_mass(1.0, point, du, right)
@@ -315,11 +323,10 @@ class StageEquations:
                 if dh:
                     rate.axpy(-dh / h, rates[i][0])
             of_parts = [rate]
-            for k, part in enumerate(explicit, start=1):
+            for part in explicit:
                 of_parts.append(du.duplicate())
                 if scheme.reads[i]:
-                    known_here = self._known_at(k, i)
-                    self._change(part, known_here, point, state, dp, d_time, of_parts[-1])
+                    self._change(part, i, point, state, dp, d_time, of_parts[-1])
                 else:
                     of_parts[-1].zeroEntries()
             stages.append(tuple(StageTangent(state, rate, d_time) for rate in of_parts))
@@ -467,30 +474,30 @@ class StageEquations:
     def _change(
         self,
         part: _Part,
-        known: Known,
+        i: int,
         point: Point,
         du: PETSc.Vec,
         dp: PETSc.Vec | None,
         dt: float,
         out: PETSc.Vec,
     ) -> None:
-        """Fill ``out`` with f_u du + f_p dp + f_t dt."""
-        part.by_u.at(*point, known=known[0]).mult(du, out)
-        self._add_partials(part, known, 1.0, point, dp, dt, out)
+        """Fill ``out`` with f_u du + f_p dp + f_t dt, at stage ``i``."""
+        part.u_at(i, point).mult(du, out)
+        self._add_partials(part, i, 1.0, point, dp, dt, out)
 
     def _add_partials(
         self,
         part: _Part,
-        known: Known,
+        i: int,
         factor: float,
         point: Point,
         dp: PETSc.Vec | None,
         dt: float,
         out: PETSc.Vec,
     ) -> None:
-        """Add factor (f_p dp + f_t dt)."""
-        if dp is not None and part.equations.n_parameters:
-            part.by_p.at(*point, known=known[1]).mult(dp, self._work)
+        """Add factor (f_p dp + f_t dt), at stage ``i``."""
+        if dp is not None and (by_p := part.p_at(i, point)) is not None:
+            by_p.mult(dp, self._work)
             out.axpy(factor, self._work)
         if dt:
             part.equations.rhs_t(*point, self._work)
