@@ -2,8 +2,9 @@
 
 In come a problem, measurements with their noise, and ``Parameters``; out come estimates and how
 well they are known.  ``likelihood`` makes a functional of data, ``bilevel`` and ``search`` find
-where a fit begins and whether it has ended, ``uncertainty`` says how well estimates are known, and
-``discovery`` looks for the terms of an equation.
+where a fit begins and whether it has ended (``fit_search`` leads through that), ``uncertainty``
+says how well estimates are known, ``fit_conclusion`` what comes of a fit, and ``discovery`` looks
+for the terms of an equation.
 
 Read first: ``fit`` (all of these in order), ``fit_result``, ``uncertainty/covariance``.
 """

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -12,44 +10,32 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
-from petsc4py import PETSc
 
 from daeosens.costs.prior import Prior
-from daeosens.derivatives.residual_jacobian import residual
 from daeosens.errors import InputError, SolveError, is_one_of, require, whole_number
-from daeosens.functional.functional import Functional
-from daeosens.functional.joint import Joint
 from daeosens.functional.parameters import Parameters
-from daeosens.inverse.bilevel.start import Preparation, prepared
-from daeosens.inverse.fit_covariance import estimated_uncertainty
-from daeosens.inverse.fit_discretization import fit_discretization
-from daeosens.inverse.fit_noise import warn_of_unequal_noise
+from daeosens.inverse.bilevel.start import prepared
+from daeosens.inverse.fit_conclusion import concluded
 from daeosens.inverse.fit_result import Fit
+from daeosens.inverse.fit_search import minimum, starts_of, window_samples
 from daeosens.inverse.likelihood.experiments import listed_experiments, observed_side, tables
 from daeosens.inverse.likelihood.likelihood import (
     Likelihood,
     listed_priors,
     negative_log_likelihood,
 )
-from daeosens.inverse.likelihood.measurements import Measurements, spread
 from daeosens.inverse.likelihood.noise import Noise, Normal, Observation, in_order, is_estimated
-from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
-from daeosens.inverse.search.final_newton_step import STUCK, finished
-from daeosens.inverse.search.multistart import Multistart, multistart
-from daeosens.inverse.search.plateau import LOWER, off_plateau
-from daeosens.inverse.search.start_points import MOST_STARTS, starting_points
+from daeosens.inverse.search.multistart import multistart
+from daeosens.inverse.search.start_points import MOST_STARTS
 from daeosens.inverse.uncertainty.hessian_at_estimate import HessianKind
 from daeosens.io.files import admit_path
 from daeosens.optimize import minimize
-from daeosens.optimize.interruption import INTERRUPTED, interruptible
 from daeosens.optimize.methods import NEWTON, first_order_method
-from daeosens.optimize.result import Progress, Result
+from daeosens.optimize.result import Progress
 from daeosens.petsc.agreement import on_every_rank
 from daeosens.petsc.options import Options
 from daeosens.petsc.ranks import admit_comm, agree, contents
-from daeosens.petsc.vectors import Array, gather
 from daeosens.problem.problem import Problem
-from daeosens.timestepping.method_choice import HELD, held_by_stability
 from daeosens.timestepping.stepping import Stepping
 
 FEW = 100
@@ -60,9 +46,6 @@ The counts behind it are in the documentation of uncertainty, "Which method".
 
 BESIDE = 1e-7
 """Of half chi-square: less in an iteration, next to where windows have come to, is nothing."""
-
-MOST_WINDOWS = 100
-"""Windows of an experiment by default; more only take time, as each begins beside its curve."""
 
 
 def fit(
@@ -265,7 +248,7 @@ def fit(
         "options": options,
     }
     attempts, x0, preparation = None, None, None
-    points = _starts(likelihood, starts, seed) if start == "given" and starts != 1 else None
+    points = starts_of(likelihood, starts, seed) if start == "given" and starts != 1 else None
     if start != "given" or windows is not None:
         preparation = prepared(
             problem,
@@ -275,7 +258,7 @@ def fit(
             observation,
             model,
             start=start,
-            windows=_samples(problem, measured) if windows is None else windows,
+            windows=window_samples(problem, measured) if windows is None else windows,
             starts=starts,
             seed=seed,
             columns=columns,
@@ -301,159 +284,12 @@ def fit(
                 settings["max_iterations"] = 0  # the best attempt as it is
         minimized = partial(minimize, progress=progress, bounds=limits, **settings)
         begin = x0 if limits is None or x0 is None else np.clip(x0, *limits)
-        result = _minimum(ranks, functional, begin, attempts, minimized)
-        concluded = partial(_concluded, ranks, table, model, likelihood, observation, hessian)
-        return on_every_rank(ranks, lambda: concluded(result, attempts, preparation))
+        result = minimum(ranks, functional, begin, attempts, minimized)
+        conclusion = partial(concluded, ranks, table, model, likelihood, observation, hessian)
+        return on_every_rank(ranks, lambda: conclusion(result, attempts, preparation))
     except SolveError as error:
         error.starts = attempts
         raise
-
-
-def _minimum(
-    ranks: MPI.Intracomm,
-    functional: Joint | EstimatedNoise,
-    x0: Array | None,
-    attempts: Multistart | None,
-    minimized: Callable[[Functional, Array | PETSc.Vec | None], Result],
-) -> Result:
-    """Return the minimum below x0 [k], by default the start: on every rank, or an error on all."""
-    with interruptible(ranks, copies=True):
-        # Also after a multistart: the best attempt is taken up where it ended, which takes one
-        # iteration or none and gives the result its history.
-        result = minimized(functional, x0)
-        if attempts is not None and attempts.interrupted:
-            result = replace(result, reason=INTERRUPTED[0], message=INTERRUPTED[1])
-        goes_on = not result.interrupted
-        # What has no gradient in a parameter may be stuck for that: lower ground ends it at once.
-        if goes_on and result.reason in STUCK:
-            result = off_plateau(functional, result, minimized)
-            goes_on = not result.interrupted
-        # The pole of the likelihood first, as it keeps minimisations from converging; then
-        # plateaus, on which they converge too early.
-        if goes_on and isinstance(functional, EstimatedNoise) and not result.converged:
-            result = finished(functional, result, minimized)
-        if goes_on and not result.interrupted:
-            result = off_plateau(functional, result, minimized)
-    return _lowest_of_ranks(ranks, functional, result, minimized)
-
-
-def _lowest_of_ranks(
-    ranks: MPI.Intracomm,
-    functional: Functional,
-    result: Result,
-    minimized: Callable[[Functional, Array | PETSc.Vec | None], Result],
-) -> Result:
-    """Return a result as low as the lowest of all ranks, from where that ended if need be.
-
-    Copies of a problem may fail at trial points on some ranks only, which then end elsewhere.
-    """
-    if ranks.size == 1:
-        return result
-    ends = ranks.allgather((result.value, ranks.rank, gather(result.x), result.interrupted))
-    value, rank, x, _ = min(ends, key=lambda end: end[:2])
-    if any(end[3] for end in ends) or all(end[0] <= value + LOWER for end in ends):
-        return result
-    with interruptible(ranks, copies=True):
-        if result.value <= value + LOWER:
-            return result
-        again = minimized(functional, x)
-        # at the pole of a perfect fit values are rounding
-        exact = isinstance(functional, EstimatedNoise) and functional.fits_exactly(again.x)
-        if again.value > value + LOWER and not (again.interrupted or exact):
-            raise InputError(
-                f"fit: the negative log-likelihood is {value:.7g} at the estimate of rank {rank}, "
-                f"and from there no less than {again.value:.7g} on rank {ranks.rank}",
-                expected="the same model on every rank of the communicator",
-            )
-        return replace(
-            again,
-            evaluations=result.evaluations + again.evaluations,
-            failed_solves=result.failed_solves + again.failed_solves,
-            seconds=result.seconds + again.seconds,
-        )
-
-
-def _told_of_stiffness(functional: Joint | EstimatedNoise, result: Result) -> Result:
-    """Return the result with a note if it has not converged, among steps short for stability."""
-    experiments = functional.experiments
-    delayed = any(experiment.problem.delays is not None for experiment in experiments)
-    if result.converged or result.interrupted or delayed:
-        return result
-    runs = [experiment.trajectory(result.x) for experiment in experiments]
-    held = max(held_by_stability(run, HELD) for run in runs)
-    if not held:
-        return result
-    note = f'{held} steps of a run are as short as stability asks; method="esdirk5" takes long ones'
-    return replace(result, notes=(*result.notes, note))
-
-
-def _concluded(
-    ranks: MPI.Intracomm,
-    table: Measurements,
-    model: Noise,
-    likelihood: Likelihood,
-    observation: Observation,
-    hessian: HessianKind,
-    result: Result,
-    attempts: Multistart | None,
-    preparation: Preparation | None,
-) -> Fit:
-    """Return noise levels, covariance and residuals at the estimate, with what led there."""
-    functional = likelihood.functional
-    result = _told_of_stiffness(functional, result)
-    sigma, degrees, uncertainty = estimated_uncertainty(
-        functional, likelihood.priors, result.x, hessian, table, model
-    )
-    # N / (N - k), by which the covariance was multiplied: the functional still has the likeliest
-    # level.
-    share = table.count / degrees if isinstance(functional, EstimatedNoise) else 1.0
-    rows = [
-        gather(residual(experiment.trajectory(result.x), misfit))
-        for experiment, misfit in zip(functional.experiments, likelihood.misfits, strict=True)
-    ]
-    # The residual of a cost is model - data; a fit shows data - model.
-    residuals = -spread(np.concatenate(rows), table.observed) / sigma
-    if isinstance(functional, EstimatedNoise) and not model.each_column:
-        sizes = np.sqrt(np.nanmean(table.values**2, axis=0))
-        sizes = np.ones_like(sizes) if model.scale == "log" else sizes
-        warn_of_unequal_noise(table.names, residuals, float(np.max(sigma)), sizes, ranks)
-    return Fit(
-        table,
-        model,
-        likelihood.parameters,
-        functional,
-        observation,
-        result,
-        attempts,
-        sigma,
-        degrees,
-        residuals,
-        uncertainty,
-        fit_discretization(functional, result.x, uncertainty, share, ranks),
-        preparation,
-    )
-
-
-def _starts(likelihood: Likelihood, starts: int, seed: int) -> Array:
-    """Return where several attempts begin [starts, k]."""
-    # The first start is the usual one, so that more starts never end higher.
-    points = starting_points(
-        likelihood.functional,
-        starts,
-        names=likelihood.parameters.free_names,
-        normal=_laws(likelihood),
-        seed=seed,
-    )
-    limits = likelihood.search_bounds()
-    return points if limits is None else np.clip(points, *limits)
-
-
-def _samples(problem: Problem, measured: Sequence[Measurements]) -> int | None:
-    """Return how many samples a window has by default."""
-    # each window of a delay equation depends on all before it: only where it is asked for
-    if problem.delays is not None:
-        return None
-    return max(5, *(-(-len(own.times) // MOST_WINDOWS) for own in measured))
 
 
 def _check_arguments(method: object, start: object, folder: object) -> None:
@@ -464,25 +300,3 @@ def _check_arguments(method: object, start: object, folder: object) -> None:
         raise InputError(f"start = {start!r}", expected='"given" or "bilevel"')
     if folder is not None:
         admit_path(folder, "folder")
-
-
-def _laws(likelihood: Likelihood) -> dict[int, tuple[float, float]]:
-    """Return the priors as (mean, sigma) in the optimiser's scale, for the spread of starts."""
-    spread: dict[int, tuple[float, float]] = {}
-    known = likelihood.parameters.free_names
-    for experiment, laws in zip(likelihood.functional.experiments, likelihood.laws, strict=True):
-        control: Any = experiment.control
-        for law in laws:
-            entry, mean, sigma = control.entry_of(law.name), law.mean, law.sigma
-            if entry not in known:
-                continue
-            scale = likelihood.parameters.entries[entry].scale
-            if scale == "log" and law.scale == "linear":
-                if mean <= 0:
-                    continue
-                # The delta method to the other scale: only the spread of starts depends on it.
-                mean, sigma = math.log(mean), sigma / mean
-            elif scale == "linear" and law.scale == "log":
-                mean, sigma = math.exp(mean), sigma * math.exp(mean)
-            spread[known.index(entry)] = (mean, sigma)
-    return spread
