@@ -139,6 +139,19 @@ def event_graphs(tracer: Tracer, event: Event, name: str) -> list[Graph]:
     return graphs
 
 
+def surface(name: str, ready: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an event that are its function and the derivatives of that."""
+    when = terminal(name, ready)
+    return {
+        "when": when.value,
+        "when_u": when.gradient_u,
+        "when_p": when.gradient_p,
+        "when_t": when.value_t,
+        "when_hessian": when.hessian_product,
+        "when_hessian_t": when.hessian_t,
+    }
+
+
 def traced_event(tracer: Tracer, event: Event, name: str, ready: Mapping[str, Any]) -> Event:
     """Return the event with its functions replaced by the compiled ones."""
     parts: dict[str, Any] = {
@@ -148,15 +161,7 @@ def traced_event(tracer: Tracer, event: Event, name: str, ready: Mapping[str, An
         }
     }
     if callable(event.when):
-        when = terminal(f"{name}_when", ready)
-        parts |= {
-            "when": when.value,
-            "when_u": when.gradient_u,
-            "when_p": when.gradient_p,
-            "when_t": when.value_t,
-            "when_hessian": when.hessian_product,
-            "when_hessian_t": when.hessian_t,
-        }
+        parts |= surface(f"{name}_when", ready)
     if event.reset is not None:
         reset = f"{name}_reset"
         parts |= {

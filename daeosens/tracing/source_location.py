@@ -53,10 +53,10 @@ def called_from(package: str) -> bool:
     return str(frame.f_globals.get("__name__")).startswith(package)
 
 
-def called_within(package: str, frames: int = 8) -> bool:
-    """Whether one of the last callers is a function of a package."""
+def called_within(package: str) -> bool:
+    """Whether one of the last eight callers is a function of a package."""
     frame = inspect.currentframe()
-    for _ in range(frames):
+    for _ in range(8):
         frame = None if frame is None else frame.f_back
         if frame is not None and str(frame.f_globals.get("__name__")).startswith(package):
             return True

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from fields import ENERGY
 from petsc4py import PETSc
 
 from daeosens import (
@@ -36,18 +37,6 @@ def burgers(t, u, p):
     return p.k * u.laplacian() - u.center * sum(u.gradient())
 
 
-def energy():
-    return Terminal(
-        lambda t, u, p: 0.5 * u.dot(u) / u.size,
-        lambda t, u, p, out: out.axpby(1.0 / u.size, 0.0, u),
-        "independent",
-        hessian_product=lambda t, u, p, du, dp, out: (
-            out.axpby(1.0 / u.size, 0.0, du),
-            np.zeros(1),
-        )[1],
-    )
-
-
 def wave(grid):
     return 2.0 * np.prod([np.sin(np.pi * x) for x in grid.coordinates()], axis=0).ravel()
 
@@ -69,12 +58,12 @@ LOOSE = [{"snes_rtol": 1e-2}, {"snes_rtol": 1e-4}, {"snes_rtol": 1e-6}]
     ("shape", "more"), [((200,), []), ((75, 70), [{"ksp_rtol": 1e-7}, {"ksp_rtol": 1e-9}])]
 )
 def test_estimates_are_as_large_as_errors(rhs, method, shape, more):
-    exact = adjoint(taken(rhs, shape, method, {"snes_rtol": 1e-14}), energy())
+    exact = adjoint(taken(rhs, shape, method, {"snes_rtol": 1e-14}), ENERGY)
     assert exact.solver_error < 1e-10
     for options in LOOSE + more:
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            gradient = adjoint(taken(rhs, shape, method, options), energy())
+            gradient = adjoint(taken(rhs, shape, method, options), ENERGY)
         error = np.linalg.norm(gradient.u0 - exact.u0) / np.linalg.norm(exact.u0)
         error = max(error, np.abs(gradient.p / exact.p - 1.0).max())
         assert error < 20.0 * gradient.solver_error
@@ -89,9 +78,9 @@ def test_every_derivative_tells():
     du = np.ones(100)
     match = r"wrong by \de-0\d of their size, which is what Newton's method left(.|\n)*snes_rtol"
     for derivative in (
-        lambda: adjoint(run, energy()),
+        lambda: adjoint(run, ENERGY),
         lambda: tangent(run, du),
-        lambda: hessian_product(run, energy(), du, [0.1]),
+        lambda: hessian_product(run, ENERGY, du, [0.1]),
     ):
         with pytest.warns(SolverErrorWarning, match=match):
             slope = derivative()
@@ -99,7 +88,7 @@ def test_every_derivative_tells():
     with pytest.warns(SolverErrorWarning, match=match):
         sensitivities(run, [0.5], with_respect_to=["p"])
     reduced = Reduced(
-        run.problem, energy(), run.stepping, Parameters({"k": Parameter(0.05)}, run.states[0])
+        run.problem, ENERGY, run.stepping, Parameters({"k": Parameter(0.05)}, run.states[0])
     )
     with pytest.warns(SolverErrorWarning, match=match):
         reduced.gradient(reduced.start())
@@ -113,7 +102,7 @@ def test_every_derivative_tells():
 def test_affine_equations_leave_no_error_of_newton():
     run = taken(lambda t, u, p: p.k * u.laplacian(), (5000,), "cn", {})
     assert run.effort.remainder > 0.0
-    assert adjoint(run, energy()).solver_error == 0.0  # by LU
+    assert adjoint(run, ENERGY).solver_error == 0.0  # by LU
 
 
 @pytest.mark.parametrize("method", ["cn", "beuler", "esdirk3"])
@@ -159,9 +148,9 @@ def from_an_edge(options):
 def test_coarse_grids_are_upwinded():
     """Products for coarse grids made adjoints and tangents differ by 1e-5 here, without a word."""
     run, direct = (from_an_edge(options) for options in ({}, {"pc_type": "lu"}))
-    assert duality(run, energy()) < 1e-12
+    assert duality(run, ENERGY) < 1e-12
     assert run.effort.linear_iterations < 15 * run.effort.newton_iterations
-    gradient, exact = adjoint(run, energy()), adjoint(direct, energy())
+    gradient, exact = adjoint(run, ENERGY), adjoint(direct, ENERGY)
     assert gradient.solver_error < 1e-10
     assert np.linalg.norm(gradient.u0 - exact.u0) < 1e-11 * np.linalg.norm(exact.u0)
     np.testing.assert_allclose(gradient.p, exact.p, rtol=1e-11)
@@ -175,9 +164,9 @@ def test_preconditioners_that_hide_an_error_are_told():
     """
     run = from_an_edge({"pc_mg_galerkin": "pmat", "ksp_rtol": 1e-10})
     with pytest.warns(SolverErrorWarning, match="the linear solver left"):
-        gradient = adjoint(run, energy())
+        gradient = adjoint(run, ENERGY)
     with pytest.warns(SolverErrorWarning):
-        mismatch = duality(run, energy())
+        mismatch = duality(run, ENERGY)
     assert 1e-8 < mismatch < 20.0 * gradient.solver_error
 
 

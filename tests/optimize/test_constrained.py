@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.optimize
+from closed import Closed
 from leaks import left_behind
 from mpi4py import MPI
 from petsc4py import PETSc
@@ -17,28 +18,13 @@ from daeosens import minimize
 from daeosens.errors import InputError, OptionError, SolveError, UnsupportedError
 from daeosens.optimize.constrained.constraints import Constraint
 from daeosens.optimize.constrained.result import CONSTRAINED_METHODS
-from daeosens.petsc import gather, scatter
+from daeosens.petsc import gather
 
 METHODS = list(CONSTRAINED_METHODS)
 
 
-class Closed:
-    """A functional from a formula that takes complex numbers, on the whole of x."""
-
-    def __init__(self, formula, start, *, bounds=None, domain=None, comm=PETSc.COMM_SELF):
-        self.comm, self.formula, self.bounds_given, self.domain = comm, formula, bounds, domain
-        self.start_values = np.asarray(start, dtype=float)
-        self.points = []
-
-    def vector(self, values):
-        vec = PETSc.Vec().createMPI(len(self.start_values), comm=self.comm)
-        return scatter(np.broadcast_to(np.asarray(values, dtype=float), vec.getSize()), vec)
-
-    def start(self):
-        return self.vector(self.start_values)
-
-    def bounds(self):
-        return None if self.bounds_given is None else tuple(map(self.vector, self.bounds_given))
+class Exact(Closed):
+    """From a formula that takes complex numbers."""
 
     def slope(self, x):
         return np.array([self.formula(x + 1e-30j * unit).imag / 1e-30 for unit in np.eye(len(x))])
@@ -51,7 +37,7 @@ class Closed:
         return float(self.formula(point)), self.vector(self.slope(point))
 
 
-class Twice(Closed):
+class Twice(Exact):
     """With second derivatives: differences of exact first ones."""
 
     def hessian(self, x):
@@ -201,7 +187,7 @@ def active_multipliers(problem):
         function = constraint.what
         values = np.atleast_1d(function(x))
         rows += [
-            Closed(lambda y, f=function, i=i: np.atleast_1d(f(y))[i], x).slope(x)
+            Exact(lambda y, f=function, i=i: np.atleast_1d(f(y))[i], x).slope(x)
             for i in range(len(values))
         ]
     fixed = np.zeros(len(x), dtype=bool)
@@ -398,7 +384,7 @@ def test_another_functional_may_be_constrained(method):
 
 
 def test_hessian_products_will_do_for_ipopt():
-    class Products(Closed):
+    class Products(Exact):
         def hessian_product(self, x, dx):
             return self.vector(2.0 * gather(dx))
 
@@ -737,7 +723,7 @@ BAD = {
         r'constraint "n" is \[nan nan\] at the start',
     ),
     "size": (
-        {"constraints": Constraint(Closed(rosenbrock, [1.0, 2.0, 3.0]), upper=1.0, name="f")},
+        {"constraints": Constraint(Exact(rosenbrock, [1.0, 2.0, 3.0]), upper=1.0, name="f")},
         r'constraint "f" is on a functional of 3 variables',
     ),
 }
@@ -775,10 +761,10 @@ def test_components_may_not_change_their_number():
 
 
 def test_ipopt_without_second_derivatives_names_almm():
-    functional = Closed(rosenbrock, [-1.2, 1])
-    with pytest.raises(UnsupportedError, match=r'functional \(Closed\) has no second(.|\n)*"almm"'):
+    functional = Exact(rosenbrock, [-1.2, 1])
+    with pytest.raises(UnsupportedError, match=r'functional \(Exact\) has no second(.|\n)*"almm"'):
         minimize(functional, method="ipopt", constraints=SUM)
-    other = Constraint(Closed(rosenbrock, [-1.2, 1]), upper=1.0, name="other")
+    other = Constraint(Exact(rosenbrock, [-1.2, 1]), upper=1.0, name="other")
     with pytest.raises(UnsupportedError, match=r'constraint "other" .* has no second'):
         minimize(Twice(rosenbrock, [-1.2, 1]), method="ipopt", constraints=other)
     assert functional.points == []

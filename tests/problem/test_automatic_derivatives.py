@@ -463,6 +463,20 @@ def test_functions_of_scipy_linalg_are_named_with_those_of_numpy(function, remed
     assert "ds.trace" not in str(refusal.value)  # which cannot either
 
 
+def assert_gradients_are_those_of_differences(rate, start, atol):
+    problem, stepping = ODE(rate, 2, 2), Stepping((0.0, 1.0), "rk4", dt=0.1)
+    p0 = np.array([0.3, 0.7])
+    run = solve(problem, start, p0, stepping)
+    gradient = adjoint(run, Terminal(lambda t, u, p: u[0] + u[1]))
+
+    def place(p):
+        return solve(problem, start, p, stepping).u[-1].sum()
+
+    e = 1e-6
+    slopes = [(place(p0 + x) - place(p0 - x)) / (2 * e) for x in e * np.eye(2)]
+    np.testing.assert_allclose(gradient.p, slopes, rtol=1e-7, atol=atol)
+
+
 @pytest.mark.parametrize("name", ["concatenate", "hstack"])
 def test_lists_of_numbers_that_vary_beside_arrays(name):
     """The first of a row of cars follows a leader, whose place is a list of one number."""
@@ -471,17 +485,7 @@ def test_lists_of_numbers_that_vary_beside_arrays(name):
         ahead = getattr(np, name)([[5.0 + p[0] * t], u[:1]])
         return np.tanh(p[1] * (ahead - u))
 
-    problem, stepping = ODE(cars, 2, 2), Stepping((0.0, 1.0), "rk4", dt=0.1)
-    p0 = np.array([0.3, 0.7])
-    run = solve(problem, [1.0, 0.0], p0, stepping)
-    gradient = adjoint(run, Terminal(lambda t, u, p: u[0] + u[1]))
-
-    def place(p):
-        return solve(problem, [1.0, 0.0], p, stepping).u[-1].sum()
-
-    e = 1e-6
-    slopes = [(place(p0 + x) - place(p0 - x)) / (2 * e) for x in e * np.eye(2)]
-    np.testing.assert_allclose(gradient.p, slopes, rtol=1e-7)
+    assert_gradients_are_those_of_differences(cars, [1.0, 0.0], 0.0)
 
 
 @pytest.mark.parametrize(
@@ -497,14 +501,4 @@ def test_lists_of_numbers_that_vary_beside_arrays(name):
 )
 def test_functions_of_numpy_take_lists_of_numbers_that_vary(rate):
     """Tables with a depth that is a parameter, ``np.interp(t, [0, 2, 22], [0, p[0], p[0]])``."""
-    problem, stepping = ODE(rate, 2, 2), Stepping((0.0, 1.0), "rk4", dt=0.1)
-    p0 = np.array([0.3, 0.7])
-    run = solve(problem, [0.9, 0.4], p0, stepping)
-    gradient = adjoint(run, Terminal(lambda t, u, p: u[0] + u[1]))
-
-    def place(p):
-        return solve(problem, [0.9, 0.4], p, stepping).u[-1].sum()
-
-    e = 1e-6
-    slopes = [(place(p0 + x) - place(p0 - x)) / (2 * e) for x in e * np.eye(2)]
-    np.testing.assert_allclose(gradient.p, slopes, rtol=1e-6, atol=1e-9)
+    assert_gradients_are_those_of_differences(rate, [0.9, 0.4], 1e-9)

@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from fields import close, random_field
+from fields import ENERGY, close, random_field
 from petsc4py import PETSc
 from step_matrices import upwind
 
 from daeosens import (
     InputError,
     Stepping,
-    Terminal,
     adjoint,
     hessian_product,
     solve,
@@ -91,18 +90,6 @@ def fluxes(t, u, p):
     return p.k * flow - u.center**3
 
 
-def energy():
-    return Terminal(
-        lambda t, u, p: 0.5 * u.dot(u) / u.size,
-        lambda t, u, p, out: out.axpby(1.0 / u.size, 0.0, u),
-        "independent",
-        hessian_product=lambda t, u, p, du, dp, out: (
-            out.axpby(1.0 / u.size, 0.0, du),
-            np.zeros(1),
-        )[1],
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(
@@ -116,7 +103,7 @@ def test_iterations_grow_neither_with_the_grid_nor_with_the_step(boundary, rhs):
         for dt in (4e-3, 1.0):  # shorter ones are smoothed alone
             run = solve(model, random_field(grid, 3), [0.3], Stepping((0.0, dt), "cn", dt=dt))
             effort.append(run.effort.linear_iterations / run.effort.newton_iterations)
-            assert duality(run, energy()) < 1e-12
+            assert duality(run, ENERGY) < 1e-12
     assert max(effort) < 10
 
 
@@ -133,7 +120,7 @@ def test_defaults_agree_with_other_solvers():
             model = trace_stencil(diffusing, grid, ["k"], jacobian=jacobian)
             stepping = Stepping((0.0, 0.02), "cn", dt=0.01, options=options)
             run = solve(model, random_field(grid, 3), [0.3], stepping)
-            gradient = adjoint(run, energy())
+            gradient = adjoint(run, ENERGY)
             values.append([run.final, gradient.u0_vec, gradient.p_vec])
         for default, other in zip(*values, strict=True):
             assert close(default, other) < 1e-9
@@ -163,7 +150,7 @@ def test_flow_across_an_edge_without_slope_is_solved(shape, rhs, k, dt):
     grid.writable(u0)[..., 0] = 0.5 + wave**4
     run = solve(model, u0, [k], Stepping((0.0, 2.0 * dt), "cn", dt=dt))
     assert run.effort.linear_iterations < 45 * run.effort.newton_iterations
-    assert duality(run, energy()) < 1e-12
+    assert duality(run, ENERGY) < 1e-12
 
 
 @pytest.mark.slow
@@ -182,8 +169,8 @@ def test_rough_errors_of_states_do_not_reach_derivatives(rhs, dt, method):
     values = []
     for options in ({}, {"pc_type": "lu", "ksp_type": "preonly"}):
         run = solve(model, u0, [1e-3], Stepping((0.0, 2.0 * dt), method, dt=dt, options=options))
-        gradient = adjoint(run, energy())
-        product = hessian_product(run, energy(), u0, [1.0])
+        gradient = adjoint(run, ENERGY)
+        product = hessian_product(run, ENERGY, u0, [1.0])
         values.append([gradient.u0, product.u0, gradient.p, product.p])
     # the factors of the reference leave 1.4e-9 of second derivatives on some processors
     for mine, other, bound in zip(*values, (1e-9, 5e-9, 1e-9, 5e-9), strict=True):
@@ -207,13 +194,13 @@ def test_central_advection_is_preconditioned_by_upwind(rhs, boundary, method):
         for dt in (0.01, 0.1, 1.0) if rhs is carried else (0.01, 0.1):
             run = solve(model, u0, [1e-3], Stepping((0.0, dt), method, dt=dt))
             effort.append(run.effort.linear_iterations / run.effort.newton_iterations)
-            assert duality(run, energy()) < 1e-12
+            assert duality(run, ENERGY) < 1e-12
         if n == 96 and grid.comm.size == 1:
             for options in ({}, {"pc_type": "lu", "ksp_type": "preonly"}):
                 run = solve(
                     model, u0, [1e-3], Stepping((0.0, 0.2), method, dt=0.1, options=options)
                 )
-                gradient = adjoint(run, energy())
+                gradient = adjoint(run, ENERGY)
                 values.append([run.final, gradient.u0_vec, gradient.p_vec])
     assert max(effort) < (45 if grid.comm.size == 1 else 60)
     half = len(effort) // 2
@@ -235,7 +222,7 @@ def test_preconditioners_without_levels_take_the_matrix_itself(boundary):
         options = {"pc_type": kind, "ksp_rtol": 1e-13}
         stepping = Stepping((0.0, 0.02), "cn", dt=0.01, options=options)
         run = solve(model, random_field(grid, 3), [1e-3], stepping)
-        gradient = adjoint(run, energy())
+        gradient = adjoint(run, ENERGY)
         values.append([run.final, gradient.u0_vec, gradient.p_vec])
     for other in values[1:]:
         for item, two in zip(values[0], other, strict=True):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from daeo_runs import three_wells, times_of
 from scipy.interpolate import CubicSpline
 
 import daeosens as ds
@@ -208,7 +209,7 @@ def waves(t, x, y, p):
 def test_optimisers_that_emerge_are_jumped_to(method, steps, error):
     model = ds.DAEO(grow, waves, size=(1, 1), parameters=["c", "a"], box=(-20.0, 20.0))
     run = run_of(model, method, p=[1.0, 1.0], end=1.5, **steps)
-    jumps = [crossing.t for crossing in run.crossings if crossing.name == "jump"]
+    jumps = times_of(run, "jump")
     assert jumps == pytest.approx([0.589768358332684, 1.16128314279983], abs=max(error, 2e-14))
     assert run.u[-1, 0] == pytest.approx(3.99678984652447, abs=error)
     # at the switches x = pi/2 + 2 pi k/5
@@ -267,17 +268,6 @@ def test_gradients_through_two_jumps_are_those_of_differences():
         e = h * np.eye(3)[k]
         near, far = ((final(*(1 + n * e)) - final(*(1 - n * e))) / (2 * n * h) for n in (1, 2))
         assert value == pytest.approx((4 * near - far) / 3, abs=2e-9)
-
-
-def three_wells(t, x, y, p):
-    """Return wells at y = -4, 0, 4; the second is lower than the first from p0 on.
-
-    From p1 on the third one is lower than the second.
-    """
-    b = -0.5 * ((t - p[0]) + 2.0 * (t - p[1]))
-    a = 0.5 * (-(t - p[0]) - b)
-    wells = 20.0 * np.sin(np.pi / 4 * y[0]) ** 2
-    return wells + a * np.cos(np.pi / 4 * y[0]) + b * np.sin(np.pi / 8 * y[0]) ** 3
 
 
 @pytest.mark.slow

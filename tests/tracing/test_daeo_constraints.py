@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from daeo_runs import METHODS, solved, times_of
 from scipy.integrate import solve_ivp
 from scipy.optimize import root
 
@@ -11,18 +12,6 @@ import daeosens as ds
 from daeosens.costs import EventTime
 from daeosens.errors import ComplementarityError
 from daeosens.verify import duality
-
-METHODS = [("rk6vr", {"rtol": 1e-12}), ("rk4", {"dt": 0.02}), ("esdirk4", {"dt": 0.02})]
-
-
-def solved(model, x0, p, method="rk6vr", end=1.0, **steps):
-    value = steps or {"rtol": 1e-12}
-    return ds.solve(model, x0, p, ds.Stepping((0.0, end), method, **value))
-
-
-def times_of(run, name="active set"):
-    return [crossing.t for crossing in run.crossings if crossing.name == name]
-
 
 # ---- closed forms --------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from daeo_runs import three_wells, times_of
 from scipy.integrate import quad
 from scipy.optimize import brentq
 
@@ -13,10 +14,6 @@ from daeosens.tracing.daeo import tracker
 def run_of(f, h, x0, box, method="rk4", end=1.0, p=(), **steps):
     model = ds.DAEO(f, h, size=(1, 1), parameters=len(p), box=box)
     return ds.solve(model, [x0], p, ds.Stepping((0.0, end), method, **steps))
-
-
-def jumps(run):
-    return [crossing.t for crossing in run.crossings if crossing.name == "jump"]
 
 
 def forwards(t, x, y, p):
@@ -66,7 +63,7 @@ def gap(t):
 def test_an_optimiser_that_lives_within_a_step_is_jumped_to_and_from(method, steps, error):
     run = run_of(forwards, short_lived, 1.0, (-3.0, 3.0), method, **steps)
     exact = brentq(gap, 0.38, 0.45, xtol=1e-15), brentq(gap, 0.55, 0.615, xtol=1e-15)
-    assert jumps(run) == pytest.approx(exact, abs=1e-10)
+    assert times_of(run, "jump") == pytest.approx(exact, abs=1e-10)
     others = sum(quad(lambda t: wells(t)[0], *span)[0] for span in ((0, exact[0]), (exact[1], 1)))
     final = 1.0 + quad(lambda t: wells(t)[1], *exact, epsabs=1e-12)[0] + others
     assert run.u[-1, 0] == pytest.approx(final, abs=error)
@@ -94,7 +91,7 @@ def test_a_dip_within_a_step_is_found(p, steps):
     sizes = {"rtol": 1e-10} if dt is None else {"dt": dt}
     run = run_of(forwards, dipping, 1.0, (-2.0, 1.9), method, p=p, **sizes)
     half = p[1] * np.sqrt(np.log(2.0))
-    assert jumps(run) == pytest.approx([p[0] - half, p[0] + half], abs=1e-12)
+    assert times_of(run, "jump") == pytest.approx([p[0] - half, p[0] + half], abs=1e-12)
     assert run.u[-1, 0] == pytest.approx(4.0 * half, abs=1e-12)
 
 
@@ -106,7 +103,7 @@ def test_a_jump_where_a_step_ends_is_found(dt):
         return (y[0] ** 2 - 1.0) ** 2 + (0.5 - t) * (3.0 * y[0] - y[0] ** 3) / 4.0
 
     run = run_of(forwards, turning, 1.0, (-2.0, 1.9), dt=dt)
-    assert jumps(run) == pytest.approx([0.5], abs=1e-14)
+    assert times_of(run, "jump") == pytest.approx([0.5], abs=1e-14)
     assert run.u[-1, 0] == pytest.approx(1.0, abs=1e-14)
 
 
@@ -120,7 +117,7 @@ def test_before_the_lowest_optimiser_vanishes_another_one_is_lower(steps):
     method, sizes = steps
     fold = lambda t, x, y, p: (p[0] - t) * y[0] - y[0] ** 3 / 3.0  # noqa: E731
     run = run_of(forwards, fold, 1.0, (-1.0, 1.0), method, p=p, **sizes)
-    assert jumps(run) == pytest.approx([0.25], abs=1e-13)
+    assert times_of(run, "jump") == pytest.approx([0.25], abs=1e-13)
     final = 1.0 - 2.0 / 3.0 * (0.5**1.5 - 0.25**1.5) + 0.75
     assert run.u[-1, 0] == pytest.approx(final, abs=1e-8 if method == "rk8vr" else 1e-5)
     assert run.report[0].died == pytest.approx(0.5, abs=1e-8)
@@ -155,17 +152,6 @@ def test_a_minimiser_without_curvature_is_an_error():
 # ---- ties ----------------------------------------------------------------------------------------
 
 
-def three_wells(t, x, y, p):
-    """Return wells at y = -4, 0, 4; the second is lower than the first from p0 on.
-
-    From p1 on the third one is lower than the second.
-    """
-    b = -0.5 * ((t - p[0]) + 2.0 * (t - p[1]))
-    a = 0.5 * (-(t - p[0]) - b)
-    deep = 20.0 * np.sin(np.pi / 4 * y[0]) ** 2
-    return deep + a * np.cos(np.pi / 4 * y[0]) + b * np.sin(np.pi / 8 * y[0]) ** 3
-
-
 @pytest.mark.parametrize("steps", [("rk4", {"dt": 0.1}), ("rk8vr", {"rtol": 1e-10})])
 def test_three_lowest_optimisers_at_one_instant_are_an_error(steps):
     with pytest.raises(ds.SolveError, match=r"at one instant, t = 0\.52") as caught:
@@ -181,7 +167,7 @@ def test_values_that_only_touch_make_no_jump(steps):
         return (y[0] ** 2 - 1.0) ** 2 + (t - 0.5) ** 2 * (3.0 * y[0] - y[0] ** 3) / 4.0
 
     run = run_of(forwards, touching, 1.0, (-2.0, 1.9), steps[0], **(steps[1] or {"rtol": 1e-9}))
-    assert not jumps(run)
+    assert not times_of(run, "jump")
     assert run.u[-1, 0] == pytest.approx(0.0, abs=1e-12)
 
 

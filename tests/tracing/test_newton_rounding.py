@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from fields import ENERGY
 from petsc4py import PETSc
 
 import daeosens as ds
@@ -18,14 +19,6 @@ SELF = PETSc.COMM_SELF
 
 def heat(t, u, p):
     return p.k * u.laplacian()
-
-
-def squares():
-    return Terminal(
-        lambda t, u, p: 0.5 * u.dot(u) / u.size,
-        lambda t, u, p, out: out.axpby(1.0 / u.size, 0.0, u),
-        "independent",
-    )
 
 
 @pytest.mark.slow
@@ -67,7 +60,7 @@ def test_tangents_and_adjoints_on_grids_are_dual(method, rhs):
         run = solve(model, u0, [k], Stepping((0.0, 0.2), method, dt=dt))
         rounding = 4.0 * k * dt / grid.spacing[0] ** 2 * np.finfo(float).eps
         bound = 1e-12 + (rounding if method == "esdirk3" else 0.0)
-        assert max(duality(run, squares(), seed) for seed in range(3)) < bound
+        assert max(duality(run, ENERGY, seed) for seed in range(3)) < bound
 
 
 @pytest.mark.slow
@@ -86,7 +79,7 @@ def test_rough_starts_are_dual_but_for_the_rounding_of_the_parameters_part(metho
         start = np.sin(np.pi * grid.coordinates()[0]) + 0.3 * rng.standard_normal(n)
         dt, k = 0.05, 0.3
         run = solve(model, start, [k], Stepping((0.0, 0.2), method, dt=dt))
-        gradient, du = adjoint(run, squares()), rng.standard_normal(n)
+        gradient, du = adjoint(run, ENERGY), rng.standard_normal(n)
         last = run.final.array
         along, turned = (tangent(run, *value).final.array for value in ((du,), (None, [1.0])))
         in_u0 = gradient.u0 @ du - last @ along / n
@@ -104,7 +97,7 @@ def test_stages_of_the_finest_grids_are_found_again():
     start, gradients = np.sin(np.pi * grid.coordinates()[0]), []
     for kept in ("states", "stages"):
         run = solve(model, start, [0.3], Stepping((0.0, 0.1), "esdirk4", dt=0.05), checkpoint=kept)
-        gradients.append(adjoint(run, squares()))
+        gradients.append(adjoint(run, ENERGY))
     computed, same = gradients
     rounding = 4.0 * 0.3 * 0.05 / grid.spacing[0] ** 2 * np.finfo(float).eps  # of the run
     assert np.abs(computed.u0 - same.u0).max() < rounding * np.abs(same.u0).max()
@@ -156,7 +149,7 @@ def test_derivatives_on_fine_grids_are_those_of_more_digits(rhs):
     assert abs(lam @ du / (along @ states[-1] / n) - 1) < 1e-11  # it has the digits
     # what is left is the rounding of the matrix: its diagonal's, beside the shift, on average
     bound = 4.0 * k * dt / grid.spacing[0] ** 2 * np.finfo(float).eps
-    gradient, moved = adjoint(run, squares()).u0, tangent(run, du).final.array
+    gradient, moved = adjoint(run, ENERGY).u0, tangent(run, du).final.array
     assert np.abs(gradient - lam).max() < bound * np.abs(lam).max()
     assert np.abs(moved - along).max() < bound * np.abs(along).max()
 
@@ -190,9 +183,9 @@ def test_affine_equations_are_factorised_once_for_equal_steps(method, monkeypatc
         run = solve(model, np.ones(30), [0.2], Stepping(SPAN, method, dt=0.125))
         values.append(len(filled))
         filled.clear()
-        gradient = adjoint(run, squares())
+        gradient = adjoint(run, ENERGY)
         values.append(len(filled))
-        assert duality(run, squares()) < 1e-12
+        assert duality(run, ENERGY) < 1e-12
         return values, gradient
 
     few, gradient = counts(lambda t, u, p: heat(t, u, p) + u.x[0] + t)
@@ -256,14 +249,14 @@ def test_derivatives_with_loose_linear_solvers_are_refused():
     u0 = np.ones(64)
     run = solve(model, u0, [0.2], Stepping(SPAN, "cn", dt=0.5, options=options))
     for derivative in (
-        lambda: adjoint(run, squares()),
-        lambda: adjoint(run, squares(), engine="tsadjoint"),
+        lambda: adjoint(run, ENERGY),
+        lambda: adjoint(run, ENERGY, engine="tsadjoint"),
         lambda: tangent(run, np.ones(64)),
         lambda: ds.sensitivities(run, [1.0]),
     ):
         with pytest.raises(ds.UnsupportedError, match=r"derivatives with ksp_rtol = 0.001"):
             derivative()
-    value = ds.Reduced(model, squares(), run.stepping, ds.Parameters({"k": ds.Parameter(0.2)}, u0))
+    value = ds.Reduced(model, ENERGY, run.stepping, ds.Parameters({"k": ds.Parameter(0.2)}, u0))
     with pytest.raises(ds.UnsupportedError, match=r"derivatives with ksp_rtol = 0.001"):
         value.gradient(value.start())
 

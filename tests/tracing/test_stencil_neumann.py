@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fields import close, random_field
+from fields import ENERGY, close, random_field
 from petsc4py import PETSc
 from scipy.optimize import brentq
 
@@ -28,18 +28,6 @@ P = np.array([0.7, 0.4])
 
 def box(shape, dof=2, comm=None):
     return Grid(((0.0, 1.0),) * len(shape), shape, "neumann", dof, comm or PETSc.COMM_WORLD)
-
-
-def energy(m):
-    return Terminal(
-        lambda t, u, p: 0.5 * u.dot(u) / u.size,
-        lambda t, u, p, out: out.axpby(1.0 / u.size, 0.0, u),
-        "independent",
-        hessian_product=lambda t, u, p, du, dp, out: (
-            out.axpby(1.0 / u.size, 0.0, du),
-            np.zeros(m),
-        )[1],
-    )
 
 
 def curved(t, u, p):
@@ -124,13 +112,13 @@ def test_derivatives_are_exact(method, shape, slope):
     options = {} if method == "rk4" else {"snes_rtol": 1e-13}
     stepping = Stepping((0.0, 0.3), method, dt=0.03, options=options)
     run = solve(model, u0, P, stepping)
-    assert duality(run, energy(2)) < 1e-12
+    assert duality(run, ENERGY) < 1e-12
     control = Parameters({"k": Parameter(P[0]), "r": Parameter(P[1])}, u0)
-    orders = taylor(Reduced(model, energy(2), stepping, control), hessian=True)
+    orders = taylor(Reduced(model, ENERGY, stepping, control), hessian=True)
     assert orders.order > 1.9
     assert orders.hessian_order > 2.9
     if slope is not None:
-        assert abs(adjoint(run, energy(2)).p[1]) > 1e-5
+        assert abs(adjoint(run, ENERGY).p[1]) > 1e-5
 
 
 @pytest.mark.mpi
@@ -177,7 +165,7 @@ def test_robins_condition_converges_in_second_order():
         shape = np.cos(w * (grid.coordinates()[0] - 0.5))
         run = solve(model, 1.0 + shape, [k, b], Stepping((0.0, 1.0), "esdirk5", rtol=1e-10))
         errors.append(np.abs(run.final.array - 1.0 - shape * np.exp(-k * w * w)).max())
-        slopes.append(adjoint(run, energy(2)).p[0])
+        slopes.append(adjoint(run, ENERGY).p[0])
     assert np.log2(errors[0] / errors[1]) > 1.9
     assert np.log2(errors[1] / errors[2]) > 1.9
     assert np.log2((slopes[0] - slopes[1]) / (slopes[1] - slopes[2])) > 1.9
@@ -195,7 +183,7 @@ def test_multigrid_takes_few_iterations():
             for dt in (1e-3, 1.0):
                 run = solve(model, random_field(grid, 3), [0.3], Stepping((0.0, dt), "cn", dt=dt))
                 effort.append(run.effort.linear_iterations / run.effort.newton_iterations)
-                assert duality(run, energy(1)) < 1e-12
+                assert duality(run, ENERGY) < 1e-12
     assert max(effort) < 11
 
 

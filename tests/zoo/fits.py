@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from zoo.case import marked
+from zoo.chemistry import alpha_pinene, gas_oil
 
 
 @dataclass(frozen=True)
@@ -53,22 +54,6 @@ def decay(t, u, p):
 
 def logistic(t, u, p):
     return p[0] * u * (1 - u / p[1])
-
-
-def gas_oil(t, y, p):
-    return np.array([-(p[0] + p[2]) * y[0] ** 2, p[0] * y[0] ** 2 - p[1] * y[1]])
-
-
-def alpha_pinene(t, y, p):
-    return np.array(
-        [
-            -(p[0] + p[1]) * y[0],
-            p[0] * y[0],
-            p[1] * y[0] - (p[2] + p[3]) * y[2] + p[4] * y[4],
-            p[2] * y[2],
-            p[3] * y[2] - p[4] * y[4],
-        ]
-    )
 
 
 def sir(t, u, p):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -108,17 +109,6 @@ def build_linear_daeo(
     def first(t: float, u: Any, p: Any) -> str:
         return bases.first(t, np.asarray(u), np.asarray(p)).name
 
-    def distance(bound: Mapping[str, Any]) -> dict[str, Any]:
-        when = parts.terminal("distance", bound)
-        return {
-            "when": when.value,
-            "when_u": when.gradient_u,
-            "when_p": when.gradient_p,
-            "when_t": when.value_t,
-            "when_hessian": when.hessian_product,
-            "when_hessian_t": when.hessian_t,
-        }
-
     def trace_terminal(value: Callable[..., Any]) -> Terminal:
         made = tracer.compiled([tracer.graph(value, "value", ())])
         return parts.terminal("value", made, Branches(value, tracer.shapes.split))
@@ -144,7 +134,7 @@ def build_linear_daeo(
         events=tuple(user_event(event, name, ready) for name, event in named.items()),
         modes=bases.modes,
         mode=first,
-        monitor=lambda: Watcher(bases, distance),
+        monitor=lambda: Watcher(bases, partial(parts.surface, "distance")),
     )
     attributes: dict[str, Any] = {
         field.name: getattr(problem, field.name) for field in fields(problem)
