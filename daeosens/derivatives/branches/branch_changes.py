@@ -39,6 +39,9 @@ LASTS = 0.7
 JUMP = 1e-3
 """Slopes that differ by a larger part of themselves, or of the change in a step, are a kink's."""
 
+MARGIN = 30.0
+"""How many times what moves by rounding change is taken for rounding."""
+
 
 @dataclass(frozen=True)
 class Piecewise:
@@ -93,6 +96,21 @@ def equations_of(trajectory: Trajectory, in_time: bool = False) -> Piecewise | N
         return branches.along(t, u, np.asarray(trajectory.p), in_time=in_time)
 
     return Piecewise(decide, value, along)
+
+
+def changed_by_rounding(
+    function: Piecewise, rng: np.random.Generator, n: int, t: float, u: Array, side: float
+) -> Array:
+    """Return what rounding may leave in each component [n] of a function.
+
+    Components have units of their own, and what is left of terms that cancel has the rounding of
+    these: it shows where time, to a ``side``, and state are moved by some units in the last place.
+    """
+    unit = 4.0 * np.finfo(float).eps
+    moved = u * (1.0 + unit * rng.choice([-1.0, 1.0], u.size))
+    beside = function.value(n, t * (1.0 + side * unit), moved)
+    left: Array = MARGIN * np.abs(beside - function.value(n, t, u))
+    return left
 
 
 def rate_in(trajectory: Trajectory, n: int, t: float) -> Array:

@@ -16,6 +16,7 @@ from daeosens.derivatives.branches.branch_changes import (
     SIDE,
     Piecewise,
     branch_changes,
+    changed_by_rounding,
     decisions_at_ends,
     of_rank,
     point_on_chord,
@@ -38,9 +39,6 @@ BEND = 0.1
 
 NEAR_AN_END = 0.1
 """Part of a chord between its end and a kink below which the end says nothing of rounding."""
-
-MARGIN = 30.0
-"""How many times what moves by rounding change is taken for rounding."""
 
 
 @dataclass(frozen=True)
@@ -174,24 +172,17 @@ def _slope_jump(function: Piecewise, stretch: Stretch) -> tuple[float, bool, boo
 
 
 def rounding_along(function: Piecewise, stretch: Stretch) -> Array:
-    """Return what rounding may leave in each component of a function along a chord.
-
-    Components have units of their own, and what is left of terms that cancel has the rounding of
-    these: it shows where time and state are moved by some units in the last place.
-    """
-    rng, unit = np.random.default_rng(1), 4.0 * np.finfo(float).eps
+    """Return what rounding may leave in each component of a function along a chord."""
+    rng = np.random.default_rng(1)
     left: Array = np.zeros(1)
     for end in (0.0, 1.0):
         if abs(end - stretch.place) < NEAR_AN_END:
             continue  # so near to a jump that rounding may pass it
-        n, t, u = stretch.point(end)
-        value = function.value(n, t, u)
         for side in (-1.0, 1.0):
-            moved = u * (1.0 + unit * rng.choice([-1.0, 1.0], u.size))
             with unseen_run():  # the edge of its domain
-                beside = function.value(n, t * (1.0 + side * unit), moved)
-                left = np.maximum(left, np.abs(beside - value))
-    return MARGIN * left
+                changed = changed_by_rounding(function, rng, *stretch.point(end), side)
+                left = np.maximum(left, changed)
+    return left
 
 
 def jumps_at_states(trajectory: Trajectory, function: Piecewise) -> Iterator[float]:

@@ -31,6 +31,9 @@ from daeosens.timestepping.trajectory.trajectory import Trajectory
 ROUNDS = 8
 """Runs, at most, until steps end at the kinks: cuts change the steps after them."""
 
+SETTLED = 3
+"""Rounds after which short steps across kinks become longer: those before them move it further."""
+
 NEGLIGIBLE, CUT = 1.0, 100.0
 """Parts of derivatives, in units of rtol, that kinks may cost before and after steps are cut."""
 
@@ -74,10 +77,11 @@ def cut_at_kinks(
     rtol = run.stepping.tolerances[0] if rtol is None else rtol
     cuts: list[Array] = []
     for number in range(ROUNDS):
-        kinks = kinks_inside(run, (CUT if number else NEGLIGIBLE) * rtol, cuts)
+        wider = 3.0 ** max(number - SETTLED, 0)
+        kinks = kinks_inside(run, (wider * CUT if number else NEGLIGIBLE) * rtol, cuts)
         if not kinks:
             break
-        cuts = _replaced(cuts, [_marks(run, kink, rtol) for kink in kinks])
+        cuts = _replaced(cuts, [_marks(run, kink, wider * rtol) for kink in kinks])
         times = np.union1d(pinned, np.concatenate(cuts))
         if run.problem.delays is not None:
             middles = [0.5 * float(marks[-2] + marks[-1]) for marks in cuts]

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daeosens.derivatives.branches.branch_changes import JUMP, LASTS, NEARER, SIDE, rate_in
+from daeosens.derivatives.branches.branch_changes import (
+    JUMP,
+    LASTS,
+    NEARER,
+    SIDE,
+    changed_by_rounding,
+    rate_in,
+)
 from daeosens.derivatives.branches.switch_times import made_of_time, times_of_change
 from daeosens.derivatives.step_placement.branch_passages import (
     INSIDE,
@@ -39,6 +46,9 @@ f may jump to and fro at each step."""
 
 NO_JUMP = 1e-6
 """What derivatives change, beside themselves, in next to nothing of a step without a jump."""
+
+FAR = 0.05
+"""Distance from a place, in steps, at which nothing of it is seen by moves of rounding."""
 
 AT_EVENT = 1e-6
 """Part of a step from an event that is nothing."""
@@ -153,6 +163,8 @@ class _Judge:
         wide, narrow = np.abs(f[1] - f[0]), np.abs(f[3] - f[2])
         rounding = 1e-12 * np.maximum(np.abs(f[0]), np.abs(f[1]))
         if np.any(narrow > 0.5 * wide + rounding):
+            rounding = rounding + self._left_by_rounding(n, place, at)
+        if np.any(narrow > 0.5 * wide + rounding):
             return None  # a jump, which no step can end at without a term of its moving time
         try:
             derivatives = _derivatives(run, n, points, self._sizes)
@@ -174,6 +186,22 @@ class _Judge:
         bends = np.diff(before + after, axis=0) / np.diff(h * offsets)[:, None, None]
         size = max(size, usual * _lasting([_largest_row(bend) for bend in bends]))
         return Kink(n, t, size) if h * size > least else None
+
+    def _left_by_rounding(self, n: int, place: float, at: Callable[[float], Point]) -> Array:
+        """Return what rounding may leave of f [n], by points half way to the ends of step n."""
+        rng = np.random.default_rng(1)
+        left: Array = np.zeros(1)
+        for offset in (-0.5 * place, 0.5 * (1.0 - place)):
+            if abs(offset) < FAR:
+                continue  # so near that rounding may pass a jump
+            _, t, u, _ = at(offset)
+            for side in (-1.0, 1.0):
+                try:
+                    changed = changed_by_rounding(self._inside.function, rng, n, t, u, side)
+                except (InputError, NotFiniteError):
+                    continue  # the edge of its domain
+                left = np.maximum(left, changed)
+        return left
 
     def _differentiated_at(self, n: int, place: float, at: Callable[[float], Point]) -> bool:
         """Return whether a place is an end of step n, and ``_differentiated_inside``."""
