@@ -9,15 +9,7 @@ from driver_modules import driven
 from fields import close, random_field
 from petsc4py import PETSc
 
-from daeosens import (
-    LeastSquares,
-    Reduced,
-    Stepping,
-    Terminal,
-    adjoint,
-    minimize,
-    solve,
-)
+import daeosens as ds
 from daeosens.functional import InitialState
 from daeosens.io import read_array
 from daeosens.problem.grids import Grid
@@ -39,7 +31,7 @@ def grid_of(nx, ny=None, comm=None):
 
 def steps(method, end, dt):
     options = {} if method == "rk4" else SAME_ON_ALL_RANKS
-    return Stepping((0.0, end), method, dt=dt, options=options)
+    return ds.Stepping((0.0, end), method, dt=dt, options=options)
 
 
 @pytest.mark.parametrize("name", ["jacobi", "ilu"])
@@ -49,9 +41,9 @@ def test_a_preconditioner_that_does_not_solve_the_system_is_iterated_with(method
     problem = gray_scott(grid, *STRONG)
     gradients = []
     for options in ({}, {"pc_type": name}):
-        stepping = Stepping((0.0, 1.0), method, dt=0.2, options=options)
-        run = solve(problem, random_field(grid, 4), None, stepping)
-        gradients.append(adjoint(run, LeastSquares([1.0], [random_field(grid, 5)])).u0_vec)
+        stepping = ds.Stepping((0.0, 1.0), method, dt=0.2, options=options)
+        run = ds.solve(problem, random_field(grid, 4), None, stepping)
+        gradients.append(ds.adjoint(run, ds.LeastSquares([1.0], [random_field(grid, 5)])).u0_vec)
     assert close(*gradients) < 1e-10
 
 
@@ -64,12 +56,12 @@ def test_gradient_check_in_feed_and_removal_rate_has_order_two():
     grid = grid_of(50)
     problem = gray_scott(grid, parameters=["gamma", "kappa"])
     stepping, p = steps("rk4", 5.0, 0.5), np.array([RATES["gamma"], RATES["kappa"]])
-    total = Terminal(
+    total = ds.Terminal(
         lambda t, u, p: 0.5 * u.dot(u), lambda t, u, p, out: u.copy(out), "independent"
     )
 
     def gradient(p):
-        return adjoint(solve(problem, spots(grid), p, stepping), total)
+        return ds.adjoint(ds.solve(problem, spots(grid), p, stepping), total)
 
     exact = gradient(p).p
     differences = []
@@ -87,9 +79,9 @@ def test_gradient_check_in_feed_and_removal_rate_has_order_two():
 def inverse_problem(grid, method):
     problem = gray_scott(grid)
     stepping = steps(method, 2.5, 0.5)
-    data = solve(problem, spots(grid), None, stepping).final
-    return Reduced(
-        problem, LeastSquares([2.5], [data]), stepping, InitialState(spots(grid, waves=2.0))
+    data = ds.solve(problem, spots(grid), None, stepping).final
+    return ds.Reduced(
+        problem, ds.LeastSquares([2.5], [data]), stepping, InitialState(spots(grid, waves=2.0))
     )
 
 
@@ -100,7 +92,7 @@ def test_initial_state_is_recovered_with_one_history_on_any_number_of_ranks(meth
     for grid in (grid_of(20), grid_of(20, comm=SELF)):
         reduced = inverse_problem(grid, method)
         first = reduced.value(reduced.start())
-        result = minimize(reduced, gradient_tolerance=0.0, options={"tao_fmin": 1e-10 * first})
+        result = ds.minimize(reduced, gradient_tolerance=0.0, options={"tao_fmin": 1e-10 * first})
         assert result.converged
         assert result.value <= 1e-10 * first
         assert close(result.x, spots(grid)) < 1e-5

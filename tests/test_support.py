@@ -36,16 +36,7 @@ from forms import FORMS as WRITTEN
 from forms import METHODS as OF_ONE_PART
 from forms import OBSERVATION_TIMES as TIMES
 
-from daeosens import (
-    InputError,
-    Parameter,
-    Parameters,
-    UnsupportedError,
-    adjoint,
-    hessian_product,
-    solve,
-    tangent,
-)
+import daeosens as ds
 from daeosens.derivatives import evaluate
 from daeosens.petsc import read
 from daeosens.tracing import trace_residual
@@ -80,8 +71,8 @@ TARGETS = ("u0", "p", "u0(p)")
 ENGINES = ("vectors", "tsadjoint")
 STEPS = ("fixed", "adaptive")
 DIRECTION = np.array([0.3, -0.5, 0.8])
-FOLLOWING = Parameters(
-    {name: Parameter(value, scale="log") for name, value in zip(NAMES, P0, strict=True)},
+FOLLOWING = ds.Parameters(
+    {name: ds.Parameter(value, scale="log") for name, value in zip(NAMES, P0, strict=True)},
     initial_state=initial_state,
 )
 
@@ -105,7 +96,7 @@ def dualities(run, gradients):
     """Return how far each gradient is from the tangent, along one direction."""
     rng = np.random.default_rng(7)
     du0, dp = rng.normal(size=3), rng.normal(size=3)
-    along = tangent(run, du0, dp, "vectors")
+    along = ds.tangent(run, du0, dp, "vectors")
     result = []
     for case, gradient in zip(CASES, gradients, strict=True):
         forward = along.derivative(case.objective)
@@ -123,7 +114,7 @@ def values_at(name, method, steps, eps):
     form = FORMS[name]
     p = P0 * np.exp(eps * DIRECTION)
     if steps == "fixed":
-        again = solve(form.analytic, initial_state(p), p, make_stepping(method), TIMES)
+        again = ds.solve(form.analytic, initial_state(p), p, make_stepping(method), TIMES)
         return [evaluate(again, case.objective) for case in CASES]
     taken = run_of(name, method, steps)
     log = (taken.times, taken.step_sizes)
@@ -159,7 +150,7 @@ def second_derivatives(form, run, case, directions, oracle_product):
     pushed = FOLLOWING.push_forward(form.analytic, x, dx)
     rows = np.array([*directions, np.concatenate([read(part) for part in pushed])])
     du0, dp = rows[:, :3], rows[:, 3:]
-    *products, along = hessian_product(run, case.objective, du0, dp, engine="vectors")
+    *products, along = ds.hessian_product(run, case.objective, du0, dp, engine="vectors")
     rows = np.array([np.concatenate([product.u0, product.p]) for product in products])
     if error(rows[0], oracle_product) > 1e-10:
         return None
@@ -174,8 +165,8 @@ def run_of(name, method, steps):
     """Return the run of a cell, or the error that refuses it."""
     try:
         stepping = make_stepping(method, adaptive=steps == "adaptive")
-        return solve(FORMS[name].analytic, U0, P0, stepping, TIMES)
-    except (UnsupportedError, InputError) as refusal:
+        return ds.solve(FORMS[name].analytic, U0, P0, stepping, TIMES)
+    except (ds.UnsupportedError, ds.InputError) as refusal:
         return refusal
 
 
@@ -186,8 +177,8 @@ def gradients_of(name, method, steps, engine):
     if isinstance(run, Exception):
         return run
     try:
-        return adjoint(run, OBJECTIVES, engine)
-    except (UnsupportedError, InputError) as refusal:
+        return ds.adjoint(run, OBJECTIVES, engine)
+    except (ds.UnsupportedError, ds.InputError) as refusal:
         return refusal
 
 

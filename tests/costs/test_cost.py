@@ -24,18 +24,7 @@ from forms import (
 )
 from petsc4py import PETSc
 
-from daeosens import (
-    ODE,
-    Event,
-    InputError,
-    LeastSquares,
-    Prior,
-    Running,
-    SolveError,
-    Terminal,
-    UnsupportedError,
-    trace,
-)
+import daeosens as ds
 from daeosens.costs import AtEvent
 from daeosens.costs.cost import change
 from daeosens.costs.scalar import in_c
@@ -67,7 +56,7 @@ def partials(scalar, t=T):
 
 def test_partial_derivatives_are_the_users_with_and_without_them():
     exact = [f(T, U0, P0) for f in (density, density_u, density_p, density_t)]
-    for running in (Running(density), Running(density, density_u, density_p, density_t)):
+    for running in (ds.Running(density), ds.Running(density, density_u, density_p, density_t)):
         ((weight, scalar),) = running.lower(PROBLEM, T_END).densities
         assert weight == 1.0
         for ours, theirs in zip(partials(scalar), exact, strict=True):
@@ -75,7 +64,7 @@ def test_partial_derivatives_are_the_users_with_and_without_them():
 
 
 def test_terminal_cost_is_a_point_at_the_final_time():
-    for number in (Terminal(terminal), Terminal(terminal, terminal_u, terminal_p)):
+    for number in (ds.Terminal(terminal), ds.Terminal(terminal, terminal_u, terminal_p)):
         cost = number.lower(PROBLEM, T_END)
         ((time, weight, scalar),) = cost.points
         assert (time, weight, cost.densities) == (T_END, 1.0, ())
@@ -95,7 +84,7 @@ def test_derivatives_are_added_with_their_weight():
 
 
 def test_cost_that_does_not_depend_on_an_argument_says_so():
-    cost = Running(density, INDEPENDENT, INDEPENDENT, "autonomous").lower(PROBLEM, T_END)
+    cost = ds.Running(density, INDEPENDENT, INDEPENDENT, "autonomous").lower(PROBLEM, T_END)
     value, by_u, by_p, by_t = partials(cost.densities[0][1])
     assert value == density(T, U0, P0)
     assert not by_u.any()
@@ -140,8 +129,8 @@ def test_what_is_pinned_in_time_does_not_depend_on_it():
     costs = [
         (COSTS["observations"].objective, PROBLEM, (vec(U0), P0)),
         (COSTS["prior"].objective, PROBLEM, (vec(U0), P0)),
-        (LeastSquares([0.1], [case.u0]), case.problem, (case.u0, case.p)),
-        (Prior(case.p), case.problem, (case.u0, case.p)),
+        (ds.LeastSquares([0.1], [case.u0]), case.problem, (case.u0, case.p)),
+        (ds.Prior(case.p), case.problem, (case.u0, case.p)),
     ]
     for objective, problem, point in costs:
         for _, _, scalar in objective.lower(problem, T_END).points:
@@ -150,7 +139,10 @@ def test_what_is_pinned_in_time_does_not_depend_on_it():
 
 def test_prior_does_not_depend_on_the_state_nor_a_linear_observation_on_the_parameters():
     case = make(PETSc.COMM_SELF, field=True)
-    for objective, name in ((Prior(case.p), "add_u"), (LeastSquares([0.1], [case.u0]), "add_p")):
+    for objective, name in (
+        (ds.Prior(case.p), "add_u"),
+        (ds.LeastSquares([0.1], [case.u0]), "add_p"),
+    ):
         ((_, _, scalar),) = objective.lower(case.problem, T_END).points
         out = case.problem.create_state()
         getattr(scalar, name)(1.0, T, case.u0, case.p, out)
@@ -158,8 +150,8 @@ def test_prior_does_not_depend_on_the_state_nor_a_linear_observation_on_the_para
 
 
 def test_second_derivatives_of_a_cost_are_in_c_with_its_gradients():
-    model = trace(lambda t, u, p: p.a * u, 2, {"a": ()})
-    costs = model.terminal(lambda t, u, p: u[0] ** 2), Terminal(lambda t, u, p: u[0])
+    model = ds.trace(lambda t, u, p: p.a * u, 2, {"a": ()})
+    costs = model.terminal(lambda t, u, p: u[0] ** 2), ds.Terminal(lambda t, u, p: u[0])
     traced, by_hand = (cost.lower(model, 1.0).points[0][-1] for cost in costs)
     by_u, by_p, product = in_c(traced, 1, 4)
     assert by_u[0]
@@ -176,29 +168,33 @@ def test_second_derivatives_of_a_cost_are_in_c_with_its_gradients():
 
 WRONG = {
     "value [1]": (
-        Terminal(lambda t, u, p: u[:1]),
+        ds.Terminal(lambda t, u, p: u[:1]),
         "value",
         r"cost 'terminal' returned shape \(1,\)",
     ),
-    "value None": (Terminal(lambda t, u, p: None), "value", r"cost 'terminal' returned NoneType"),
-    "value complex": (Terminal(lambda t, u, p: 1j), "value", r"'terminal' returned complex128"),
+    "value None": (
+        ds.Terminal(lambda t, u, p: None),
+        "value",
+        r"cost 'terminal' returned NoneType",
+    ),
+    "value complex": (ds.Terminal(lambda t, u, p: 1j), "value", r"'terminal' returned complex128"),
     "gradient_u": (
-        Terminal(terminal, lambda t, u, p: u[:2]),
+        ds.Terminal(terminal, lambda t, u, p: u[:2]),
         "add_u",
         r"callback 'terminal gradient_u' returned shape \(2,\) at t = 0\.4 .*\n.*: shape \(3,\)",
     ),
     "gradient_p": (
-        Terminal(terminal, terminal_u, lambda t, u, p: 1.0),
+        ds.Terminal(terminal, terminal_u, lambda t, u, p: 1.0),
         "add_p",
         r"callback 'terminal gradient_p' returned shape \(\) at t = 0\.4 .*\n  expected: .*\(3,\)",
     ),
     "float": (
-        Terminal(lambda t, u, p: float(u[0])),
+        ds.Terminal(lambda t, u, p: float(u[0])),
         "add_u",
         r"'terminal' cannot be differentiated(.|\n)*try: gradient_u=callback",
     ),
     "float of p": (
-        Terminal(lambda t, u, p: float(p[0])),
+        ds.Terminal(lambda t, u, p: float(p[0])),
         "add_p",
         r"'terminal' cannot be differentiated(.|\n)*try: gradient_p=callback",
     ),
@@ -212,13 +208,15 @@ def test_wrong_callbacks_are_named(objective, use, message):
     if use != "value":
         out = PROBLEM.create_state() if use == "add_u" else PROBLEM.create_parameters()
         arguments = (1.0, *arguments, out)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ds.InputError, match=message):
         getattr(scalar, use)(*arguments)
 
 
 def test_cost_that_is_not_finite_is_a_failed_solve():
-    ((_, _, scalar),) = Terminal(lambda t, u, p: np.nan).lower(PROBLEM, T_END).points
-    with pytest.raises(SolveError, match=r"cost 'terminal' returned nan in entry \[\] at t = 0\.4"):
+    ((_, _, scalar),) = ds.Terminal(lambda t, u, p: np.nan).lower(PROBLEM, T_END).points
+    with pytest.raises(
+        ds.SolveError, match=r"cost 'terminal' returned nan in entry \[\] at t = 0\.4"
+    ):
         scalar.value(T, vec(U0), P0)
 
 
@@ -226,23 +224,29 @@ def test_cost_that_is_not_finite_is_a_failed_solve():
     ("objective", "message"),
     [
         (
-            Terminal(terminal, "none"),
+            ds.Terminal(terminal, "none"),
             r"terminal gradient_u = 'none'\n  expected: a callback or \"ind",
         ),
-        (Terminal(terminal, None, 3.0), r"terminal gradient_p = 3\.0\n  expected: a callback or"),
-        (Running(density, density_t="no"), r"running density_t = 'no'\n  expected: a callback or"),
+        (
+            ds.Terminal(terminal, None, 3.0),
+            r"terminal gradient_p = 3\.0\n  expected: a callback or",
+        ),
+        (
+            ds.Running(density, density_t="no"),
+            r"running density_t = 'no'\n  expected: a callback or",
+        ),
     ],
 )
 def test_what_is_no_callback_is_named(objective, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ds.InputError, match=message):
         objective.lower(PROBLEM, T_END)
 
 
 def test_petsc_style_costs_have_to_supply_their_gradients():
     case = make(PETSc.COMM_SELF)
     value = lambda t, u, p: t * u.sum() + p[0]  # noqa: E731
-    ((_, _, scalar),) = Terminal(value).lower(case.problem, 1.0).points
-    ((_, running),) = Running(value).lower(case.problem, 1.0).densities
+    ((_, _, scalar),) = ds.Terminal(value).lower(case.problem, 1.0).points
+    ((_, running),) = ds.Running(value).lower(case.problem, 1.0).densities
     out, by_p = case.problem.create_state(), case.problem.create_parameters()
     for use, name, keyword in (
         (lambda: scalar.add_u(1.0, T, case.u0, case.p, out), "terminal gradient_u", "gradient_u"),
@@ -252,22 +256,22 @@ def test_petsc_style_costs_have_to_supply_their_gradients():
         message = (
             rf"'{name}' is needed and was not supplied\n  expected: {keyword}=callback, or \"(i|a)"
         )
-        with pytest.raises(UnsupportedError, match=message):
+        with pytest.raises(ds.UnsupportedError, match=message):
             use()
 
 
 # ---- keywords ------------------------------------------------------------------------------------
 
-KINK = Event(lambda t, u, p: u[0] - 0.1, name="kink")
-EVENTFUL = ODE(rhs, 3, NAMES, events=[KINK])
+KINK = ds.Event(lambda t, u, p: u[0] - 0.1, name="kink")
+EVENTFUL = ds.ODE(rhs, 3, NAMES, events=[KINK])
 KINDS = {
-    "terminal": (Terminal, "value", "value_t"),
+    "terminal": (ds.Terminal, "value", "value_t"),
     'at event "kink"': (
         lambda value, **number: AtEvent(value, "kink", **number),
         "value",
         "value_t",
     ),
-    "running": (Running, "density", "density_t"),
+    "running": (ds.Running, "density", "density_t"),
 }
 POINT = (T, vec(U0), P0)
 DIRECTION = (vec(np.ones(3)), np.ones(3))
@@ -305,7 +309,7 @@ def test_what_a_callback_returns_is_told_by_its_keyword(title, use):
     keyword = KINDS[title][2] if use == "time" else use
     scalar = scalar_of(title, **{use: lambda *arguments: values})
     out = (EVENTFUL.create_state(), EVENTFUL.create_parameters())
-    with pytest.raises(InputError, match=f"callback '{title} {keyword}' returned {message}"):
+    with pytest.raises(ds.InputError, match=f"callback '{title} {keyword}' returned {message}"):
         USES[use](scalar, out)
 
 
@@ -315,7 +319,7 @@ def test_what_drops_derivatives_names_what_to_supply(title, use):
     keyword = KINDS[title][2] if use == "time" else use
     scalar = scalar_of(title, value=lambda t, u, p: float(t * u[0] * p[0]))
     out = (EVENTFUL.create_state(), EVENTFUL.create_parameters())
-    with pytest.raises((InputError, UnsupportedError)) as raised:
+    with pytest.raises((ds.InputError, ds.UnsupportedError)) as raised:
         USES[use](scalar, out)
     assert f"callback '{title}'" in str(raised.value)
     assert f"try: {keyword}=callback" in str(raised.value)
@@ -332,7 +336,7 @@ def test_petsc_style_derivatives_that_are_missing_go_by_their_keyword(title, use
     message = rf"'{title} {keyword}' is needed and was not supplied\n  expected: {keyword}=callback"
     if keyword.startswith("hessian"):
         message += rf"(.|\n)*  try: {keyword}=\.\.\., or a method that needs gradients only"
-    with pytest.raises(UnsupportedError, match=message):
+    with pytest.raises(ds.UnsupportedError, match=message):
         USES[use](scalar, out)
 
 
@@ -349,5 +353,5 @@ def test_petsc_style_derivatives_that_are_missing_go_by_their_keyword(title, use
 def test_words_that_are_none_go_by_their_keyword(title, use, word):
     keyword = KINDS[title][2] if use == "time" else use
     message = rf"{title} {keyword} = 'none'\n  expected: a callback or \"{word}\""
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ds.InputError, match=message):
         scalar_of(title, **{use: "none"})

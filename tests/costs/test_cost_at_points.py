@@ -4,19 +4,7 @@ import numpy as np
 import pytest
 from petsc4py import PETSc
 
-from daeosens import (
-    ODE,
-    Parameter,
-    Parameters,
-    Reduced,
-    Running,
-    Stepping,
-    Terminal,
-    adjoint,
-    hessian_product,
-    solve,
-    taylor,
-)
+import daeosens as ds
 from daeosens.costs.cost import at_many_points
 from daeosens.problem import PiecewiseConstant, Spline
 
@@ -48,8 +36,8 @@ COSTS = {
 
 
 def lowered(cost):
-    problem = ODE(rhs, N, [f"p{k}" for k in range(M)], breakpoints=CONSTANT.breakpoints)
-    return problem, Running(cost).lower(problem, 2.0).densities[0][1]
+    problem = ds.ODE(rhs, N, [f"p{k}" for k in range(M)], breakpoints=CONSTANT.breakpoints)
+    return problem, ds.Running(cost).lower(problem, 2.0).densities[0][1]
 
 
 @pytest.mark.parametrize("name", COSTS)
@@ -89,9 +77,9 @@ def test_what_knows_no_axis_of_points_takes_one_after_the_other(cost):
     many = at_many_points(scalar)
     assert many is None or many.gradients(T, U, P) is None
     problem, scalar = lowered(cost)
-    run = solve(problem, U[0], P, Stepping((0.0, 2.0), "rk4", dt=0.1))
-    both = adjoint(run, Running(cost) + Running(COSTS["products"]), engine="arrays")
-    vectors = adjoint(run, Running(cost) + Running(COSTS["products"]), engine="vectors")
+    run = ds.solve(problem, U[0], P, ds.Stepping((0.0, 2.0), "rk4", dt=0.1))
+    both = ds.adjoint(run, ds.Running(cost) + ds.Running(COSTS["products"]), engine="arrays")
+    vectors = ds.adjoint(run, ds.Running(cost) + ds.Running(COSTS["products"]), engine="vectors")
     np.testing.assert_allclose(both.p, vectors.p, rtol=1e-12)
     np.testing.assert_allclose(both.u0, vectors.u0, rtol=1e-12)
 
@@ -120,8 +108,8 @@ def test_what_a_cost_keeps_from_its_first_call_is_of_a_single_point(order):
         return kept.setdefault("weights", np.ones(N) * np.cos(t)) @ u * p[0]
 
     problem, _ = lowered(weighted)
-    run = solve(problem, U[0], P, Stepping((0.0, 2.0), "rk4", dt=0.1))
-    gradients = [adjoint(run, Running(weighted), engine=engine).p for engine in order]
+    run = ds.solve(problem, U[0], P, ds.Stepping((0.0, 2.0), "rk4", dt=0.1))
+    gradients = [ds.adjoint(run, ds.Running(weighted), engine=engine).p for engine in order]
     assert type(kept["weights"]) is np.ndarray
     np.testing.assert_allclose(*gradients, rtol=1e-12)
 
@@ -131,12 +119,15 @@ def test_what_a_cost_keeps_from_its_first_call_is_of_a_single_point(order):
 @pytest.mark.parametrize("name", ["controls", "branches"])
 def test_gradients_and_products_of_runs_pass_their_taylor_tests(name, method):
     problem, _ = lowered(COSTS[name])
-    stepping = Stepping((0.0, 2.0), method, dt=0.1)
-    cost = Running(COSTS[name]) + Terminal(lambda t, u, p: u[2] ** 2)
-    run = solve(problem, U[0], P, stepping)
+    stepping = ds.Stepping((0.0, 2.0), method, dt=0.1)
+    cost = ds.Running(COSTS[name]) + ds.Terminal(lambda t, u, p: u[2] ** 2)
+    run = ds.solve(problem, U[0], P, stepping)
     along = RANDOM.normal(size=(2, N)), RANDOM.normal(size=(2, M))
     results = [
-        [adjoint(run, cost, engine=engine), *hessian_product(run, cost, *along, engine=engine)]
+        [
+            ds.adjoint(run, cost, engine=engine),
+            *ds.hessian_product(run, cost, *along, engine=engine),
+        ]
         for engine in ("arrays", "vectors")
     ]
     for mine, theirs in zip(*results, strict=True):
@@ -144,10 +135,10 @@ def test_gradients_and_products_of_runs_pass_their_taylor_tests(name, method):
         np.testing.assert_allclose(mine.u0, theirs.u0, rtol=1e-10, atol=1e-10)
     if name == "controls":
         guess = {
-            key: Parameter(value) for key, value in zip(problem.parameter_names, P, strict=True)
+            key: ds.Parameter(value) for key, value in zip(problem.parameter_names, P, strict=True)
         }
-        functional = Reduced(problem, cost, stepping, Parameters(guess, initial_state=U[0]))
-        report = taylor(functional)
+        functional = ds.Reduced(problem, cost, stepping, ds.Parameters(guess, initial_state=U[0]))
+        report = ds.taylor(functional)
         assert report.passed, report
 
 
@@ -165,22 +156,22 @@ def starting(p):
 def test_remainders_are_of_orders_two_and_three(method):
     """With a start that parameters move, explicit time, and a last step that is cut short."""
     problem, _ = lowered(COSTS["controls"])
-    cost = Running(lambda t, u, p: COSTS["controls"](t, u, p) + (u @ u - 0.3 * t) ** 2)
-    stepping = Stepping((0.0, 1.97), method, dt=0.06)
+    cost = ds.Running(lambda t, u, p: COSTS["controls"](t, u, p) + (u @ u - 0.3 * t) ** 2)
+    stepping = ds.Stepping((0.0, 1.97), method, dt=0.06)
 
     def run(p):
-        return solve(problem, starting(p)[0], p, stepping)
+        return ds.solve(problem, starting(p)[0], p, stepping)
 
     # the same direction whichever tests run before
     here, along = run(P), np.random.default_rng(5).normal(size=M)
     _, moved, bent = starting(P)
-    gradient = adjoint(here, cost, engine="arrays")
-    product = hessian_product(here, cost, moved(along), along, engine="arrays")
+    gradient = ds.adjoint(here, cost, engine="arrays")
+    product = ds.hessian_product(here, cost, moved(along), along, engine="arrays")
     first = gradient.p @ along + gradient.u0 @ moved(along)
     second = product.p @ along + product.u0 @ moved(along) + gradient.u0 @ bent(along)
     remainders = []
     for size in (5e-3, 2.5e-3, 1.25e-3):
-        change = adjoint(run(P + size * along), cost).value - gradient.value
+        change = ds.adjoint(run(P + size * along), cost).value - gradient.value
         by_first = change - size * first
         remainders.append([abs(by_first), abs(by_first - 0.5 * size**2 * second)])
     orders = np.log2(np.divide(remainders[:-1], remainders[1:]))

@@ -6,26 +6,7 @@ import numpy as np
 import pytest
 from petsc4py import PETSc
 
-from daeosens import (
-    ODE,
-    Event,
-    InputError,
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Prior,
-    Reduced,
-    SolveError,
-    Stepping,
-    UnsupportedError,
-    adjoint,
-    check,
-    hessian_product,
-    hybrid,
-    minimize,
-    solve,
-    taylor,
-)
+import daeosens as ds
 from daeosens.costs import EventData
 from daeosens.derivatives import evaluate, gauss_newton_product
 from daeosens.inverse import covariance
@@ -42,9 +23,9 @@ def rebound(t, u, p):
     return np.array([u[0], -p[2] * (1 + 0.1 * np.sin(t)) * u[1]])
 
 
-BOUNCE = Event(lambda t, u, p: u[0] - p[3] * np.sin(2 * t), rebound, direction=-1, name="bounce")
-KICK = Event(1.1, lambda t, u, p: u * [1.0, 0.9], name="kick")
-BALL = ODE(fall, 2, NAMES, events=[BOUNCE, KICK])
+BOUNCE = ds.Event(lambda t, u, p: u[0] - p[3] * np.sin(2 * t), rebound, direction=-1, name="bounce")
+KICK = ds.Event(1.1, lambda t, u, p: u * [1.0, 0.9], name="kick")
+BALL = ds.ODE(fall, 2, NAMES, events=[BOUNCE, KICK])
 TRUTH = np.array([9.0, 0.05, 0.8, 0.02])
 START = np.array([0.5, -0.3])
 TIMES = [0.42, 1.08, 1.6]
@@ -60,29 +41,29 @@ SPEEDS = EventData(
 MISFIT = (
     0.7 * IMPACTS
     + SPEEDS
-    + LeastSquares([0.3, 0.8], [[0.5, -2.0], [0.4, 0.5]], 0.2)
-    + Prior([9.81], 0.5, names=["gravity"])
+    + ds.LeastSquares([0.3, 0.8], [[0.5, -2.0], [0.4, 0.5]], 0.2)
+    + ds.Prior([9.81], 0.5, names=["gravity"])
 )
 
 
 def stepping(method):
     if method == "adaptive":  # where the times of all later steps move with the event
-        return Stepping((0.0, 1.7), "rk5dp", rtol=1e-6, atol=1e-6)
+        return ds.Stepping((0.0, 1.7), "rk5dp", rtol=1e-6, atol=1e-6)
     tight = {} if method.startswith("rk") else {"snes_rtol": 1e-14, "snes_stol": 1e-15}
-    return Stepping((0.0, 1.7), method, dt=0.13, options=tight)
+    return ds.Stepping((0.0, 1.7), method, dt=0.13, options=tight)
 
 
 def reduced(method, objective=MISFIT):
     """Return the misfit as a function of height and all four parameters."""
-    problem = ODE(fall, 2, (*NAMES, "height"), events=[BOUNCE, KICK])
-    values = {name: Parameter(v) for name, v in zip(NAMES, TRUTH, strict=True)}
-    values["height"] = Parameter(START[0], scale="log")
-    control = Parameters(values, lambda p: np.array([p[4], START[1]]))
-    return Reduced(problem, objective, stepping(method), control)
+    problem = ds.ODE(fall, 2, (*NAMES, "height"), events=[BOUNCE, KICK])
+    values = {name: ds.Parameter(v) for name, v in zip(NAMES, TRUTH, strict=True)}
+    values["height"] = ds.Parameter(START[0], scale="log")
+    control = ds.Parameters(values, lambda p: np.array([p[4], START[1]]))
+    return ds.Reduced(problem, objective, stepping(method), control)
 
 
 def test_value_is_that_of_the_crossings():
-    run = solve(BALL, START, TRUTH, stepping("rk4"))
+    run = ds.solve(BALL, START, TRUTH, stepping("rk4"))
     bounces = [crossing for crossing in run.crossings if crossing.name == "bounce"]
     assert len(bounces) >= 3
     r = (np.array([bounce.t for bounce in bounces[:3]]) - TIMES) / [0.02, 0.03, 0.05]
@@ -110,7 +91,7 @@ def test_gradient_and_jacobian_are_those_of_the_whole_program(method):
         samples = [functional.residual(x + j * h[k] * unit).array for j in (-3, -2, -1, 1, 2, 3)]
         slope = np.array([-1, 9, -45, 45, -9, 1]) @ samples / (60 * h[k])
         np.testing.assert_allclose(jacobian[:, k], slope, rtol=1e-7, atol=1e-8 * abs(slope).max())
-    assert taylor(functional, epsilons=[1e-4 * 0.5**k for k in range(5)]).order > 1.9
+    assert ds.taylor(functional, epsilons=[1e-4 * 0.5**k for k in range(5)]).order > 1.9
     assert duality(functional.trajectory(x), MISFIT) < 1e-12
 
 
@@ -146,7 +127,7 @@ def test_hessian_is_that_of_the_whole_program(method):
         samples = [functional.gradient(x + j * h[k] * unit).array for j in (-3, -2, -1, 1, 2, 3)]
         slope = np.array([-1, 9, -45, 45, -9, 1]) @ samples / (60 * h[k])
         np.testing.assert_allclose(hessian[:, k], slope, rtol=0, atol=1e-7 * abs(slope).max())
-    assert taylor(functional, hessian=True, epsilons=[1e-3 * 0.5**k for k in range(5)]).passed
+    assert ds.taylor(functional, hessian=True, epsilons=[1e-3 * 0.5**k for k in range(5)]).passed
 
 
 def test_hessian_with_derivatives_that_are_given():
@@ -162,10 +143,12 @@ def test_hessian_with_derivatives_that_are_given():
             [[0 * t, 0 * t, u[1] * t**2, 0 * t], [0 * t, np.sin(t), 0 * t, 0 * t]]
         ),
     }
-    run = solve(BALL, START, TRUTH, stepping("rk4"))
+    run = ds.solve(BALL, START, TRUTH, stepping("rk4"))
     data = [[0.3, 0.2], [1.0, -0.4]]
     products = [
-        hessian_product(run, EventData("bounce", data, 0.3, observe, **keywords), dp=[1, 2, -1, 3])
+        ds.hessian_product(
+            run, EventData("bounce", data, 0.3, observe, **keywords), dp=[1, 2, -1, 3]
+        )
         for keywords in ({}, derivatives)
     ]
     np.testing.assert_allclose(products[0].p, products[1].p, rtol=1e-11)
@@ -173,17 +156,17 @@ def test_hessian_with_derivatives_that_are_given():
 
 
 def test_rows_keep_their_order_when_an_impact_passes_an_observation():
-    first = solve(BALL, START, TRUTH, stepping("rk4")).crossings[0].t
-    watched = Stepping((0.0, 1.7), "rk4", dt=0.13)
-    objective = IMPACTS + LeastSquares([first], [[0.0, 0.0]])
+    first = ds.solve(BALL, START, TRUTH, stepping("rk4")).crossings[0].t
+    watched = ds.Stepping((0.0, 1.7), "rk4", dt=0.13)
+    objective = IMPACTS + ds.LeastSquares([first], [[0.0, 0.0]])
     rows = []
     for height in (0.499, 0.501):
-        values = dict(zip(NAMES, TRUTH, strict=True)) | {"drag": Parameter(TRUTH[1])}
-        control = Parameters(values, [height, START[1]])
-        functional = Reduced(BALL, objective, watched, control)
+        values = dict(zip(NAMES, TRUTH, strict=True)) | {"drag": ds.Parameter(TRUTH[1])}
+        control = ds.Parameters(values, [height, START[1]])
+        functional = ds.Reduced(BALL, objective, watched, control)
         rows.append(functional.residual(functional.start()).array)
     early, late = (
-        solve(BALL, [height, START[1]], TRUTH, watched, [first]).crossings[0].t < first
+        ds.solve(BALL, [height, START[1]], TRUTH, watched, [first]).crossings[0].t < first
         for height in (0.499, 0.501)
     )
     assert early
@@ -199,12 +182,14 @@ def parabola(t, u, p):
     return np.array([u[1], -p[0] + 0 * u[0]])
 
 
-PLAIN = ODE(
+PLAIN = ds.ODE(
     parabola,
     2,
     ["gravity", "restitution"],
     events=[
-        Event(lambda t, u, p: u[0], lambda t, u, p: np.array([u[0], -p[1] * u[1]]), -1, name="hit")
+        ds.Event(
+            lambda t, u, p: u[0], lambda t, u, p: np.array([u[0], -p[1] * u[1]]), -1, name="hit"
+        )
     ],
 )
 
@@ -219,10 +204,10 @@ def impacts(p, count=5):
 
 def plain(data, sigma, start, t_end=3.5, **keywords):
     names = ("gravity", "restitution")
-    values = {name: Parameter(v, **keywords) for name, v in zip(names, start, strict=True)}
-    control = Parameters(values, [1.0, 0.0])
-    run = Stepping((0.0, t_end), "rk4", dt=0.4)
-    return Reduced(PLAIN, EventData("hit", data, sigma), run, control)
+    values = {name: ds.Parameter(v, **keywords) for name, v in zip(names, start, strict=True)}
+    control = ds.Parameters(values, [1.0, 0.0])
+    run = ds.Stepping((0.0, t_end), "rk4", dt=0.4)
+    return ds.Reduced(PLAIN, EventData("hit", data, sigma), run, control)
 
 
 def noisy(sigma):
@@ -238,7 +223,7 @@ def test_gravity_and_restitution_are_those_of_the_closed_form():
         slopes = np.array([impacts(p + 1e-30j * unit).imag / 1e-30 for unit in np.eye(2)]).T
         p = p - np.linalg.lstsq(slopes, impacts(p) - data, rcond=None)[0]
     functional = plain(data, sigma, [9.0, 0.8])
-    optimum = minimize(functional, method="brgn", gradient_tolerance=1e-9)
+    optimum = ds.minimize(functional, method="brgn", gradient_tolerance=1e-9)
     assert optimum.converged
     np.testing.assert_allclose(optimum.x.array, p, rtol=1e-10)
     known = covariance(functional, optimum.x, hessian="gauss_newton")
@@ -250,17 +235,17 @@ def test_gravity_and_restitution_are_those_of_the_closed_form():
 def test_trial_point_with_too_few_impacts_is_a_failed_solve_that_is_survived():
     """The run ends 0.05 after the fifth impact: with a little less gravity there are only four."""
     functional = plain(noisy(0.0), 1e-3, [14.0, 0.85], t_end=2.95)
-    with pytest.raises(SolveError, match='event "hit" happened 4 times, number 4 is wanted'):
+    with pytest.raises(ds.SolveError, match='event "hit" happened 4 times, number 4 is wanted'):
         functional.value([9.0, 0.85])
-    optimum = minimize(functional, method="brgn", gradient_tolerance=1e-6)
+    optimum = ds.minimize(functional, method="brgn", gradient_tolerance=1e-6)
     assert optimum.failed_solves > 0
     np.testing.assert_allclose(optimum.x.array, [9.81, 0.85], rtol=1e-6)
 
 
 def test_start_with_too_few_impacts_is_named():
     functional = plain(noisy(0.0), 1e-3, [9.0, 0.85], t_end=2.95)
-    with pytest.raises(SolveError, match='at the start: event "hit" happened 4 times'):
-        minimize(functional, method="brgn")
+    with pytest.raises(ds.SolveError, match='at the start: event "hit" happened 4 times'):
+        ds.minimize(functional, method="brgn")
 
 
 # ---- what is checked -----------------------------------------------------------------------------
@@ -273,9 +258,9 @@ def test_wrong_derivative_in_time_is_named():
     right = EventData("bounce", [[1.0]], 1.0, observe, observe_t=lambda t, u, p: 2 * t * u[[1]])
     wrong = EventData("bounce", [[1.0]], 1.0, observe, observe_t=lambda t, u, p: t * u[[1]])
     point = (BALL, START, TRUTH, 0.3)
-    assert check(*point, objective=right).passed
-    assert check(*point, objective=EventData("bounce", [[1.0]], 1.0, observe)).passed
-    assert check(*point, objective=wrong).wrong == ("observe_t",)
+    assert ds.check(*point, objective=right).passed
+    assert ds.check(*point, objective=EventData("bounce", [[1.0]], 1.0, observe)).passed
+    assert ds.check(*point, objective=wrong).wrong == ("observe_t",)
 
 
 @pytest.mark.parametrize(
@@ -305,7 +290,7 @@ def test_wrong_derivative_in_time_is_named():
     ],
 )
 def test_wrong_descriptions_are_named(describe, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ds.InputError, match=message):
         describe()
 
 
@@ -342,7 +327,7 @@ def heated(comm):
             out.getDenseArray()[:, 0] = on
             out.assemble()
 
-        return ODE(
+        return ds.ODE(
             rhs,
             state=state,
             parameters=["power", "low", "high"],
@@ -368,7 +353,7 @@ def heated(comm):
         out.assemble()
 
     def event(k, direction, mode, name):
-        return Event(
+        return ds.Event(
             lambda t, u, p: cell(u) - p[k],
             direction=direction,
             mode=mode,
@@ -380,7 +365,7 @@ def heated(comm):
         )
 
     events = [event(2, 1, "off", "hot"), event(1, -1, "on", "cold")]
-    return hybrid({"on": make(1.0), "off": make(0.0)}, "on", events), state
+    return ds.hybrid({"on": make(1.0), "off": make(0.0)}, "on", events), state
 
 
 @pytest.mark.mpi
@@ -388,15 +373,15 @@ def test_times_of_switches_on_any_number_of_ranks():
     answers = []
     for comm in (PETSc.COMM_WORLD, PETSc.COMM_SELF):
         problem, state = heated(comm)
-        run = solve(problem, state, [3.0, 0.4, 0.7], Stepping((0.0, 3.0), "rk4", dt=0.1))
+        run = ds.solve(problem, state, [3.0, 0.4, 0.7], ds.Stepping((0.0, 3.0), "rk4", dt=0.1))
         misfit = EventData("hot", [0.3, 0.9], 0.1) + EventData("cold", [0.6], 0.2)
-        gradient = adjoint(run, misfit)
+        gradient = ds.adjoint(run, misfit)
         assert duality(run, misfit) < 1e-12
         answers.append([[gradient.value], gradient.p, gradient.gather()[0]])
-        for product in (gauss_newton_product, hessian_product):
+        for product in (gauss_newton_product, ds.hessian_product):
             multiplied = product(run, misfit, dp=[0.3, -0.2, 0.5])
             answers[-1] += [multiplied.p, multiplied.gather()[0]]
-        with pytest.raises(UnsupportedError, match="states observed at events of a PETSc-style"):
+        with pytest.raises(ds.UnsupportedError, match="states observed at events of a PETSc-style"):
             EventData("hot", [1.0], 1.0, lambda t, u, p: u).lower(problem, 3.0)
     for ours, alone in zip(*answers, strict=True):
         np.testing.assert_allclose(ours, alone, rtol=1e-10, atol=1e-12)

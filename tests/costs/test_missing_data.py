@@ -9,20 +9,7 @@ from distributed import averages, averaging, make
 from petsc4py import PETSc
 from scipy import stats
 
-from daeosens import (
-    ODE,
-    InputError,
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Prior,
-    Reduced,
-    SolveError,
-    Stepping,
-    fit,
-    taylor,
-    trace,
-)
+import daeosens as ds
 from daeosens.costs.missing_data import measured_array
 from daeosens.inverse import LogNormal, Normal
 from daeosens.petsc import gather
@@ -41,16 +28,16 @@ def rhs(t, u, p):
 
 
 def numpy_problem():
-    return ODE(rhs, size=2, parameters=["growth", "death"])
+    return ds.ODE(rhs, size=2, parameters=["growth", "death"])
 
 
 def traced_problem():
-    return trace(rhs, size=2, parameters=["growth", "death"])
+    return ds.trace(rhs, size=2, parameters=["growth", "death"])
 
 
 def control():
-    return Parameters(
-        {"growth": Parameter(POINT[0], scale="log"), "death": Parameter(POINT[1])},
+    return ds.Parameters(
+        {"growth": ds.Parameter(POINT[0], scale="log"), "death": ds.Parameter(POINT[1])},
         initial_state=lambda p: np.array([1.0 + p[0] ** 2, 0.5 * p[1]]),
     )
 
@@ -86,18 +73,18 @@ def by_column(observe, sigma=SIGMA):
         return [j if observe is None else observe[j]]
 
     return sum(
-        LeastSquares(TIMES[there], DATA[there, j], sigma[there, j][:, None], only(j))
+        ds.LeastSquares(TIMES[there], DATA[there, j], sigma[there, j][:, None], only(j))
         for j, there in enumerate((~MISSING).T)
     )
 
 
 def misfit(observe, *jacobians):
-    return LeastSquares(TIMES, DATA, SIGMA, observe, *jacobians)
+    return ds.LeastSquares(TIMES, DATA, SIGMA, observe, *jacobians)
 
 
 def functionals(problem, method, *misfits, **extra):
-    stepping = Stepping((0.0, 1.5), method, dt=0.1)
-    return [Reduced(problem, misfit, stepping, control(), **extra) for misfit in misfits]
+    stepping = ds.Stepping((0.0, 1.5), method, dt=0.1)
+    return [ds.Reduced(problem, misfit, stepping, control(), **extra) for misfit in misfits]
 
 
 OBSERVED = {
@@ -144,8 +131,8 @@ def test_missing_entries_count_for_nothing(watch, make_problem, method, engine):
         )
     if watch != "jacobians":  # infinity has no complex step
         np.testing.assert_allclose(here.hessian(x), there.hessian(x), rtol=1e-10)
-        assert min(taylor(here, x)) > 1.9
-        assert min(taylor(here, x, hessian=True)) > 2.9
+        assert min(ds.taylor(here, x)) > 1.9
+        assert min(ds.taylor(here, x, hessian=True)) > 2.9
 
 
 def test_jacobians_that_can_be_stepped_give_hessians_of_what_is_there():
@@ -188,7 +175,7 @@ def test_vectors_may_have_missing_entries_on_any_number_of_ranks(world):
             matrix.setValue(first + i, j, 1.0)
         matrix.assemble()
         matrix.mult(vec, picked)
-        return LeastSquares(
+        return ds.LeastSquares(
             [times[data.index(vec)] if vec in data else times[0]],
             [picked],
             0.5,
@@ -197,15 +184,15 @@ def test_vectors_may_have_missing_entries_on_any_number_of_ranks(world):
 
     start, end = means.getOwnershipRange()
     matrix = averaging(case.ring)
-    with_gaps = LeastSquares(times, gaps, 0.5) + LeastSquares(times[:1], [some], 0.5, matrix)
+    with_gaps = ds.LeastSquares(times, gaps, 0.5) + ds.LeastSquares(times[:1], [some], 0.5, matrix)
     whole = sum(rows(vec, there, None) for vec, there in zip(data, kept, strict=True)) + rows(
         means, np.arange(start + 1, end), matrix
     )
-    values = {"a": Parameter(case.p[0], scale="log"), "r": Parameter(case.p[1])}
-    parameters = Parameters(values, case.u0)
-    stepping = Stepping((0.0, 0.2), "cn", dt=0.03)
+    values = {"a": ds.Parameter(case.p[0], scale="log"), "r": ds.Parameter(case.p[1])}
+    parameters = ds.Parameters(values, case.u0)
+    stepping = ds.Stepping((0.0, 0.2), "cn", dt=0.03)
     here, there = (
-        Reduced(case.problem, value, stepping, parameters) for value in (with_gaps, whole)
+        ds.Reduced(case.problem, value, stepping, parameters) for value in (with_gaps, whole)
     )
     x, dx = here.start(), [0.4, -0.7]
     assert here.residual(x).size == there.residual(x).size
@@ -214,13 +201,13 @@ def test_vectors_may_have_missing_entries_on_any_number_of_ranks(world):
         ours, other = (getattr(value, product)(x, dx) for value in (here, there))
         np.testing.assert_allclose(gather(ours), gather(other), rtol=1e-9)
     np.testing.assert_allclose(gather(here.gradient(x)), gather(there.gradient(x)), rtol=1e-10)
-    assert min(taylor(here, x)) > 1.9
+    assert min(ds.taylor(here, x)) > 1.9
     nothing = case.ring.vec(lambda x: NAN * x)
     endless = case.ring.vec(lambda x: np.where(x < 0.1, np.inf, x))
-    with pytest.raises(InputError, match=r"no measurements at t = 0\.13: data\[1\] is NaN"):
-        Reduced(case.problem, LeastSquares(times, [data[0], nothing]), stepping, parameters)
-    with pytest.raises(InputError, match=r"data\[0\] is infinite"):
-        Reduced(case.problem, LeastSquares(times[:1], [endless]), stepping, parameters)
+    with pytest.raises(ds.InputError, match=r"no measurements at t = 0\.13: data\[1\] is NaN"):
+        ds.Reduced(case.problem, ds.LeastSquares(times, [data[0], nothing]), stepping, parameters)
+    with pytest.raises(ds.InputError, match=r"data\[0\] is infinite"):
+        ds.Reduced(case.problem, ds.LeastSquares(times[:1], [endless]), stepping, parameters)
 
 
 @pytest.mark.parametrize(
@@ -236,23 +223,23 @@ def test_vectors_may_have_missing_entries_on_any_number_of_ranks(world):
 )
 def test_what_is_wrong_is_named(change, message):
     values = {"times": [1.0, 2.0], "data": [[1.0, 2.0], [NAN, 1.0]], **change}
-    with pytest.raises(InputError, match=message):
-        LeastSquares(**values)
+    with pytest.raises(ds.InputError, match=message):
+        ds.LeastSquares(**values)
 
 
 def test_masked_data_are_missing():
     masked = np.ma.masked_array([[1, 2], [3, 4]], mask=[[False, True], [False, False]])
     np.testing.assert_array_equal(measured_array(masked, "data"), [[1.0, NAN], [3.0, 4.0]])
     np.testing.assert_array_equal(measured_array([1.0, None], "data"), [1.0, NAN])
-    with pytest.raises(InputError, match=r"data is inf\n"):
+    with pytest.raises(ds.InputError, match=r"data is inf\n"):
         measured_array(np.inf, "data")
 
 
 def test_outputs_of_another_shape_are_told_as_they_are():
-    data = LeastSquares([0.5, 1.0], [[1.0, NAN], [1.0, 2.0]], 1.0, lambda t, u, p: u[:1])
-    stepping = Stepping((0.0, 1.5), "rk4", dt=0.1)
-    with pytest.raises(InputError, match=r"'observe' returned shape \(1,\)(.|\n)*shape \(2,\)"):
-        Reduced(numpy_problem(), data, stepping, control()).value(POINT)
+    data = ds.LeastSquares([0.5, 1.0], [[1.0, NAN], [1.0, 2.0]], 1.0, lambda t, u, p: u[:1])
+    stepping = ds.Stepping((0.0, 1.5), "rk4", dt=0.1)
+    with pytest.raises(ds.InputError, match=r"'observe' returned shape \(1,\)(.|\n)*shape \(2,\)"):
+        ds.Reduced(numpy_problem(), data, stepping, control()).value(POINT)
 
 
 # ---- fits ----------------------------------------------------------------------------------------
@@ -283,7 +270,7 @@ def twice(t, u, p):
 
 
 def fitted(data=TABLE, noise=None, **extra):
-    return fit(
+    return ds.fit(
         decay(),
         data,
         decay_control(),
@@ -326,7 +313,7 @@ def test_a_fit_is_the_regression_of_what_was_observed(hessian):
 @pytest.mark.slow
 def test_a_given_level_and_a_prior_go_with_missing_data():
     levels = np.array([0.15, 0.3])
-    estimate = fitted(noise=LogNormal(levels), priors=Prior([0.9], 0.05, names=["rate"]))
+    estimate = fitted(noise=LogNormal(levels), priors=ds.Prior([0.9], 0.05, names=["rate"]))
     weights = 1.0 / np.tile(levels, 7)[HERE]
     design = np.vstack([DESIGN * weights[:, None], [1.0 / 0.05, 0.0]])
     right = np.append(RIGHT * weights, 0.9 / 0.05)
@@ -348,8 +335,8 @@ def test_derivatives_of_the_likelihood_are_exact(item, prior):
     noise = Normal(each_column=item, prior=prior)
     functional = fitted(noise=noise).functional
     x = functional.start()
-    assert min(taylor(functional, x)) > 1.9
-    assert min(taylor(functional, x, hessian=True)) > 2.9
+    assert min(ds.taylor(functional, x)) > 1.9
+    assert min(ds.taylor(functional, x, hessian=True)) > 2.9
     np.testing.assert_array_equal(functional.counts, [5, 4] if item else [9])
     dense = functional.hessian(x)
     np.testing.assert_allclose(
@@ -366,14 +353,14 @@ def scattered(x, values):
 @pytest.mark.slow
 def test_an_output_that_was_not_observed_may_have_no_logarithm():
     """A product starts at zero: no logarithm, so that it is left out there."""
-    grow = ODE(lambda t, u, p: np.array([-p[0] * u[0], p[0] * u[0]]), 2, parameters=["rate"])
+    grow = ds.ODE(lambda t, u, p: np.array([-p[0] * u[0], p[0] * u[0]]), 2, parameters=["rate"])
     times = np.array([0.0, 1.0, 2.0])
     exact = np.exp(-0.5 * times)
     noise = np.exp(0.05 * np.random.default_rng(3).standard_normal((3, 2)))
     data = np.column_stack([exact, 1.0 - exact]) * noise
     data[0, 1] = NAN
-    rates = Parameters({"rate": Parameter(1.0)}, initial_state=[1.0, 0.0])
-    stepping = Stepping((0.0, 2.0), "rk4", dt=0.05)
+    rates = ds.Parameters({"rate": ds.Parameter(1.0)}, initial_state=[1.0, 0.0])
+    stepping = ds.Stepping((0.0, 2.0), "rk4", dt=0.05)
 
     def state(t, u, p):
         return u
@@ -385,7 +372,7 @@ def test_an_output_that_was_not_observed_may_have_no_logarithm():
         return np.zeros((2, 1)) + 0.0 * u[0]
 
     values = [
-        fit(grow, data, rates, stepping, times=times, noise=LogNormal(), **observed)
+        ds.fit(grow, data, rates, stepping, times=times, noise=LogNormal(), **observed)
         for observed in (
             {},
             {"observe": [0, 1]},
@@ -397,8 +384,10 @@ def test_an_output_that_was_not_observed_may_have_no_logarithm():
         assert item.estimate["rate"] == pytest.approx(values[0].estimate["rate"], rel=1e-6)
         np.testing.assert_allclose(item.covariance.scaled, values[0].covariance.scaled, rtol=1e-4)
     data[0, 1] = 1e-3
-    with pytest.raises(SolveError, match="what is observed is 0 at t = 0, with log-normal noise"):
-        fit(grow, data, rates, stepping, times=times, noise=LogNormal())
+    with pytest.raises(
+        ds.SolveError, match="what is observed is 0 at t = 0, with log-normal noise"
+    ):
+        ds.fit(grow, data, rates, stepping, times=times, noise=LogNormal())
 
 
 @pytest.mark.slow
@@ -432,5 +421,5 @@ def test_missing_cells_of_a_file_are_read_and_counted(tmp_path):
     ],
 )
 def test_too_few_observations_are_counted(data, noise, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ds.InputError, match=message):
         fitted(data, noise)

@@ -7,24 +7,7 @@ import forms
 import numpy as np
 import pytest
 
-from daeosens import (
-    ODE,
-    InputError,
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Prior,
-    Reduced,
-    Running,
-    Stepping,
-    Terminal,
-    UnsupportedError,
-    adjoint,
-    hessian_product,
-    sensitivities,
-    solve,
-    taylor,
-)
+import daeosens as ds
 from daeosens.derivatives import gauss_newton_product
 from daeosens.derivatives.engines.arrays import hessian as block_second_order
 from daeosens.derivatives.engines.arrays import step_blocks as blocks
@@ -59,7 +42,7 @@ FEW = [("rhs", "rk5dp"), ("rhs", "rk4"), ("M", "cn"), ("M singular", "beuler"), 
 
 def trajectory(problem, method, adaptive=False, checkpoint="states"):
     stepping = forms.make_stepping(method, adaptive=adaptive)
-    return solve(
+    return ds.solve(
         problem, forms.U0, forms.P0, stepping, forms.OBSERVATION_TIMES, checkpoint=checkpoint
     )
 
@@ -135,20 +118,23 @@ def test_equations_that_jump_are_seen_from_the_inside_of_each_step(method):
     def rhs(t, u, p):
         return np.where(t < 0.5, -p[0] * u, p[1] * u**2)
 
-    problem = ODE(rhs, 1, 2, breakpoints=[0.5])
-    run = solve(problem, [0.7], [0.4, 1.1], Stepping((0.0, 1.0), method, dt=0.1))
-    cost = Terminal(lambda t, u, p: u[0] ** 2) + Running(lambda t, u, p: u[0] ** 2 * (t < 0.5))
+    problem = ds.ODE(rhs, 1, 2, breakpoints=[0.5])
+    run = ds.solve(problem, [0.7], [0.4, 1.1], ds.Stepping((0.0, 1.0), method, dt=0.1))
+    cost = ds.Terminal(lambda t, u, p: u[0] ** 2) + ds.Running(
+        lambda t, u, p: u[0] ** 2 * (t < 0.5)
+    )
     block, steps = (
-        hessian_product(run, cost, [0.3], [1.0, -0.4], engine) for engine in ("arrays", "vectors")
+        ds.hessian_product(run, cost, [0.3], [1.0, -0.4], engine)
+        for engine in ("arrays", "vectors")
     )
     assert difference(flat([block]), flat([steps])) < 1e-13
 
 
 def test_a_problem_without_parameters():
     """The closed form of u' = -u^2: u(T) = u0 / (1 + u0 T), d2u/du0^2 = -2 T / (1 + u0 T)^3."""
-    problem = ODE(lambda t, u, p: -(u**2), 1)
-    run = solve(problem, [0.8], None, Stepping((0.0, 1.0), "rk8vr", dt=0.05))
-    product = hessian_product(run, Terminal(lambda t, u, p: u[0]), [1.0], engine="arrays")
+    problem = ds.ODE(lambda t, u, p: -(u**2), 1)
+    run = ds.solve(problem, [0.8], None, ds.Stepping((0.0, 1.0), "rk8vr", dt=0.05))
+    product = ds.hessian_product(run, ds.Terminal(lambda t, u, p: u[0]), [1.0], engine="arrays")
     assert product.u0[0] == pytest.approx(-2 / 1.8**3, rel=1e-11)
     assert product.p.size == 0
 
@@ -160,8 +146,10 @@ def test_a_problem_without_parameters():
 def test_closed_form_of_decay(method):
     """u_N = u0 R(-a h)^N, R the method's rational function: second derivatives in u0 and a."""
     a, h, count, u0 = 0.8, 0.1, 12, 1.3
-    problem = ODE(lambda t, u, p: -p[0] * u, 1, 1, batched=True)
-    run = solve(problem, [u0], [a], Stepping((0.0, h * count), method, dt=h, options=forms.TIGHT))
+    problem = ds.ODE(lambda t, u, p: -p[0] * u, 1, 1, batched=True)
+    run = ds.solve(
+        problem, [u0], [a], ds.Stepping((0.0, h * count), method, dt=h, options=forms.TIGHT)
+    )
     growth = {
         "beuler": lambda z: 1 / (1 - z),
         "cn": lambda z: (1 + z / 2) / (1 - z / 2),
@@ -175,7 +163,7 @@ def test_closed_form_of_decay(method):
         np.mean(values * x.astype(complex) ** -k).real * factor
         for k, factor in enumerate((1, 1, 2))
     )
-    cost = Terminal(lambda t, u, p: u[0])
+    cost = ds.Terminal(lambda t, u, p: u[0])
     by_u0, by_a = hessian_sweep(run, cost, [([1.0], None), (None, [1.0])], engine="arrays")
     assert by_u0.u0[0] == pytest.approx(0.0, abs=1e-14)
     assert by_u0.p[0] == pytest.approx(first, rel=1e-11)
@@ -193,11 +181,11 @@ def test_products_are_symmetric(name, method, value):
     assert difference(matrix, matrix.T) < 1e-12
 
 
-FOLLOWING = Parameters(
+FOLLOWING = ds.Parameters(
     {
-        "a": Parameter(forms.P0[0], scale="log"),
-        "b": Parameter(forms.P0[1], scale="log"),
-        "c": Parameter(forms.P0[2]),
+        "a": ds.Parameter(forms.P0[0], scale="log"),
+        "b": ds.Parameter(forms.P0[1], scale="log"),
+        "c": ds.Parameter(forms.P0[2]),
     },
     forms.initial_state,
 )
@@ -208,10 +196,10 @@ def test_reduced_hessians_pass_the_taylor_test(name, method):
     problem = batched.batched_problem(name, "second derivatives")
     stepping = forms.make_stepping(method)
     functionals = [
-        Reduced(problem, forms.ANALYTIC_COST, stepping, FOLLOWING, engine=engine)
+        ds.Reduced(problem, forms.ANALYTIC_COST, stepping, FOLLOWING, engine=engine)
         for engine in ("arrays", "vectors")
     ]
-    orders = taylor(functionals[0], hessian=True)
+    orders = ds.taylor(functionals[0], hessian=True)
     assert min(orders) > 2.9, orders
     x = functionals[0].start()
     ours, reference = (functional.hessian(x) for functional in functionals)
@@ -225,11 +213,11 @@ def test_the_full_hessian_of_lotka_volterra(method):
     n = 12
     problem = batched.lotka_volterra(n)
     start = np.full(n, 0.1)
-    stepping = Stepping((0.0, 1.0), method, dt=0.2, rtol=1e-5, atol=1e-5)
-    run = solve(problem, start, batched.lotka_volterra_parameters(n), stepping)
+    stepping = ds.Stepping((0.0, 1.0), method, dt=0.2, rtol=1e-5, atol=1e-5)
+    run = ds.solve(problem, start, batched.lotka_volterra_parameters(n), stepping)
     unit = np.eye(n, n + n * n)
     pairs = [(row, None) for row in np.eye(n)] + [(None, row) for row in unit]
-    cost = Terminal(lambda t, u, p: (u**2).sum(), lambda t, u, p: 2 * u, "independent")
+    cost = ds.Terminal(lambda t, u, p: (u**2).sum(), lambda t, u, p: 2 * u, "independent")
     block, steps = (
         flat(hessian_sweep(run, cost, pairs, engine=engine)) for engine in ("arrays", "vectors")
     )
@@ -300,7 +288,7 @@ def test_tangents_in_blocks_are_those_by_steps(name, method, adaptive):
         assert (ours.engine, reference.engine) == ("arrays", "vectors")
         assert difference(ours.u, reference.u) < 1e-12
     slopes = [item.derivative(forms.ANALYTIC_COST) for item in block]
-    gradient = adjoint(run, forms.ANALYTIC_COST)
+    gradient = ds.adjoint(run, forms.ANALYTIC_COST)
     for slope, (du0, dp) in zip(slopes, DIRECTIONS, strict=True):
         along = sum(
             part @ np.asarray(value)
@@ -315,7 +303,7 @@ def test_few_columns_are_tangents_in_blocks(name, method, adaptive):
     run = trajectory(batched.batched_problem(name, "matrices"), method, adaptive)
     for wanted in ("u0", "p"):
         block, steps = (
-            sensitivities(run, forms.OBSERVATION_TIMES[1], [wanted], engine)
+            ds.sensitivities(run, forms.OBSERVATION_TIMES[1], [wanted], engine)
             for engine in ("arrays", "vectors")
         )
         assert (block.sweep, block.engine) == ("tangent", "arrays")
@@ -346,7 +334,7 @@ def test_jacobians_of_a_reduced_functional(sweep):
     problem, stepping = batched.batched_problem("rhs", "matrices"), forms.make_stepping("rk5dp")
     matrices = []
     for engine in ("arrays", "vectors"):
-        functional = Reduced(problem, objective, stepping, FOLLOWING, engine=engine)
+        functional = ds.Reduced(problem, objective, stepping, FOLLOWING, engine=engine)
         functional.sweep_for = lambda _rows, _columns: sweep
         matrices.append(functional.residual_jacobian(functional.start()).getDenseArray())
     assert difference(*matrices) < 1e-12
@@ -357,15 +345,17 @@ def test_jacobians_of_a_reduced_functional(sweep):
 
 def test_the_engine_is_chosen_and_reported_and_can_be_forced():
     run = trajectory(forms.FORMS["rhs"].analytic, "rk4")
-    assert hessian_product(run, forms.ANALYTIC_COST, forms.U0).engine == "arrays"
-    assert hessian_product(run, forms.ANALYTIC_COST, forms.U0, engine="vectors").engine == "vectors"
+    assert ds.hessian_product(run, forms.ANALYTIC_COST, forms.U0).engine == "arrays"
+    assert (
+        ds.hessian_product(run, forms.ANALYTIC_COST, forms.U0, engine="vectors").engine == "vectors"
+    )
     general = trajectory(forms.FORMS["F"].analytic, "cn")
-    assert hessian_product(general, forms.ANALYTIC_COST, forms.U0).engine == "vectors"
-    for function in (hessian_product, gauss_newton_product):
-        with pytest.raises(UnsupportedError, match=r'engine = "arrays" for F\(t, u, u'):
-            function(general, LeastSquares([0.3], [[0.0] * 3]), forms.U0, engine="arrays")
+    assert ds.hessian_product(general, forms.ANALYTIC_COST, forms.U0).engine == "vectors"
+    for function in (ds.hessian_product, gauss_newton_product):
+        with pytest.raises(ds.UnsupportedError, match=r'engine = "arrays" for F\(t, u, u'):
+            function(general, ds.LeastSquares([0.3], [[0.0] * 3]), forms.U0, engine="arrays")
         with pytest.raises(
-            InputError, match=r"engine = .tsadjoint.\n  expected: .auto., .vectors."
+            ds.InputError, match=r"engine = .tsadjoint.\n  expected: .auto., .vectors."
         ):
             function(run, forms.ANALYTIC_COST, forms.U0, engine="tsadjoint")
 
@@ -373,8 +363,8 @@ def test_the_engine_is_chosen_and_reported_and_can_be_forced():
 def test_a_functional_with_petsc_s_adjoint_has_second_order_by_steps():
     control = InitialState(forms.U0, forms.P0)
     stepping, problem = forms.make_stepping("rk4"), forms.FORMS["rhs"].analytic
-    functional = Reduced(problem, forms.ANALYTIC_COST, stepping, control, engine="tsadjoint")
-    reference = Reduced(problem, forms.ANALYTIC_COST, stepping, control)
+    functional = ds.Reduced(problem, forms.ANALYTIC_COST, stepping, control, engine="tsadjoint")
+    reference = ds.Reduced(problem, forms.ANALYTIC_COST, stepping, control)
     assert difference(functional.hessian(forms.U0), reference.hessian(forms.U0)) < 1e-12
 
 
@@ -385,26 +375,26 @@ def test_second_derivatives_that_are_missing_are_named():
     def by_u(t, u, p):
         return np.array([[float(p[0])]])
 
-    problem = ODE(rhs, 1, ["a"], jacobian=by_u, jacobian_p=lambda t, u, p: np.array([[u[0]]]))
-    run = solve(problem, [1.0], [1.0], Stepping((0.0, 1.0), "rk4", dt=0.1))
-    with pytest.raises(UnsupportedError, match="second derivatives of callback 'rhs'"):
-        hessian_product(
-            run, Prior([0.0]) + Terminal(lambda t, u, p: u[0]), [1.0], [1.0], engine="arrays"
+    problem = ds.ODE(rhs, 1, ["a"], jacobian=by_u, jacobian_p=lambda t, u, p: np.array([[u[0]]]))
+    run = ds.solve(problem, [1.0], [1.0], ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
+    with pytest.raises(ds.UnsupportedError, match="second derivatives of callback 'rhs'"):
+        ds.hessian_product(
+            run, ds.Prior([0.0]) + ds.Terminal(lambda t, u, p: u[0]), [1.0], [1.0], engine="arrays"
         )
 
 
 def test_products_in_the_parameters_may_be_given_by_their_action_only():
     by_p = Products(lambda t, u, p, v: -u * v[0], lambda t, u, p, w: [-(u @ w)])
-    problem = ODE(lambda t, u, p: -p[0] * u, 2, 1, jacobian_p=by_p)
-    run = solve(problem, [1.0, 2.0], [0.5], Stepping((0.0, 1.0), "rk4", dt=0.1))
-    cost = Terminal(lambda t, u, p: u[0] * u[1])
+    problem = ds.ODE(lambda t, u, p: -p[0] * u, 2, 1, jacobian_p=by_p)
+    run = ds.solve(problem, [1.0, 2.0], [0.5], ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
+    cost = ds.Terminal(lambda t, u, p: u[0] * u[1])
     block, steps = (
-        hessian_product(run, cost, [1.0, 0.0], [1.0], engine) for engine in ("arrays", "vectors")
+        ds.hessian_product(run, cost, [1.0, 0.0], [1.0], engine) for engine in ("arrays", "vectors")
     )
     assert difference(flat([block]), flat([steps])) < 1e-13
 
 
 def test_no_direction_is_an_error():
     run = trajectory(forms.FORMS["rhs"].analytic, "rk4")
-    with pytest.raises(InputError, match="no direction given"):
+    with pytest.raises(ds.InputError, match="no direction given"):
         tangent_sweep(run, [])

@@ -5,19 +5,7 @@ import event_support
 import numpy as np
 import pytest
 
-from daeosens import (
-    ODE,
-    Event,
-    LeastSquares,
-    Reduced,
-    Running,
-    Stepping,
-    Terminal,
-    adjoint,
-    hybrid,
-    sensitivities,
-    solve,
-)
+import daeosens as ds
 from daeosens.derivatives.engines.arrays import adjoint as array_adjoint
 from daeosens.derivatives.engines.choice import no_arrays
 from daeosens.derivatives.hessian import hessian_sweep
@@ -39,7 +27,7 @@ def difference(ours, reference):
 
 
 def assert_equal(run, costs):
-    block, steps = (adjoint(run, costs, engine) for engine in ("arrays", "vectors"))
+    block, steps = (ds.adjoint(run, costs, engine) for engine in ("arrays", "vectors"))
     for ours, reference in zip(block, steps, strict=True):
         assert ours.engine == "arrays"
         assert difference(ours.u0, reference.u0) < 1e-12
@@ -58,14 +46,14 @@ def test_every_kind_of_event_and_method(cell):
     problem, _ = event_support.hybrid_of(cell)
     objective, _ = event_support.cost_of(cell)
     control, x, _ = event_support.control_of(cell)
-    functional = Reduced(problem, objective, event_support.stepping_of(cell), control)
+    functional = ds.Reduced(problem, objective, event_support.stepping_of(cell), control)
     run = functional.trajectory(x)
     assert run.crossings
-    final = Terminal(lambda t, u, p: u[0] * u[1])
+    final = ds.Terminal(lambda t, u, p: u[0] * u[1])
     assert_equal(run, [objective, final])
-    assert adjoint(run, objective).engine == "arrays"
+    assert ds.adjoint(run, objective).engine == "arrays"
     if run.p.size:  # rows are fewer than columns
-        block, steps = (sensitivities(run, engine=engine) for engine in ("arrays", "vectors"))
+        block, steps = (ds.sensitivities(run, engine=engine) for engine in ("arrays", "vectors"))
         assert (block.engine, block.sweep) == ("arrays", "adjoint")
         assert difference(block.u0, steps.u0) < 1e-12
         assert difference(block.p, steps.p) < 1e-12
@@ -82,18 +70,18 @@ def ball(drag, autonomous):
         return np.array([u[1], -p[0] - drag * rate * u[1]])
 
     value = {"rhs_t": "autonomous"} if autonomous else {}
-    bounce = Event(
+    bounce = ds.Event(
         lambda t, u, p: u[0],
         lambda t, u, p: np.array([0.0 * u[0], -p[1] * u[1]]),
         direction=-1,
         name="bounce",
     )
-    problem = ODE(rhs, 2, ["gravity", "restitution", "drag"], events=[bounce], **value)
-    stepping = Stepping((0.0, 3.0), "rk5dp", dt=0.05, rtol=1e-8, atol=1e-8)
-    return solve(problem, [1.0, 0.0], [9.81, 0.8, 0.1], stepping, [1.7])
+    problem = ds.ODE(rhs, 2, ["gravity", "restitution", "drag"], events=[bounce], **value)
+    stepping = ds.Stepping((0.0, 3.0), "rk5dp", dt=0.05, rtol=1e-8, atol=1e-8)
+    return ds.solve(problem, [1.0, 0.0], [9.81, 0.8, 0.1], stepping, [1.7])
 
 
-COST = Terminal(lambda t, u, p: u[0] * u[1] + p[2] ** 2) + LeastSquares([1.7], [[0.1, 0.2]])
+COST = ds.Terminal(lambda t, u, p: u[0] * u[1] + p[2] ** 2) + ds.LeastSquares([1.7], [[0.1, 0.2]])
 
 
 @pytest.mark.filterwarnings("ignore:a running cost varies faster")
@@ -102,7 +90,7 @@ COST = Terminal(lambda t, u, p: u[0] * u[1] + p[2] ** 2) + LeastSquares([1.7], [
 def test_steps_whose_time_matters_are_no_pieces(autonomous, running, monkeypatch):
     run = ball(1.0, autonomous)
     assert len(run.crossings) > 3
-    cost = COST + Running(lambda t, u, p: t * u[0] ** 2) if running else COST
+    cost = COST + ds.Running(lambda t, u, p: t * u[0] ** 2) if running else COST
     carried = []
     value = array_adjoint.sweep_rows
 
@@ -125,9 +113,9 @@ def test_the_closed_form_of_a_falling_ball():
     """After one bounce, at the time T: u = v e (T - s) - g (T - s)^2 / 2, s^2 = 2/g, v = g s."""
     g, e, end = 9.81, 0.8, 0.7
     run = ball(0.0, True)
-    problem, stepping = run.problem, Stepping((0.0, end), "rk4", dt=0.05)
-    run = solve(problem, [1.0, 0.0], [g, e, 0.0], stepping)
-    gradient = adjoint(run, Terminal(lambda t, u, p: u[0]), "arrays")
+    problem, stepping = run.problem, ds.Stepping((0.0, end), "rk4", dt=0.05)
+    run = ds.solve(problem, [1.0, 0.0], [g, e, 0.0], stepping)
+    gradient = ds.adjoint(run, ds.Terminal(lambda t, u, p: u[0]), "arrays")
     s = np.sqrt(2 / g)
     rest, by_s = end - s, -s / (2 * g)
     assert gradient.value == pytest.approx(g * s * e * rest - g * rest**2 / 2, rel=1e-12)
@@ -137,20 +125,20 @@ def test_the_closed_form_of_a_falling_ball():
 
 
 def test_modes_have_their_own_pieces():
-    heating = ODE(lambda t, u, p: p[0] - u, 1, ["power"], jacobian=lambda t, u, p: [[-1.0]])
-    cooling = ODE(lambda t, u, p: -p[0] * u, 1, ["power"])
-    hot = Event(lambda t, u, p: u[0] - 0.8, direction=1, mode="off", name="hot")
-    cold = Event(lambda t, u, p: u[0] - 0.4, direction=-1, mode="on", name="cold")
-    problem = hybrid({"on": heating, "off": cooling}, "off", [hot, cold])
+    heating = ds.ODE(lambda t, u, p: p[0] - u, 1, ["power"], jacobian=lambda t, u, p: [[-1.0]])
+    cooling = ds.ODE(lambda t, u, p: -p[0] * u, 1, ["power"])
+    hot = ds.Event(lambda t, u, p: u[0] - 0.8, direction=1, mode="off", name="hot")
+    cold = ds.Event(lambda t, u, p: u[0] - 0.4, direction=-1, mode="on", name="cold")
+    problem = ds.hybrid({"on": heating, "off": cooling}, "off", [hot, cold])
     for end in (4.0, 0.1):  # the latter without any event
-        run = solve(problem, [0.7], [1.1], Stepping((0.0, end), "cn", dt=0.02))
+        run = ds.solve(problem, [0.7], [1.1], ds.Stepping((0.0, end), "cn", dt=0.02))
         assert bool(run.crossings) == (end == 4.0)
-        assert_equal(run, [Terminal(lambda t, u, p: u[0] ** 2)])
+        assert_equal(run, [ds.Terminal(lambda t, u, p: u[0] ** 2)])
 
 
 def test_jacobians_of_residuals_through_events():
     run = ball(1.0, True)
-    objective = LeastSquares([1.7], [[0.1, 0.2]])
+    objective = ds.LeastSquares([1.7], [[0.1, 0.2]])
     ours, reference = (
         batched.residual_rows(run, objective, engine) for engine in ("arrays", "vectors")
     )
@@ -162,7 +150,7 @@ def test_tangents_and_second_order_of_windows_are_those_by_steps(cell):
     problem, _ = event_support.hybrid_of(cell)
     objective, _ = event_support.cost_of(cell)
     control, x, _ = event_support.control_of(cell)
-    run = Reduced(problem, objective, event_support.stepping_of(cell), control).trajectory(x)
+    run = ds.Reduced(problem, objective, event_support.stepping_of(cell), control).trajectory(x)
     rng = np.random.default_rng(7)
     pairs = [
         (rng.standard_normal(run.problem.size), rng.standard_normal(run.problem.n_parameters))
@@ -193,11 +181,11 @@ def test_what_windows_were_linearised_by_serves_the_way_back(method, monkeypatch
         evaluations[0] += 1
         return np.array([u[1], -p[0] - 0.1 * u[1] * p[1]])
 
-    bounce = Event(lambda t, u, p: u[0], lambda t, u, p: np.array([0.0 * u[0], -p[1] * u[1]]))
-    problem = ODE(falling, 2, 2, events=[bounce])
-    run = solve(problem, [1.0, 0.0], [9.81, 0.8], Stepping((0.0, 2.5), method, dt=0.01))
+    bounce = ds.Event(lambda t, u, p: u[0], lambda t, u, p: np.array([0.0 * u[0], -p[1] * u[1]]))
+    problem = ds.ODE(falling, 2, 2, events=[bounce])
+    run = ds.solve(problem, [1.0, 0.0], [9.81, 0.8], ds.Stepping((0.0, 2.5), method, dt=0.01))
     assert len(run.crossings) > 3
-    cost = Terminal(lambda t, u, p: u[0] * u[1])
+    cost = ds.Terminal(lambda t, u, p: u[0] * u[1])
     ways = [(np.array([1.0, 0.3]), np.array([0.2, 1.0])), (None, np.array([0.0, 1.0]))]
 
     def counted(work):
@@ -205,7 +193,7 @@ def test_what_windows_were_linearised_by_serves_the_way_back(method, monkeypatch
         evaluations[0] = 0
         return work(), evaluations[0]
 
-    _, of_gradient = counted(lambda: adjoint(run, cost, "arrays"))
+    _, of_gradient = counted(lambda: ds.adjoint(run, cost, "arrays"))
     kept, with_memory = counted(lambda: hessian_sweep(run, cost, ways, engine="arrays"))
     monkeypatch.setattr(second_order, "LITTLE_MEMORY", 0)
     again, without = counted(lambda: hessian_sweep(run, cost, ways, engine="arrays"))

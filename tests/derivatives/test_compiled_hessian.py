@@ -6,22 +6,7 @@ import numpy as np
 import pytest
 from interrupted import part_done
 
-from daeosens import (
-    InputError,
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Reduced,
-    SolveError,
-    Stepping,
-    adjoint,
-    hessian_product,
-    sensitivities,
-    solve,
-    tangent,
-    taylor,
-    trace,
-)
+import daeosens as ds
 from daeosens.derivatives.engines.compiled import tangent as native_tangent
 from daeosens.derivatives.engines.compiled.tangent import linear_steps
 from daeosens.derivatives.hessian import Memory, hessian_sweep
@@ -33,7 +18,7 @@ EXPLICIT = ("rk1fe", "rk4", "rk3bs", "rk5dp", "rk8vr")
 
 
 def van_der_pol(mu=100.0):
-    model = trace(
+    model = ds.trace(
         lambda t, u, p: np.array([u[1], p.mu * ((1 - u[0] ** 2) * u[1] - u[0]) + 0.1 * np.sin(t)]),
         size=2,
         parameters={"mu": ()},
@@ -51,13 +36,13 @@ def chain(n, stiff=-200.0):
         out[1:] += flow
         return out + p.source**2 * np.cos(t)
 
-    model = trace(rhs, size=n, parameters={"rate": (2,), "source": ()})
+    model = ds.trace(rhs, size=n, parameters={"rate": (2,), "source": ()})
     u0 = 1.0 + 0.5 * np.sin(np.arange(n))
     return model, u0, np.array([3.0, stiff, 0.3]), (0.0, 1.0)
 
 
 def robertson():
-    model = trace(
+    model = ds.trace(
         lambda t, u, p: np.array(
             [
                 p[2] * u[1] * u[2] - p[0] * u[0],
@@ -95,7 +80,7 @@ def smooth(request):
 def costs(model, run):
     """Return a cost of the final state, and one of several observations, the first among them."""
     times = run.times[[0, 3, 5, -1]]
-    data = LeastSquares(times, np.ones((4, model.size)), 0.1)
+    data = ds.LeastSquares(times, np.ones((4, model.size)), 0.1)
     end = model.terminal(lambda t, u, p: 0.5 * u @ u + u[0] ** 3 * p[0] + p[-1] ** 2 * t)
     return [end, data, 2.0 * end + data]
 
@@ -116,7 +101,7 @@ def close(fast, slow):
 
 def compare(case, stepping, checkpoint="states"):
     model, u0, p, _ = case
-    run = solve(model, u0, p, stepping, checkpoint=checkpoint)
+    run = ds.solve(model, u0, p, stepping, checkpoint=checkpoint)
     unit = np.abs(run.u).max(axis=0)
     along = [*directions(unit, p, 2), (u0, None), (None, p)]
     fast = [
@@ -138,15 +123,15 @@ def compare(case, stepping, checkpoint="states"):
 @pytest.mark.parametrize("method", forms.DIAGONAL)
 def test_same_numbers_as_in_python(stiff, method, checkpoint):
     *_, (start, end) = stiff
-    stepping = Stepping((start, end), method, dt=0.07 * end)  # the last step is cut short
+    stepping = ds.Stepping((start, end), method, dt=0.07 * end)  # the last step is cut short
     compare(stiff, stepping, checkpoint)
 
 
 @pytest.mark.parametrize("method", forms.DIAGONAL)
 def test_stages_found_again_are_those_of_the_run_to_the_bit(stiff, method):
     model, u0, p, (start, end) = stiff
-    stepping = Stepping((start, end), method, dt=0.07 * end)
-    runs = [solve(model, u0, p, stepping, checkpoint=name) for name in ("states", "stages")]
+    stepping = ds.Stepping((start, end), method, dt=0.07 * end)
+    runs = [ds.solve(model, u0, p, stepping, checkpoint=name) for name in ("states", "stages")]
     cost, along = costs(model, runs[0])[2], directions(u0, p, 2)
     values, kept = (hessian_sweep(run, cost, along) for run in runs)
     for again, once in zip(values, kept, strict=True):
@@ -158,19 +143,19 @@ def test_stages_found_again_are_those_of_the_run_to_the_bit(stiff, method):
 @pytest.mark.parametrize("method", EXPLICIT)
 def test_same_numbers_as_in_python_by_explicit_methods(smooth, method, checkpoint):
     *_, (start, end) = smooth
-    compare(smooth, Stepping((start, end), method, dt=0.07 * end), checkpoint)
+    compare(smooth, ds.Stepping((start, end), method, dt=0.07 * end), checkpoint)
 
 
 @pytest.mark.slow
 def test_same_numbers_with_adaptive_steps():
-    stepping = Stepping((0.0, 40.0), "esdirk4", rtol=1e-6, atol=1e-10)
+    stepping = ds.Stepping((0.0, 40.0), "esdirk4", rtol=1e-6, atol=1e-10)
     compare(robertson(), stepping)
 
 
 def test_same_numbers_if_memory_does_not_suffice(monkeypatch):
     case = van_der_pol()
     model, u0, p, span = case
-    run = solve(model, u0, p, Stepping(span, "esdirk5", dt=0.03))
+    run = ds.solve(model, u0, p, ds.Stepping(span, "esdirk5", dt=0.03))
     along = directions(u0, p, 3)
     cost = costs(model, run)[2]
     kept = hessian_sweep(run, cost, along)
@@ -187,9 +172,9 @@ def test_same_numbers_if_memory_does_not_suffice(monkeypatch):
 def test_later_products_use_what_the_first_one_found(monkeypatch):
     model, u0, p, span = chain(12)
     variables = zip(model.parameter_names, p.tolist(), strict=True)
-    control = Parameters({name: Parameter(value) for name, value in variables}, u0)
+    control = ds.Parameters({name: ds.Parameter(value) for name, value in variables}, u0)
     cost = model.terminal(lambda t, u, p: u @ u)
-    reduced = Reduced(model, cost, Stepping(span, "esdirk4", dt=0.1), control)
+    reduced = ds.Reduced(model, cost, ds.Stepping(span, "esdirk4", dt=0.1), control)
     whole = reduced.hessian(p)
     np.testing.assert_allclose(whole @ p, reduced.hessian_product(p, p).array, rtol=1e-12)
     kept = reduced._memory.first.compiled
@@ -197,14 +182,14 @@ def test_later_products_use_what_the_first_one_found(monkeypatch):
     assert reduced._memory.first.compiled is kept
     value, gradient = reduced.value_and_gradient(p)
     run = reduced.trajectory(p)
-    assert hessian_product(run, cost, u0).gradient.value == value
+    assert ds.hessian_product(run, cost, u0).gradient.value == value
     np.testing.assert_allclose(kept.mu, gradient.array, rtol=1e-12)
 
 
 @pytest.mark.parametrize("method", [*forms.DIAGONAL, "rk4", "rk5dp"])
 def test_the_hessian_is_symmetric(method):
     model, u0, p, span = chain(12, -20.0)
-    run = solve(model, u0, p, Stepping(span, method, dt=0.03))
+    run = ds.solve(model, u0, p, ds.Stepping(span, method, dt=0.03))
     (du, dp), (eu, ep) = directions(u0, p, 2)
     product, other = hessian_sweep(run, costs(model, run)[2], [(du, dp), (eu, ep)])
     forth, back = product.u0 @ eu + product.p @ ep, other.u0 @ du + other.p @ dp
@@ -214,11 +199,11 @@ def test_the_hessian_is_symmetric(method):
 @pytest.mark.parametrize("method", [*forms.DIAGONAL, "rk4", "rk5dp"])
 def test_tangent_and_adjoint_agree(method):
     model, u0, p, span = chain(12, -20.0)
-    run = solve(model, u0, p, Stepping(span, method, dt=0.03))
+    run = ds.solve(model, u0, p, ds.Stepping(span, method, dt=0.03))
     cost = costs(model, run)[2]
     ((du, dp),) = directions(u0, p, 1)
-    gradient = adjoint(run, cost)
-    expected = tangent(run, du, dp).derivative(cost)
+    gradient = ds.adjoint(run, cost)
+    expected = ds.tangent(run, du, dp).derivative(cost)
     assert gradient.u0 @ du + gradient.p @ dp == pytest.approx(expected, rel=1e-12)
 
 
@@ -226,21 +211,21 @@ def test_tangent_and_adjoint_agree(method):
 def test_remainders_are_of_third_order(method):
     model, u0, p, span = van_der_pol(10.0)
     cost = model.terminal(lambda t, u, p: u @ u + p.mu * u[0])
-    stepping = Stepping(span, method, dt=0.03)
+    stepping = ds.Stepping(span, method, dt=0.03)
     for control, x in (
         (InitialState(u0, p), u0),
-        (Parameters({"mu": Parameter(float(p[0]))}, u0), p),
+        (ds.Parameters({"mu": ds.Parameter(float(p[0]))}, u0), p),
     ):
-        reduced = Reduced(model, cost, stepping, control)
-        assert taylor(reduced, x, hessian=True).hessian_order > 2.9
+        reduced = ds.Reduced(model, cost, stepping, control)
+        assert ds.taylor(reduced, x, hessian=True).hessian_order > 2.9
 
 
 @pytest.mark.parametrize("method", [*forms.DIAGONAL, *forms.EXPLICIT])
 def test_products_are_differences_of_an_independent_program(method):
     """Non-autonomous, with observations on the way, and a last step that is cut."""
-    model, case = trace(forms.rhs, 3, list(forms.NAMES)), forms.COSTS["observations"]
-    stepping = Stepping((0.0, forms.T_END), method, dt=forms.DT)
-    run = solve(model, forms.U0, forms.P0, stepping, forms.OBSERVATION_TIMES)
+    model, case = ds.trace(forms.rhs, 3, list(forms.NAMES)), forms.COSTS["observations"]
+    stepping = ds.Stepping((0.0, forms.T_END), method, dt=forms.DT)
+    run = ds.solve(model, forms.U0, forms.P0, stepping, forms.OBSERVATION_TIMES)
     assert linear_steps(run, keep=True) is not None
     log, du, dp = (
         (run.times, run.step_sizes),
@@ -253,7 +238,7 @@ def test_products_are_differences_of_an_independent_program(method):
         gradients = frozen.gradients(forms.FORMS["rhs"], method, log, [case], *point)
         return np.concatenate([item[0] for item in gradients])
 
-    product = hessian_product(run, case.objective, du, dp)
+    product = ds.hessian_product(run, case.objective, du, dp)
     eps = 2e-3
     weights = {1: 45 / 60, 2: -9 / 60, 3: 1 / 60}
     expected = sum(w * (gradient(k * eps) - gradient(-k * eps)) / eps for k, w in weights.items())
@@ -264,29 +249,29 @@ def test_products_are_differences_of_an_independent_program(method):
 @pytest.mark.parametrize("method", [*forms.DIAGONAL, "rk4", "rk5dp"])
 def test_remainders_are_of_third_order_where_the_start_follows_the_parameters(method):
     """With residuals that are not zero."""
-    model = trace(forms.rhs, 3, list(forms.NAMES))
-    values = dict(zip(forms.NAMES, map(Parameter, forms.P0.tolist()), strict=True))
-    control = Parameters(values, forms.initial_state)
-    stepping = Stepping((0.0, forms.T_END), method, dt=forms.DT)
-    reduced = Reduced(model, forms.COSTS["observations"].objective, stepping, control)
+    model = ds.trace(forms.rhs, 3, list(forms.NAMES))
+    values = dict(zip(forms.NAMES, map(ds.Parameter, forms.P0.tolist()), strict=True))
+    control = ds.Parameters(values, forms.initial_state)
+    stepping = ds.Stepping((0.0, forms.T_END), method, dt=forms.DT)
+    reduced = ds.Reduced(model, forms.COSTS["observations"].objective, stepping, control)
     reduced.hessian_product(forms.P0, forms.P0)
     assert reduced._memory.first.compiled is not None
-    assert min(taylor(reduced, forms.P0, hessian=True)) > 2.9
+    assert min(ds.taylor(reduced, forms.P0, hessian=True)) > 2.9
 
 
 def test_against_differences_of_the_gradient():
     model, u0, p, span = van_der_pol()
     cost = model.terminal(lambda t, u, p: u[0] ** 2 + u[1])
-    stepping = Stepping(span, "esdirk5", dt=0.03)
+    stepping = ds.Stepping(span, "esdirk5", dt=0.03)
 
     def gradient(mu):
-        return adjoint(solve(model, u0, [mu], stepping), cost).p[0]
+        return ds.adjoint(ds.solve(model, u0, [mu], stepping), cost).p[0]
 
     step = 1e-2
     far, near = (
         (gradient(p[0] + k * step) - gradient(p[0] - k * step)) / (2 * k * step) for k in (2, 1)
     )
-    product = hessian_product(solve(model, u0, p, stepping), cost, dp=[1.0])
+    product = ds.hessian_product(ds.solve(model, u0, p, stepping), cost, dp=[1.0])
     assert product.p[0] == pytest.approx((4 * near - far) / 3, rel=1e-7)
 
 
@@ -294,23 +279,23 @@ def test_against_differences_of_the_gradient():
 @pytest.mark.parametrize("method", ["esdirk4", "rk4"])
 def test_sensitivities_by_columns(method, wanted):
     model, u0, p, span = chain(12, -20.0)
-    run = solve(model, u0, p, Stepping(span, method, dt=0.03))
-    rows = sensitivities(run, with_respect_to=wanted)
-    earlier = sensitivities(run, float(run.times[7]), with_respect_to=wanted)
+    run = ds.solve(model, u0, p, ds.Stepping(span, method, dt=0.03))
+    rows = ds.sensitivities(run, with_respect_to=wanted)
+    earlier = ds.sensitivities(run, float(run.times[7]), with_respect_to=wanted)
     assert rows.sweep == ("adjoint" if len(wanted) == 2 else "tangent")
     for ours, t in ((rows, None), (earlier, float(run.times[7]))):
-        theirs = sensitivities(run, t, with_respect_to=wanted, engine="vectors")
+        theirs = ds.sensitivities(run, t, with_respect_to=wanted, engine="vectors")
         for name in wanted:
             close(getattr(ours, name), getattr(theirs, name))
 
 
 def test_a_problem_without_parameters():
     """The closed form of u' = -u^2: u(T) = u0 / (1 + u0 T), d2u/du0^2 = -2 T / (1 + u0 T)^3."""
-    model = trace(lambda t, u, p: -(u**2), size=1)
+    model = ds.trace(lambda t, u, p: -(u**2), size=1)
     for method in ("esdirk6", "rk8vr"):
-        run = solve(model, [0.8], None, Stepping((0.0, 1.0), method, dt=0.02))
+        run = ds.solve(model, [0.8], None, ds.Stepping((0.0, 1.0), method, dt=0.02))
         assert linear_steps(run, keep=True) is not None
-        product = hessian_product(run, model.terminal(lambda t, u, p: u[0]), [1.0])
+        product = ds.hessian_product(run, model.terminal(lambda t, u, p: u[0]), [1.0])
         assert product.u0[0] == pytest.approx(-2 / 1.8**3, rel=1e-10)
         assert product.p.size == 0
 
@@ -329,16 +314,16 @@ SMALLEST = {
 def test_smallest_models_have_dual_gradients_and_symmetric_hessians(name, method, engine):
     """Observed at the start, on the way and at the end; the last step is cut."""
     rhs, u0, shapes = SMALLEST[name]
-    model = trace(rhs, len(u0), shapes)
+    model = ds.trace(rhs, len(u0), shapes)
     if engine == "arrays" and method == "esdirk4":
         engine = "vectors"
     p, rng = np.full(model.n_parameters, 0.7), np.random.default_rng(5)
     times = [0.0, 0.33, 0.97]
-    cost = LeastSquares(times, rng.normal(size=(3, model.size)), 0.5)
-    run = solve(model, u0, p, Stepping((0.0, 0.97), method, dt=0.1), times[1:2])
+    cost = ds.LeastSquares(times, rng.normal(size=(3, model.size)), 0.5)
+    run = ds.solve(model, u0, p, ds.Stepping((0.0, 0.97), method, dt=0.1), times[1:2])
     (du, dp), (eu, ep) = directions(np.array(u0), p, 2)
-    gradient = adjoint(run, cost, engine)
-    along = tangent(run, du, dp, engine=engine).derivative(cost)
+    gradient = ds.adjoint(run, cost, engine)
+    along = ds.tangent(run, du, dp, engine=engine).derivative(cost)
     assert gradient.u0 @ du + gradient.p @ dp == pytest.approx(along, rel=1e-12)
     product, other = hessian_sweep(run, cost, [(du, dp), (eu, ep)], engine=engine)
     assert product.u0 @ eu + product.p @ ep == pytest.approx(
@@ -349,13 +334,13 @@ def test_smallest_models_have_dual_gradients_and_symmetric_hessians(name, method
 
 
 def test_running_costs_are_left_to_arrays():
-    model = trace(
+    model = ds.trace(
         lambda t, u, p: -p[0] * u**2, size=1, parameters=1, running=lambda t, u, p: p[0] * u[0] ** 2
     )
     for method in ("esdirk4", "rk4"):
-        run = solve(model, [0.8], [0.5], Stepping((0.0, 1.0), method, dt=0.1))
-        product = hessian_product(run, model.running, [1.0], [0.5])
-        again = hessian_product(run, model.running, [1.0], [0.5], "vectors")
+        run = ds.solve(model, [0.8], [0.5], ds.Stepping((0.0, 1.0), method, dt=0.1))
+        product = ds.hessian_product(run, model.running, [1.0], [0.5])
+        again = ds.hessian_product(run, model.running, [1.0], [0.5], "vectors")
         assert (product.engine, again.engine) == ("arrays", "vectors")
         np.testing.assert_allclose(product.p, again.p, rtol=1e-12)
 
@@ -363,20 +348,20 @@ def test_running_costs_are_left_to_arrays():
 @pytest.mark.slow
 def test_what_is_left_to_python():
     model, u0, p, span = van_der_pol()
-    run = solve(model, u0, p, Stepping(span, "rk4", dt=0.001))
+    run = ds.solve(model, u0, p, ds.Stepping(span, "rk4", dt=0.001))
     assert tangent_sweep(run, [(u0, p)], "arrays")[0].engine == "arrays"
     assert tangent_sweep(run, [(u0, p)])[0].engine == "compiled"
 
 
 def test_a_product_with_what_is_known_is_that_of_a_sweep_of_its_own():
     model, u0, p, span = van_der_pol()
-    run = solve(model, u0, p, Stepping(span, "esdirk4", dt=0.03))
+    run = ds.solve(model, u0, p, ds.Stepping(span, "esdirk4", dt=0.03))
     value, other = directions(u0, p, 2)
     for cost in costs(model, run):
         memory = Memory()
         hessian_sweep(run, cost, [value], memory)
         (later,) = hessian_sweep(run, cost, [other], memory)
-        alone = hessian_product(run, cost, *other)
+        alone = ds.hessian_product(run, cost, *other)
         for ours, theirs in ((later, alone), (later.gradient, alone.gradient)):
             np.testing.assert_array_equal(ours.u0, theirs.u0)
             np.testing.assert_array_equal(ours.p, theirs.p)
@@ -385,11 +370,11 @@ def test_a_product_with_what_is_known_is_that_of_a_sweep_of_its_own():
 def test_runs_with_other_parameters_share_nothing():
     """The steps are kept with the model; each run puts its own parameters in."""
     model, u0, p, span = van_der_pol()
-    stepping = Stepping(span, "esdirk4", dt=0.03)
-    runs = [solve(model, u0, factor * p, stepping) for factor in (1.0, 1.5)]
+    stepping = ds.Stepping(span, "esdirk4", dt=0.03)
+    runs = [ds.solve(model, u0, factor * p, stepping) for factor in (1.0, 1.5)]
     cost = costs(model, runs[0])[0]
     memories = [Memory(), Memory()]
-    alone = [hessian_product(run, cost, u0, p) for run in runs]
+    alone = [ds.hessian_product(run, cost, u0, p) for run in runs]
     for _ in range(2):
         for run, memory, expected in zip(runs, memories, alone, strict=True):
             (product,) = hessian_sweep(run, cost, [(u0, p)], memory)
@@ -399,48 +384,48 @@ def test_runs_with_other_parameters_share_nothing():
 
 def test_directions_are_arrays_or_vectors_and_checked():
     model, u0, p, span = van_der_pol()
-    run = solve(model, u0, p, Stepping(span, "rk4", dt=0.01))
+    run = ds.solve(model, u0, p, ds.Stepping(span, "rk4", dt=0.01))
     cost = costs(model, run)[0]
     du, dp = model.create_state(), model.create_parameters()
     du.setArray(u0)
     dp.setArray(p)
     np.testing.assert_array_equal(
-        hessian_product(run, cost, du, dp).u0, hessian_product(run, cost, u0, p).u0
+        ds.hessian_product(run, cost, du, dp).u0, ds.hessian_product(run, cost, u0, p).u0
     )
-    with pytest.raises(InputError, match=r"dp has shape \(2,\)"):
-        hessian_product(run, cost, dp=[1.0, 2.0])
-    with pytest.raises(InputError, match=r"du0 has shape \(1,\)"):
-        hessian_product(run, cost, [1.0])
-    with pytest.raises(InputError, match="neither du0 nor dp was given"):
-        hessian_product(run, cost)
+    with pytest.raises(ds.InputError, match=r"dp has shape \(2,\)"):
+        ds.hessian_product(run, cost, dp=[1.0, 2.0])
+    with pytest.raises(ds.InputError, match=r"du0 has shape \(1,\)"):
+        ds.hessian_product(run, cost, [1.0])
+    with pytest.raises(ds.InputError, match="neither du0 nor dp was given"):
+        ds.hessian_product(run, cost)
 
 
 def test_values_that_are_not_finite_are_named():
     """A root has no derivative at 0, where this solution stays."""
-    model = trace(lambda t, u, p: np.array([-u[0], p[0] * np.sqrt(u[1])]), size=2, parameters=1)
-    run = solve(model, [1.0, 0.0], [0.5], Stepping((0.0, 1.0), "rk4", dt=0.1))
-    with pytest.raises(SolveError, match=r"'jacobian'|'hessian_product'|nan|inf"):
-        hessian_product(run, model.terminal(lambda t, u, p: u[1]), [1.0, 1.0])
+    model = ds.trace(lambda t, u, p: np.array([-u[0], p[0] * np.sqrt(u[1])]), size=2, parameters=1)
+    run = ds.solve(model, [1.0, 0.0], [0.5], ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
+    with pytest.raises(ds.SolveError, match=r"'jacobian'|'hessian_product'|nan|inf"):
+        ds.hessian_product(run, model.terminal(lambda t, u, p: u[1]), [1.0, 1.0])
 
 
 def test_a_compiled_cost_that_is_not_finite_is_named():
     """The slope of u^1.5 has no derivative at 0, where this solution stays."""
-    model = trace(lambda t, u, p: -u, size=2)
-    run = solve(model, [1.0, 0.0], None, Stepping((0.0, 1.0), "rk4", dt=0.1))
+    model = ds.trace(lambda t, u, p: -u, size=2)
+    run = ds.solve(model, [1.0, 0.0], None, ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
     cost = model.terminal(lambda t, u, p: u[1] ** 1.5)
-    assert adjoint(run, cost).u0.tolist() == [0.0, 0.0]
-    with pytest.raises(SolveError, match=r"'terminal hessian_product' returned (nan|inf)"):
-        hessian_product(run, cost, [1.0, 1.0])
+    assert ds.adjoint(run, cost).u0.tolist() == [0.0, 0.0]
+    with pytest.raises(ds.SolveError, match=r"'terminal hessian_product' returned (nan|inf)"):
+        ds.hessian_product(run, cost, [1.0, 1.0])
 
 
 @pytest.mark.parametrize(("method", "dt"), [("rk4", 2e-6), ("esdirk4", 4e-6)])
 @pytest.mark.parametrize("sweep", ["adjoint", "hessian_product"])
 def test_sweeps_can_be_interrupted(sweep, method, dt):
     model, u0, p, span = van_der_pol(1.0)
-    run = solve(model, u0, p, Stepping(span, method, dt=dt), checkpoint="stages")
+    run = ds.solve(model, u0, p, ds.Stepping(span, method, dt=dt), checkpoint="stages")
     cost = model.terminal(lambda t, u, p: u @ u)
     sweeps = {
-        "adjoint": lambda: adjoint(run, cost, "compiled"),
-        "hessian_product": lambda: hessian_product(run, cost, u0, p, "compiled"),
+        "adjoint": lambda: ds.adjoint(run, cost, "compiled"),
+        "hessian_product": lambda: ds.hessian_product(run, cost, u0, p, "compiled"),
     }
     assert part_done(sweeps[sweep]) < 0.5

@@ -9,22 +9,6 @@ import pytest
 from order_six import bend
 
 import daeosens as ds
-from daeosens import (
-    DDE,
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Reduced,
-    Stepping,
-    Terminal,
-    UnsupportedError,
-    adjoint,
-    hessian_product,
-    sensitivities,
-    solve,
-    tangent,
-    taylor,
-)
 from daeosens.derivatives import derivative_error
 from daeosens.derivatives.engines.delays.adjoints import pull_back, pull_parameters
 from daeosens.derivatives.engines.delays.program import program_of
@@ -63,21 +47,21 @@ def lag(p):
     return 0.31 + 0.5 * p[5] ** 2 * p[1]
 
 
-COST = Terminal(lambda t, u, p: u[0] ** 2 + u[1] * p[0]) + LeastSquares(
+COST = ds.Terminal(lambda t, u, p: u[0] ** 2 + u[1] * p[0]) + ds.LeastSquares(
     [0.33, 1.1, 2.2], [[0.3, 0.2], [0.5, 0.6], [0.2, 0.1]]
 )
 
 
 def make():
-    return DDE(rhs, 2, NAMES, delays=["tau", lag], history=history)
+    return ds.DDE(rhs, 2, NAMES, delays=["tau", lag], history=history)
 
 
 def at(problem, x, stepping):
-    return solve(problem, x[:2], x[2:], stepping, COST.times)
+    return ds.solve(problem, x[:2], x[2:], stepping, COST.times)
 
 
 def test_steps_of_a_run_print_in_a_line():
-    run = at(make(), np.concatenate([U0, P0]), Stepping((0.0, 3.0), "rk4", dt=0.07))
+    run = at(make(), np.concatenate([U0, P0]), ds.Stepping((0.0, 3.0), "rk4", dt=0.07))
     told = str(run.report)
     count = len(run.step_sizes)
     assert told.startswith(f"DelayedSteps({count} steps of ")
@@ -126,19 +110,19 @@ def test_derivatives_are_those_of_the_program(method):
     """Complex steps of an independent program; differences of order six of these for Hessians."""
     sizes = STEPS[method]
     x, rng = np.concatenate([U0, P0]), np.random.default_rng(1)
-    run = at(make(), x, Stepping((0.0, 3.0), method, **sizes))
+    run = at(make(), x, ds.Stepping((0.0, 3.0), method, **sizes))
     np.testing.assert_allclose(replayed(run, x), run.u, rtol=1e-12)
 
     def slope(x, along):
         return value_of(run, x + 1e-30j * along).imag / 1e-30
 
-    gradient = adjoint(run, COST)
+    gradient = ds.adjoint(run, COST)
     reference = [slope(x, unit) for unit in np.eye(8)]
     ours = np.concatenate([gradient.u0, gradient.p])
     np.testing.assert_allclose(ours, reference, rtol=1e-12, atol=1e-13)
     assert abs(gradient.value - value_of(run, x)) < 1e-13
     direction, other = rng.standard_normal((2, 8))
-    product = hessian_product(run, COST, direction[:2], direction[2:])
+    product = ds.hessian_product(run, COST, direction[:2], direction[2:])
     bent = bend(slope, x, direction, other)
     assert abs(product.u0 @ other[:2] + product.p @ other[2:] - bent) < 1e-10
     assert product.gradient is not None
@@ -147,11 +131,11 @@ def test_derivatives_are_those_of_the_program(method):
 
 @pytest.mark.parametrize("sizes", [{"dt": 0.1}, {"rtol": 1e-6}])
 def test_adjoint_and_tangent_are_transposes(sizes):
-    run = at(make(), np.concatenate([U0, P0]), Stepping((0.0, 3.0), "rk5ts", **sizes))
+    run = at(make(), np.concatenate([U0, P0]), ds.Stepping((0.0, 3.0), "rk5ts", **sizes))
     rng = np.random.default_rng(2)
     du, dp = rng.standard_normal((4, 2)), rng.standard_normal((4, 6))
-    gradient = adjoint(run, COST)
-    for k, along in enumerate(tangent(run, du, dp)):
+    gradient = ds.adjoint(run, COST)
+    for k, along in enumerate(ds.tangent(run, du, dp)):
         expected = gradient.u0 @ du[k] + gradient.p @ dp[k]
         assert abs(along.derivative(COST) - expected) < 1e-12 * abs(expected)
     assert gradient.engine == "arrays"
@@ -163,7 +147,7 @@ def test_the_transpose_of_a_run_that_is_restarted_is_its_adjoint():
     problem, restarts = make(), {1.1: np.array([0.6, 0.5]), 2.2: np.array([0.7, 0.4])}
     start, p = problem.create_state(), np.array(P0)
     start.setArray(U0)
-    times, stepping = np.array([*restarts]), Stepping((0.0, 3.0), "rk5ts", rtol=1e-6)
+    times, stepping = np.array([*restarts]), ds.Stepping((0.0, 3.0), "rk5ts", rtol=1e-6)
     program = program_of(run_delayed(problem, start, p, stepping, times, "states", restarts))
     rng = np.random.default_rng(2)
     shapes = (1, 2), (1, 6), (2, 1, 2), (program.n_steps + 1, 1, 2)
@@ -177,51 +161,51 @@ def test_the_transpose_of_a_run_that_is_restarted_is_its_adjoint():
 
 @pytest.mark.slow
 def test_hessians_are_symmetric_and_rows_share_a_sweep():
-    run = at(make(), np.concatenate([U0, P0]), Stepping((0.0, 3.0), "rk4", dt=0.1))
+    run = at(make(), np.concatenate([U0, P0]), ds.Stepping((0.0, 3.0), "rk4", dt=0.1))
     units = np.eye(8)
-    products = hessian_product(run, COST, units[:, :2], units[:, 2:])
+    products = ds.hessian_product(run, COST, units[:, :2], units[:, 2:])
     matrix = np.array([np.concatenate([row.u0, row.p]) for row in products])
     np.testing.assert_allclose(matrix, matrix.T, atol=1e-12)
-    alone = hessian_product(run, COST, units[3, :2], units[3, 2:])
+    alone = ds.hessian_product(run, COST, units[3, :2], units[3, 2:])
     np.testing.assert_allclose(alone.p, products[3].p, atol=1e-13)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [{"dt": 0.1}, {"rtol": 1e-8}])
 def test_taylor_orders_of_all_unknowns(sizes):
-    control = Parameters(
-        {name: Parameter(value, scale="log") for name, value in zip(NAMES, P0, strict=True)},
+    control = ds.Parameters(
+        {name: ds.Parameter(value, scale="log") for name, value in zip(NAMES, P0, strict=True)},
         initial_state=lambda p: np.array([p[3] + 0.05, p[4] + 0.25]),
     )
-    functional = Reduced(make(), COST, Stepping((0.0, 3.0), "rk5ts", **sizes), control)
-    assert 1.95 < min(taylor(functional)) < 2.1
-    assert 2.9 < min(taylor(functional, hessian=True)) < 3.1
+    functional = ds.Reduced(make(), COST, ds.Stepping((0.0, 3.0), "rk5ts", **sizes), control)
+    assert 1.95 < min(ds.taylor(functional)) < 2.1
+    assert 2.9 < min(ds.taylor(functional, hessian=True)) < 3.1
 
 
 def test_full_matrices_by_tangents_and_adjoints():
-    run = at(make(), np.concatenate([U0, P0]), Stepping((0.0, 3.0), "rk4", dt=0.1))
+    run = at(make(), np.concatenate([U0, P0]), ds.Stepping((0.0, 3.0), "rk4", dt=0.1))
     units = np.eye(8)
     for time in (None, 1.1):
-        rows = sensitivities(run, time)
-        columns = tangent(run, units[:, :2], units[:, 2:])
+        rows = ds.sensitivities(run, time)
+        columns = ds.tangent(run, units[:, :2], units[:, 2:])
         ends = [column.final if time is None else column.at(time) for column in columns]
         matrix = np.array([vec.array for vec in ends]).T
         np.testing.assert_allclose(np.hstack([rows.u0, rows.p]), matrix, atol=1e-13)
     assert rows.sweep == "adjoint"
-    assert sensitivities(run, with_respect_to=["u0"]).sweep == "tangent"
+    assert ds.sensitivities(run, with_respect_to=["u0"]).sweep == "tangent"
 
 
 def test_residuals_and_gauss_newton():
-    misfit = LeastSquares([0.5, 1.5, 2.5], [[0.3], [0.4], [0.5]], observe=[0])
-    control = Parameters({"tau": Parameter(0.47), "a": Parameter(2.0)}, initial_state=U0)
-    problem = DDE(
+    misfit = ds.LeastSquares([0.5, 1.5, 2.5], [[0.3], [0.4], [0.5]], observe=[0])
+    control = ds.Parameters({"tau": ds.Parameter(0.47), "a": ds.Parameter(2.0)}, initial_state=U0)
+    problem = ds.DDE(
         lambda t, u, z, p: rhs(t, u, z, np.array([p[1], 1.0, 0.7])),
         2,
         ["tau", "a"],
         delays=["tau", 0.6],
         history=[0.6, 0.5],
     )
-    functional = Reduced(problem, misfit, Stepping((0.0, 3.0), "rk5ts", dt=0.1), control)
+    functional = ds.Reduced(problem, misfit, ds.Stepping((0.0, 3.0), "rk5ts", dt=0.1), control)
     x = functional.start()
     matrix = functional.residual_jacobian(x).getDenseArray()
     np.testing.assert_allclose(functional.gauss_newton_matrix(x), matrix.T @ matrix, atol=1e-13)
@@ -233,17 +217,17 @@ def test_residuals_and_gauss_newton():
 
 def test_closed_forms_in_the_rate_and_the_delay():
     """For u' = -r u(t - tau): 1 - r t + r^2 (t - tau)^2 / 2 - r^3 (t - 2 tau)^3 / 6 at t = 2.5."""
-    problem = DDE(lambda t, u, z, p: -p[0] * z[0], 1, ["r", "tau"], delays="tau", history=[1.0])
+    problem = ds.DDE(lambda t, u, z, p: -p[0] * z[0], 1, ["r", "tau"], delays="tau", history=[1.0])
     r, tau, t = 0.9, 1.1, 2.5
-    run = solve(problem, [1.0], [r, tau], Stepping((0.0, t), "rk5ts", dt=0.2))
-    last = Terminal(lambda t, u, p: u[0])
+    run = ds.solve(problem, [1.0], [r, tau], ds.Stepping((0.0, t), "rk5ts", dt=0.2))
+    last = ds.Terminal(lambda t, u, p: u[0])
     first, second = t - tau, t - 2 * tau
     by_tau = -(r**2) * first + r**3 * second**2
     by_r = -t + r * first**2 - r**2 * second**3 / 2
-    np.testing.assert_allclose(adjoint(run, last).p, [by_r, by_tau], rtol=1e-12)
+    np.testing.assert_allclose(ds.adjoint(run, last).p, [by_r, by_tau], rtol=1e-12)
     mixed = -2 * r * first + 3 * r**2 * second**2
     bends = [[first**2 - r * second**3, mixed], [mixed, r**2 - 4 * r**3 * second]]
-    products = hessian_product(run, last, dp=np.eye(2))
+    products = ds.hessian_product(run, last, dp=np.eye(2))
     np.testing.assert_allclose([product.p for product in products], bends, rtol=1e-11)
 
 
@@ -261,7 +245,7 @@ def power(x, k):
 
 
 @pytest.mark.parametrize("tau", [0.75, 0.8])  # and 2 tau is at the jump
-@pytest.mark.parametrize("make", [DDE, ds.trace])
+@pytest.mark.parametrize("make", [ds.DDE, ds.trace])
 def test_breakpoints_of_equations_and_history(make, tau):
     """U' = u(t - tau) + a [t > 1.6] from 1 + b [t < -0.4], a sum of powers."""
     a, b, end, terms = 0.7, -0.6, 2.5, range(5)
@@ -273,9 +257,9 @@ def test_breakpoints_of_equations_and_history(make, tau):
         history=jumping_history,
         breakpoints=[-0.4, 1.6],
     )
-    run = solve(problem, [1.0], [a, b, tau], Stepping((0.0, end), "rk5ts", dt=0.2))
-    last = Terminal(lambda t, u, p: u[0])
-    gradient, products = adjoint(run, last), hessian_product(run, last, dp=[0.0, 0.0, 1.0])
+    run = ds.solve(problem, [1.0], [a, b, tau], ds.Stepping((0.0, end), "rk5ts", dt=0.2))
+    last = ds.Terminal(lambda t, u, p: u[0])
+    gradient, products = ds.adjoint(run, last), ds.hessian_product(run, last, dp=[0.0, 0.0, 1.0])
     jump = [end - 1.6 - k * tau for k in terms]
     on, off = [end - k * tau for k in terms], [end + 0.4 - (k + 1) * tau for k in terms]
     value = 1.0 + sum(power(on[k], k + 1) for k in terms)
@@ -295,7 +279,7 @@ def test_breakpoints_of_equations_and_history(make, tau):
 
 @pytest.mark.parametrize("sizes", [{"dt": 0.1}, {"rtol": 1e-8}])
 def test_taylor_orders_through_breakpoints(sizes):
-    problem = DDE(
+    problem = ds.DDE(
         jumping,
         1,
         ["a", "b", "tau"],
@@ -303,15 +287,15 @@ def test_taylor_orders_through_breakpoints(sizes):
         history=jumping_history,
         breakpoints=[-0.4, 1.6],
     )
-    values = {"a": Parameter(0.7), "b": Parameter(-0.6), "tau": Parameter(0.75)}
-    cost = Terminal(lambda t, u, p: u[0] ** 2)
-    control = Parameters(values, initial_state=[1.0])
-    functional = Reduced(problem, cost, Stepping((0.0, 2.5), "rk5ts", **sizes), control)
-    assert 1.9 < min(taylor(functional)) < 2.1
-    assert 2.9 < min(taylor(functional, hessian=True)) < 3.1
+    values = {"a": ds.Parameter(0.7), "b": ds.Parameter(-0.6), "tau": ds.Parameter(0.75)}
+    cost = ds.Terminal(lambda t, u, p: u[0] ** 2)
+    control = ds.Parameters(values, initial_state=[1.0])
+    functional = ds.Reduced(problem, cost, ds.Stepping((0.0, 2.5), "rk5ts", **sizes), control)
+    assert 1.9 < min(ds.taylor(functional)) < 2.1
+    assert 2.9 < min(ds.taylor(functional, hessian=True)) < 3.1
 
 
-@pytest.mark.parametrize("make", [DDE, ds.trace])
+@pytest.mark.parametrize("make", [ds.DDE, ds.trace])
 @pytest.mark.parametrize(
     ("tau", "breakpoints", "message"),
     [
@@ -322,96 +306,96 @@ def test_taylor_orders_through_breakpoints(sizes):
 )
 def test_jumps_that_delays_pass_are_told(make, tau, breakpoints, message):
     names, options = ["a", "b", "tau"], {"history": jumping_history, "breakpoints": breakpoints}
-    stepping = Stepping((0.0, 2.5), "rk5ts", rtol=1e-6)
+    stepping = ds.Stepping((0.0, 2.5), "rk5ts", rtol=1e-6)
     problem = make(jumping, 1, names, delays=["tau"], **options)
-    run = solve(problem, [1.0], [0.7, -0.6, tau], stepping)
+    run = ds.solve(problem, [1.0], [0.7, -0.6, tau], stepping)
     with pytest.warns(KinkWarning, match=message):
-        adjoint(run, Terminal(lambda t, u, p: u[0]))
+        ds.adjoint(run, ds.Terminal(lambda t, u, p: u[0]))
     # delays that are not differentiated leave steps and jumps where they are
     problem = make(jumping, 1, names[:2], delays=[tau], **options)
-    run = solve(problem, [1.0], [0.7, -0.6], stepping)
-    adjoint(run, Terminal(lambda t, u, p: u[0]))
+    run = ds.solve(problem, [1.0], [0.7, -0.6], stepping)
+    ds.adjoint(run, ds.Terminal(lambda t, u, p: u[0]))
 
 
-@pytest.mark.parametrize("make", [DDE, ds.trace])
+@pytest.mark.parametrize("make", [ds.DDE, ds.trace])
 def test_kinks_in_time_that_delays_pass_are_told(make):
     """U' = u(t - tau) + a max(t - 1.6, 0) from 1, a sum of powers."""
 
     def bent(t, u, z, p):
         return z[0] + p[0] * np.maximum(t - 1.6, 0.0)
 
-    a, tau, end, last = 0.7, 0.75, 2.5, Terminal(lambda t, u, p: u[0])
+    a, tau, end, last = 0.7, 0.75, 2.5, ds.Terminal(lambda t, u, p: u[0])
     slope = -sum(
         k * (power(end - k * tau, k) + a * power(end - 1.6 - k * tau, k + 1)) for k in range(5)
     )
-    stepping, options = Stepping((0.0, end), "rk5ts", dt=0.2), {"history": [1.0]}
+    stepping, options = ds.Stepping((0.0, end), "rk5ts", dt=0.2), {"history": [1.0]}
     problem = make(bent, 1, ["a", "tau"], delays=["tau"], **options)
-    run = solve(problem, [1.0], [a, tau], stepping)
+    run = ds.solve(problem, [1.0], [a, tau], stepping)
     with pytest.warns(KinkWarning, match=r"a kink near t = 1.6,(.|\n)*breakpoints=\[1.6, "):
-        lacking = adjoint(run, last).p[1]
+        lacking = ds.adjoint(run, last).p[1]
     assert abs(lacking - slope) > 1e-3
     # steps that may be chosen end there
-    run = solve(problem, [1.0], [a, tau], Stepping((0.0, end), "rk5ts", rtol=1e-6))
-    assert adjoint(run, last).p[1] == pytest.approx(slope, rel=1e-5)
+    run = ds.solve(problem, [1.0], [a, tau], ds.Stepping((0.0, end), "rk5ts", rtol=1e-6))
+    assert ds.adjoint(run, last).p[1] == pytest.approx(slope, rel=1e-5)
     # the remedy, and a delay that is not differentiated
     problem = make(bent, 1, ["a", "tau"], delays=["tau"], **options, breakpoints=[1.6])
-    run = solve(problem, [1.0], [a, tau], stepping)
-    assert adjoint(run, last).p[1] == pytest.approx(slope, rel=1e-8)
+    run = ds.solve(problem, [1.0], [a, tau], stepping)
+    assert ds.adjoint(run, last).p[1] == pytest.approx(slope, rel=1e-8)
     problem = make(bent, 1, ["a"], delays=[tau], **options)
-    adjoint(solve(problem, [1.0], [a], stepping), last)
+    ds.adjoint(ds.solve(problem, [1.0], [a], stepping), last)
 
 
-@pytest.mark.parametrize("make", [DDE, ds.trace])
+@pytest.mark.parametrize("make", [ds.DDE, ds.trace])
 def test_kinks_of_histories_that_delays_pass_are_told(make):
     """U' = -u(t - tau) from 1 + 2 |t + 0.4|, up to tau."""
-    tau, end, last = 1.1, 1.0, Terminal(lambda t, u, p: u[0])
+    tau, end, last = 1.1, 1.0, ds.Terminal(lambda t, u, p: u[0])
     history = {"history": lambda t, p: np.array([1.0 + 2.0 * np.abs(t + 0.4)])}
-    stepping = Stepping((0.0, end), "rk5ts", rtol=1e-6)
+    stepping = ds.Stepping((0.0, end), "rk5ts", rtol=1e-6)
     # the integral of the history from -tau to end - tau, by tau
     slope = 2.0 * (abs(end - tau + 0.4) - abs(0.4 - tau))
     problem = make(lambda t, u, z, p: -z[0], 1, ["tau"], delays=["tau"], **history)
     with pytest.warns(KinkWarning, match='history has a kink near t = -0.4, as delay "tau"'):
-        adjoint(solve(problem, [1.8], [tau], stepping), last)
+        ds.adjoint(ds.solve(problem, [1.8], [tau], stepping), last)
     options = {**history, "breakpoints": [-0.4]}
     problem = make(lambda t, u, z, p: -z[0], 1, ["tau"], delays=["tau"], **options)
-    run = solve(problem, [1.8], [tau], stepping)
-    assert adjoint(run, last).p[0] == pytest.approx(slope, rel=1e-9)
+    run = ds.solve(problem, [1.8], [tau], stepping)
+    assert ds.adjoint(run, last).p[0] == pytest.approx(slope, rel=1e-9)
 
 
 def test_places_in_tables_and_histories_that_jump_at_parameters_are_told():
-    last = Terminal(lambda t, u, p: u[0])
+    last = ds.Terminal(lambda t, u, p: u[0])
     table = np.array([1.0, 0.0, 1.0])
-    problem = DDE(
+    problem = ds.DDE(
         lambda t, u, z, p: -p[0] * z[0] + table[int(t) // 2],
         1,
         ["k", "tau"],
         delays="tau",
         history=[1.0],
     )
-    run = solve(problem, [1.0], [0.4, 1.0], Stepping((0.0, 5.5), "rk4", dt=0.05))
+    run = ds.solve(problem, [1.0], [0.4, 1.0], ds.Stepping((0.0, 5.5), "rk4", dt=0.05))
     with pytest.warns(KinkWarning, match="the equations jump near t = 2, where steps move"):
-        adjoint(run, last)
-    problem = DDE(
+        ds.adjoint(run, last)
+    problem = ds.DDE(
         lambda t, u, z, p: -p[0] * z[0],
         1,
         ["k", "before"],
         delays=1.5,
         history=lambda t, p: np.array([np.where(t < -p[1], 2.0, 1.0)]),
     )
-    run = solve(problem, [1.0], [0.4, 0.7], Stepping((0.0, 5.5), "rk5ts", rtol=1e-8))
+    run = ds.solve(problem, [1.0], [0.4, 0.7], ds.Stepping((0.0, 5.5), "rk5ts", rtol=1e-8))
     with pytest.warns(
         KinkWarning, match="the history jumps near t = -0.7, as delay delays.0. sees"
     ):
-        adjoint(run, last)
+        ds.adjoint(run, last)
 
 
 def test_jumps_at_levels_of_delayed_states_are_told():
-    problem = DDE(
+    problem = ds.DDE(
         lambda t, u, z, p: np.where(z[0] > 0.5, -p[0], 0.1) * u, 1, ["k"], delays=[1.0], history=[1]
     )
-    run = solve(problem, [1.0], [0.4], Stepping((0.0, 4.0), "rk5ts", rtol=1e-6))
+    run = ds.solve(problem, [1.0], [0.4], ds.Stepping((0.0, 4.0), "rk5ts", rtol=1e-6))
     with pytest.warns(KinkWarning, match="the equations jump near t = 2.73(.|\n)*smooth function"):
-        adjoint(run, Terminal(lambda t, u, p: u[0]))
+        ds.adjoint(run, ds.Terminal(lambda t, u, p: u[0]))
 
 
 # tests/references/delay_equations.py: x(20) by a, n and tau
@@ -422,12 +406,12 @@ def test_derivatives_against_digits_and_their_orders():
     def mackey_glass(t, x, z, p):
         return p[0] * z[0] / (1.0 + z[0] ** p[2]) - p[1] * x
 
-    problem = DDE(mackey_glass, 1, ["a", "b", "n", "tau"], delays="tau", history=[0.5])
-    last, errors = Terminal(lambda t, u, p: u[0]), []
+    problem = ds.DDE(mackey_glass, 1, ["a", "b", "n", "tau"], delays="tau", history=[0.5])
+    last, errors = ds.Terminal(lambda t, u, p: u[0]), []
     for count in (10, 20):
-        stepping = Stepping((0.0, 20.0), "rk6vr", dt=2.0 / count)
-        run = solve(problem, [0.5], [2.0, 1.0, 7.0, 2.0], stepping)
-        errors.append(np.abs(adjoint(run, last).p[[0, 2, 3]] - MACKEY_GLASS_SLOPES))
+        stepping = ds.Stepping((0.0, 20.0), "rk6vr", dt=2.0 / count)
+        run = ds.solve(problem, [0.5], [2.0, 1.0, 7.0, 2.0], stepping)
+        errors.append(np.abs(ds.adjoint(run, last).p[[0, 2, 3]] - MACKEY_GLASS_SLOPES))
     assert (np.log2(errors[0] / errors[1]) > 5.9).all()
     assert errors[1].max() < 1e-8
 
@@ -448,43 +432,43 @@ def test_a_traced_equation_gives_the_same():
         delays=["tau", lambda p: 0.31 + 0.5 * p.tau**2 * p.b],
         history=lambda t, p: np.array([p.q0 + p.q1 * np.sin(t), 0.5 + p.q1**2 * t]),
     )
-    stepping, x = Stepping((0.0, 3.0), "rk5ts", dt=0.1), np.concatenate([U0, P0])
+    stepping, x = ds.Stepping((0.0, 3.0), "rk5ts", dt=0.1), np.concatenate([U0, P0])
     dx = np.random.default_rng(3).standard_normal(8)
     run, reference = at(model, x, stepping), at(make(), x, stepping)
     np.testing.assert_allclose(run.u, reference.u, rtol=1e-13)
-    ours, theirs = (hessian_product(taken, COST, dx[:2], dx[2:]) for taken in (run, reference))
+    ours, theirs = (ds.hessian_product(taken, COST, dx[:2], dx[2:]) for taken in (run, reference))
     np.testing.assert_allclose(ours.p, theirs.p, atol=1e-11)
     np.testing.assert_allclose(ours.gradient.p, theirs.gradient.p, atol=1e-12)
     value = model.terminal(lambda t, u, p: p.a * u[0] ** 2)
     np.testing.assert_allclose(
-        adjoint(run, value).p, adjoint(run, Terminal(lambda t, u, p: p[0] * u[0] ** 2)).p
+        ds.adjoint(run, value).p, ds.adjoint(run, ds.Terminal(lambda t, u, p: p[0] * u[0] ** 2)).p
     )
     assert model.pack(dict(zip(NAMES, P0, strict=True))).tolist() == P0.tolist()
 
 
 def test_errors_of_derivatives_are_estimated():
-    run = at(make(), np.concatenate([U0, P0]), Stepping((0.0, 3.0), "rk4", dt=0.1))
-    fine = at(make(), np.concatenate([U0, P0]), Stepping((0.0, 3.0), "rk8vr", dt=0.05))
-    estimate, better = derivative_error(run, COST), adjoint(fine, COST)
-    error = adjoint(run, COST).p - better.p
+    run = at(make(), np.concatenate([U0, P0]), ds.Stepping((0.0, 3.0), "rk4", dt=0.1))
+    fine = at(make(), np.concatenate([U0, P0]), ds.Stepping((0.0, 3.0), "rk8vr", dt=0.05))
+    estimate, better = derivative_error(run, COST), ds.adjoint(fine, COST)
+    error = ds.adjoint(run, COST).p - better.p
     assert np.linalg.norm(estimate.p - error) < 0.3 * np.linalg.norm(error)
 
 
 def test_what_is_refused():
     problem = make()
-    run = at(problem, np.concatenate([U0, P0]), Stepping((0.0, 3.0), "rk4", dt=0.1))
+    run = at(problem, np.concatenate([U0, P0]), ds.Stepping((0.0, 3.0), "rk4", dt=0.1))
     for engine in ("vectors", "compiled", "tsadjoint"):
-        with pytest.raises(UnsupportedError, match=f'engine = "{engine}" for a delay equation'):
-            adjoint(run, COST, engine)
-    with pytest.raises(UnsupportedError, match='engine = "vectors" for a delay equation'):
-        tangent(run, dp=np.ones(6), engine="vectors")
+        with pytest.raises(ds.UnsupportedError, match=f'engine = "{engine}" for a delay equation'):
+            ds.adjoint(run, COST, engine)
+    with pytest.raises(ds.UnsupportedError, match='engine = "vectors" for a delay equation'):
+        ds.tangent(run, dp=np.ones(6), engine="vectors")
 
 
 def test_runs_whose_derivatives_were_taken_are_freed():
     """A fit takes thousands, of megabytes each."""
-    model = DDE(lambda t, u, z, p: -p[0] * z[0], 1, ["rate"], delays=[1.0], history=[1.0])
-    run = solve(model, [1.0], [0.5], Stepping((0.0, 3.0), "rk5ts", dt=0.25))
-    adjoint(run, Terminal(lambda t, u, p: u[0]))
+    model = ds.DDE(lambda t, u, z, p: -p[0] * z[0], 1, ["rate"], delays=[1.0], history=[1.0])
+    run = ds.solve(model, [1.0], [0.5], ds.Stepping((0.0, 3.0), "rk5ts", dt=0.25))
+    ds.adjoint(run, ds.Terminal(lambda t, u, p: u[0]))
     freed = weakref.ref(run)
     del run
     gc.collect()

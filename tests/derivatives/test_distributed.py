@@ -8,21 +8,7 @@ import pytest
 from distributed import N, make, make_cost
 from petsc4py import PETSc
 
-from daeosens import (
-    ODE,
-    InputError,
-    Parameter,
-    Parameters,
-    Reduced,
-    SolveError,
-    Stepping,
-    Terminal,
-    adjoint,
-    hessian_product,
-    sensitivities,
-    solve,
-    tangent,
-)
+import daeosens as ds
 from daeosens.derivatives import derivative_error, evaluate
 from daeosens.derivatives.hessian import hessian_sweep
 from daeosens.functional import FieldParameter, InitialState
@@ -60,8 +46,8 @@ def each_case(test):
 
 def make_stepping(method, *, adaptive=False):
     if adaptive:
-        return Stepping(SPAN, method, dt=0.01, rtol=1e-3, atol=1e-3)
-    return Stepping(SPAN, method, dt=DT)
+        return ds.Stepping(SPAN, method, dt=0.01, rtol=1e-3, atol=1e-3)
+    return ds.Stepping(SPAN, method, dt=DT)
 
 
 def difference(ours, reference):
@@ -74,7 +60,7 @@ class Answers:
     def __init__(self, comm, style, field, form, method, *, adaptive=False, engine="vectors"):
         self.case = make(comm, style, field=field, form=form)
         self.cost = make_cost(self.case)
-        self.run = solve(
+        self.run = ds.solve(
             self.case.problem,
             self.case.u0,
             self.case.p,
@@ -82,7 +68,7 @@ class Answers:
             self.cost.times,
         )
         self.states = np.array([gather(state) for state in self.run.states])
-        gradient = adjoint(self.run, self.cost, engine)
+        gradient = ds.adjoint(self.run, self.cost, engine)
         self.value, (self.u0, self.p) = gradient.value, gradient.gather()
 
 
@@ -103,12 +89,12 @@ def test_tangent_and_adjoint_are_dual(style, field, form, method):
     """On all ranks, and equal to the tangent of one rank."""
     together = Answers(PETSc.COMM_WORLD, style, field, form, method)
     du, dp = together.case.direction()
-    forward = tangent(together.run, du, dp).derivative(together.cost)
+    forward = ds.tangent(together.run, du, dp).derivative(together.cost)
     dp_values = gather(dp) if field else dp
     parts = np.concatenate([together.u0 * gather(du), together.p * dp_values])
     assert abs(forward - parts.sum()) < 1e-12 * abs(parts).sum()
     alone = Answers(PETSc.COMM_SELF, style, field, form, method)
-    own = tangent(alone.run, *alone.case.direction()).derivative(alone.cost)
+    own = ds.tangent(alone.run, *alone.case.direction()).derivative(alone.cost)
     assert forward == pytest.approx(own, rel=1e-10)
 
 
@@ -128,7 +114,7 @@ def test_hessians_are_symmetric_and_do_not_depend_on_the_number_of_ranks(
     for comm in (PETSc.COMM_WORLD, PETSc.COMM_SELF):
         case = make(comm, style, field=field, form=form)
         cost = make_cost(case)
-        run = solve(case.problem, case.u0, case.p, make_stepping(method), cost.times)
+        run = ds.solve(case.problem, case.u0, case.p, make_stepping(method), cost.times)
         directions = [case.direction(), second_direction(case)]
         answers.append([item.gather() for item in hessian_sweep(run, cost, directions)])
         flat = [np.concatenate([gather(du), gather(dp) if field else dp]) for du, dp in directions]
@@ -161,15 +147,15 @@ def test_hessian_is_the_derivative_of_the_gradient(form, field, method):
         u0.axpy(eps, du)
         p = case.p.copy()
         p = p + eps * dp
-        result = adjoint(solve(case.problem, u0, p, stepping, cost.times), cost)
+        result = ds.adjoint(ds.solve(case.problem, u0, p, stepping, cost.times), cost)
         return np.concatenate(result.gather())
 
     def central(eps):
         return (gradient(eps) - gradient(-eps)) / (2 * eps)
 
     expected = (64 * central(1e-3) - 20 * central(2e-3) + central(4e-3)) / 45
-    run = solve(case.problem, case.u0, case.p, stepping, cost.times)
-    product = hessian_product(run, cost, du, dp)
+    run = ds.solve(case.problem, case.u0, case.p, stepping, cost.times)
+    product = ds.hessian_product(run, cost, du, dp)
     assert difference(np.concatenate(product.gather()), expected) < 1e-8
 
 
@@ -181,14 +167,14 @@ def test_reduced_hessians_and_residuals_on_all_ranks(field):
         case = make(comm, field=field)
         here = {}
         for name, control in controls(case).items():
-            functional = Reduced(case.problem, make_cost(case), make_stepping("cn"), control)
+            functional = ds.Reduced(case.problem, make_cost(case), make_stepping("cn"), control)
             functional.check_second_order()
             x = functional.start()
             dx = x.duplicate()
             start, end = dx.getOwnershipRange()
             dx.setArray(np.cos(np.arange(start, end)))
             product = gather(functional.hessian_product(x, dx))
-            squares = Reduced(
+            squares = ds.Reduced(
                 case.problem, make_cost(case, squares=True), make_stepping("cn"), control
             )
             r, jacobian = squares.residual(x), squares.residual_jacobian(x)
@@ -224,14 +210,14 @@ def test_gradient_is_the_derivative_of_the_cost(style, field, method):
         u0.axpy(eps, du)
         p = case.p.copy()
         p = p + eps * dp
-        return evaluate(solve(case.problem, u0, p, stepping, cost.times), cost)
+        return evaluate(ds.solve(case.problem, u0, p, stepping, cost.times), cost)
 
     def central(eps):
         return (value(eps) - value(-eps)) / (2 * eps)
 
     expected = (64 * central(1e-3) - 20 * central(2e-3) + central(4e-3)) / 45
-    run = solve(case.problem, case.u0, case.p, stepping, cost.times)
-    assert tangent(run, du, dp).derivative(cost) == pytest.approx(expected, rel=1e-9)
+    run = ds.solve(case.problem, case.u0, case.p, stepping, cost.times)
+    assert ds.tangent(run, du, dp).derivative(cost) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("method", BY_TSADJOINT)
@@ -254,10 +240,10 @@ def test_recorded_runs_on_all_ranks(method, kept):
     cost = make_cost(case)
     observations = cost.terms[1][1] if len(cost.terms) > 2 else cost
     stepping = make_stepping(method)
-    run = solve(case.problem, case.u0, case.p, stepping, cost.times, petsc_trajectory=kept)
+    run = ds.solve(case.problem, case.u0, case.p, stepping, cost.times, petsc_trajectory=kept)
     for _ in range(2):
-        recorded = adjoint(run, observations, "tsadjoint")
-        steps = adjoint(run, observations)
+        recorded = ds.adjoint(run, observations, "tsadjoint")
+        steps = ds.adjoint(run, observations)
         assert difference(recorded.gather()[0], steps.gather()[0]) < 1e-10
         assert difference(recorded.p, steps.p) < 1e-10
 
@@ -279,8 +265,8 @@ def test_sensitivities_on_all_ranks_are_those_of_one(method):
 
     def matrices(comm):
         case = make(comm)
-        run = solve(case.problem, case.u0, case.p, make_stepping(method), [0.1])
-        result = sensitivities(run, 0.1)
+        run = ds.solve(case.problem, case.u0, case.p, make_stepping(method), [0.1])
+        result = ds.sensitivities(run, 0.1)
         return [
             np.concatenate(run.problem.comm.tompi4py().allgather(rows))
             for rows in (result.u0, result.p)
@@ -309,11 +295,11 @@ def controls(case):
     def initial_hessian(p, w, dp):
         return np.array([0.0, 2 * dp[1] * case.u0.dot(w)])
 
-    values = {"a": Parameter(case.p[0], scale="log"), "r": Parameter(case.p[1], upper=3.0)}
+    values = {"a": ds.Parameter(case.p[0], scale="log"), "r": ds.Parameter(case.p[1], upper=3.0)}
     return {
-        "numbers": Parameters(values, case.u0),
-        "u0(p)": Parameters(values, initial, initial_p, initial_hessian),
-        "one of two": Parameters({**values, "a": float(case.p[0])}, case.u0),
+        "numbers": ds.Parameters(values, case.u0),
+        "u0(p)": ds.Parameters(values, initial, initial_p, initial_hessian),
+        "one of two": ds.Parameters({**values, "a": float(case.p[0])}, case.u0),
         "initial state": InitialState(case.u0, case.p, upper=2.0),
     }
 
@@ -326,7 +312,7 @@ def test_reduced_functionals_do_not_depend_on_the_number_of_ranks(field, engine)
         case = make(comm, field=field)
         here = {}
         for name, control in controls(case).items():
-            functional = Reduced(
+            functional = ds.Reduced(
                 case.problem, make_cost(case), make_stepping("cn"), control, engine=engine
             )
             x = functional.start()
@@ -345,7 +331,7 @@ def test_reduced_functionals_do_not_depend_on_the_number_of_ranks(field, engine)
 def test_reduced_gradient_is_dual_to_its_tangent(field):
     case = make(PETSc.COMM_WORLD, field=field)
     for name, control in controls(case).items():
-        functional = Reduced(case.problem, make_cost(case), make_stepping("rk4"), control)
+        functional = ds.Reduced(case.problem, make_cost(case), make_stepping("rk4"), control)
         x = functional.start()
         dx = x.duplicate()
         start, end = dx.getOwnershipRange()
@@ -361,10 +347,10 @@ def test_wrong_sizes_are_named_on_every_rank():
     case = make(PETSc.COMM_WORLD)
     stepping = make_stepping("rk4")
     longer = PETSc.Vec().createMPI(N + 1, comm=PETSc.COMM_WORLD)
-    with pytest.raises(InputError, match=rf"u0 has \(local, global\) sizes \(.*{N + 1}\)"):
-        solve(case.problem, longer, case.p, stepping)
-    with pytest.raises(InputError, match=r"p has shape \(3,\)\n  expected: shape \(2,\)"):
-        solve(case.problem, case.u0, [1.0, 2.0, 3.0], stepping)
+    with pytest.raises(ds.InputError, match=rf"u0 has \(local, global\) sizes \(.*{N + 1}\)"):
+        ds.solve(case.problem, longer, case.p, stepping)
+    with pytest.raises(ds.InputError, match=r"p has shape \(3,\)\n  expected: shape \(2,\)"):
+        ds.solve(case.problem, case.u0, [1.0, 2.0, 3.0], stepping)
 
 
 def test_value_that_is_not_finite_on_one_rank_is_found_on_every_rank():
@@ -372,19 +358,19 @@ def test_value_that_is_not_finite_on_one_rank_is_found_on_every_rank():
     broken = case.u0.copy()
     broken.setValue(N - 1, np.nan)
     broken.assemble()
-    with pytest.raises(InputError, match="u0 contains values that are not finite"):
-        solve(case.problem, broken, case.p, make_stepping("rk4"))
-    with pytest.raises(InputError, match="p contains values that are not finite"):
-        solve(case.problem, case.u0, broken, make_stepping("rk4"))
-    with pytest.raises(InputError, match=r"p is ndarray\n  expected: a Vec"):
-        solve(case.problem, case.u0, np.ones(N), make_stepping("rk4"))
+    with pytest.raises(ds.InputError, match="u0 contains values that are not finite"):
+        ds.solve(case.problem, broken, case.p, make_stepping("rk4"))
+    with pytest.raises(ds.InputError, match="p contains values that are not finite"):
+        ds.solve(case.problem, case.u0, broken, make_stepping("rk4"))
+    with pytest.raises(ds.InputError, match=r"p is ndarray\n  expected: a Vec"):
+        ds.solve(case.problem, case.u0, np.ones(N), make_stepping("rk4"))
 
 
 @pytest.mark.mpi(min_size=2)
 def test_array_as_state_is_refused_on_several_ranks():
     case = make(PETSc.COMM_WORLD)
-    with pytest.raises(InputError, match=r"u0 is ndarray\n  expected: a distributed Vec"):
-        solve(case.problem, np.ones(N), case.p, make_stepping("rk4"))
+    with pytest.raises(ds.InputError, match=r"u0 is ndarray\n  expected: a distributed Vec"):
+        ds.solve(case.problem, np.ones(N), case.p, make_stepping("rk4"))
 
 
 @pytest.mark.slow
@@ -393,8 +379,8 @@ def test_many_runs_do_not_pile_up_parallel_objects():
     case = make(PETSc.COMM_WORLD)
     cost = make_cost(case)
     for _ in range(60):  # communicators hold some thousands of attributes and contexts
-        run = solve(case.problem, case.u0, case.p, make_stepping("cn"), cost.times)
-        adjoint(run, cost)
+        run = ds.solve(case.problem, case.u0, case.p, make_stepping("cn"), cost.times)
+        ds.adjoint(run, cost)
         run.destroy()
 
 
@@ -410,14 +396,16 @@ def test_value_that_is_not_finite_names_callback_time_and_rank(method):
         if t > 0.3 and comm.rank == last:
             out.getArray()[1] = np.nan
 
-    problem = ODE(rhs, state=template, jacobian=Products(lambda t, u, p, v, out: v.copy(out), None))
+    problem = ds.ODE(
+        rhs, state=template, jacobian=Products(lambda t, u, p, v, out: v.copy(out), None)
+    )
     message = rf"callback 'rhs' gave nan in local entry 1 at t = 0\.\d+ \(rank {last}\)"
-    with pytest.raises(SolveError, match=message):
-        solve(problem, template, None, Stepping((0.0, 1.0), method, dt=0.1))
+    with pytest.raises(ds.SolveError, match=message):
+        ds.solve(problem, template, None, ds.Stepping((0.0, 1.0), method, dt=0.1))
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("sweep", [adjoint, tangent])
+@pytest.mark.parametrize("sweep", [ds.adjoint, ds.tangent])
 def test_a_jacobian_that_is_not_finite_is_named(sweep):
     comm = PETSc.COMM_WORLD
     last = comm.size - 1
@@ -429,30 +417,30 @@ def test_a_jacobian_that_is_not_finite_is_named(sweep):
         if 0.3 < t < 0.6 and comm.rank == last:
             out.getArray()[1] = np.nan
 
-    growth = ODE(
+    growth = ds.ODE(
         lambda t, u, p, out: u.copy(out), state=template, jacobian=Products(product, product)
     )
-    run = solve(growth, template, None, Stepping((0.0, 1.0), "rk4", dt=0.25))
-    final = Terminal(lambda t, u, p: u.sum(), lambda t, u, p, out: out.set(1.0), "independent")
+    run = ds.solve(growth, template, None, ds.Stepping((0.0, 1.0), "rk4", dt=0.25))
+    final = ds.Terminal(lambda t, u, p: u.sum(), lambda t, u, p, out: out.set(1.0), "independent")
     message = rf"callback 'jacobian' gave nan in local entry 1 at t = 0\.5 \(rank {last}\)"
-    with pytest.raises(SolveError, match=message):
-        sweep(run, final if sweep is adjoint else template)
+    with pytest.raises(ds.SolveError, match=message):
+        sweep(run, final if sweep is ds.adjoint else template)
 
 
 @pytest.mark.mpi(min_size=2)
 def test_ranks_that_disagree_are_told_so():
     rank = PETSc.COMM_WORLD.rank
     template = PETSc.Vec().createMPI((2, None), comm=PETSc.COMM_WORLD)
-    problem = ODE(lambda t, u, p, out: u.copy(out), state=template, parameters=["k"])
-    with pytest.raises(InputError, match=r"p is \[1\.0\] on rank 0 and \[2\.0\] on rank 1"):
-        solve(problem, template, [1.0 + rank], Stepping((0.0, 1.0), "rk4", dt=0.1))
-    with pytest.raises(InputError, match=r"stepping\.dt is 0\.1 on rank 0 and 0\.05 on rank 1"):
-        solve(problem, template, [1.0], Stepping((0.0, 1.0), "rk4", dt=0.1 / (1 + rank)))
-    jumping = ODE(
+    problem = ds.ODE(lambda t, u, p, out: u.copy(out), state=template, parameters=["k"])
+    with pytest.raises(ds.InputError, match=r"p is \[1\.0\] on rank 0 and \[2\.0\] on rank 1"):
+        ds.solve(problem, template, [1.0 + rank], ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
+    with pytest.raises(ds.InputError, match=r"stepping\.dt is 0\.1 on rank 0 and 0\.05 on rank 1"):
+        ds.solve(problem, template, [1.0], ds.Stepping((0.0, 1.0), "rk4", dt=0.1 / (1 + rank)))
+    jumping = ds.ODE(
         lambda t, u, p, out: u.copy(out), state=template, breakpoints=[0.5 if rank else 0.25]
     )
-    with pytest.raises(InputError, match=r"breakpoints is \[0\.25\] on rank 0 and \[0\.5\] on"):
-        solve(jumping, template, None, Stepping((0.0, 1.0), "rk4", dt=0.1))
+    with pytest.raises(ds.InputError, match=r"breakpoints is \[0\.25\] on rank 0 and \[0\.5\] on"):
+        ds.solve(jumping, template, None, ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -475,7 +463,7 @@ def test_breakpoints_of_distributed_equations(method):
         out.getDenseArray()[:, int(t >= 0.25)] = column.getArray()
         out.assemble()
 
-    problem = ODE(
+    problem = ds.ODE(
         rhs,
         state=template,
         parameters=["before", "after"],
@@ -484,7 +472,7 @@ def test_breakpoints_of_distributed_equations(method):
         breakpoints=[0.25],
     )
     p = np.array([1.0, -2.0])
-    run = solve(problem, template, p, Stepping((0.0, 1.0), method, dt=0.05))
+    run = ds.solve(problem, template, p, ds.Stepping((0.0, 1.0), method, dt=0.05))
 
     def growth(z):
         """Return the factor of one step for the equation u' = z u / dt."""
@@ -497,12 +485,12 @@ def test_breakpoints_of_distributed_equations(method):
 
     expected = growth(0.05 * p[0]) ** 5 * growth(-0.1) ** 15
     np.testing.assert_allclose(gather(run.final), expected, rtol=1e-11)
-    total = Terminal(lambda t, u, p: u.sum(), lambda t, u, p, out: out.set(1.0), INDEPENDENT)
+    total = ds.Terminal(lambda t, u, p: u.sum(), lambda t, u, p, out: out.set(1.0), INDEPENDENT)
     step = 1e-30j
     slope = (growth(0.05 * (p[0] + step)) ** 5).imag / 1e-30 * growth(-0.1) ** 15
-    gradient = adjoint(run, total)
+    gradient = ds.adjoint(run, total)
     assert gradient.p[0] == pytest.approx(template.size * slope, rel=1e-10)
-    change = tangent(run, None, [1.0, 0.0]).final
+    change = ds.tangent(run, None, [1.0, 0.0]).final
     np.testing.assert_allclose(gather(change), slope, rtol=1e-10)
 
 
@@ -512,8 +500,8 @@ def test_one_rank_alone_may_read_gradients_and_products(comm, field):
     """Own rows in u0, all of a few parameters, own rows of a field; ``gather`` has all of both."""
     case = make(comm, field=field)
     cost = make_cost(case)
-    run = solve(case.problem, case.u0, case.p, make_stepping("rk4"), cost.times)
-    gradient, product = adjoint(run, cost), hessian_product(run, cost, *case.direction())
+    run = ds.solve(case.problem, case.u0, case.p, make_stepping("rk4"), cost.times)
+    gradient, product = ds.adjoint(run, cost), ds.hessian_product(run, cost, *case.direction())
     error = derivative_error(run, cost)
     ranks = case.problem.comm.tompi4py()
     if ranks.rank == 0:  # others do not take part: this would never end if it were collective

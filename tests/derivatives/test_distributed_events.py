@@ -7,16 +7,7 @@ import pytest
 from distributed_events import NAMES, OBSERVED, P0, make_cost, make_thermostat
 from petsc4py import PETSc
 
-from daeosens import (
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Reduced,
-    Stepping,
-    adjoint,
-    solve,
-    taylor,
-)
+import daeosens as ds
 from daeosens.derivatives.hessian import hessian_sweep
 from daeosens.functional import FieldParameter
 from daeosens.petsc import gather
@@ -42,13 +33,13 @@ each_case = pytest.mark.parametrize(
 
 def stepping_of(method, options):
     """Steps of which two or more lie between two switches."""
-    return Stepping((0.0, 2.05), method, dt=0.05 if method == "rk4" else 0.08, options=options)
+    return ds.Stepping((0.0, 2.05), method, dt=0.05 if method == "rk4" else 0.08, options=options)
 
 
 def answers_of(comm, method, field, options):
     room, problem, u0, p = make_thermostat(comm, field=field)
     cost = make_cost(room)
-    run = solve(problem, u0, p, stepping_of(method, options), OBSERVED)
+    run = ds.solve(problem, u0, p, stepping_of(method, options), OBSERVED)
     directions = []
     for k in (1, 2):
         du0 = room.vec(0.1 * np.cos(k + 5 * room.x))
@@ -56,7 +47,7 @@ def answers_of(comm, method, field, options):
         directions.append((du0, dp))
     products = hessian_sweep(run, cost, directions)
     rows = [np.concatenate(product.gather()) for product in products]
-    gradient = adjoint(run, cost)
+    gradient = ds.adjoint(run, cost)
     flat = [np.concatenate([gather(du), gather(dp) if field else dp]) for du, dp in directions]
     parts = np.concatenate([rows[0] * flat[1], -rows[1] * flat[0]])
     assert abs(parts.sum()) < 1e-12 * abs(parts).sum()
@@ -93,12 +84,12 @@ def test_taylor_of_third_order_on_all_ranks(method, field):
     room, problem, u0, p = make_thermostat(PETSc.COMM_WORLD, field=field)
     control = FieldParameter(p, u0)
     if not field:
-        entries = {name: Parameter(value) for name, value in zip(NAMES, P0, strict=True)}
-        control = Parameters(entries, u0)
+        entries = {name: ds.Parameter(value) for name, value in zip(NAMES, P0, strict=True)}
+        control = ds.Parameters(entries, u0)
     stepping = stepping_of(method, {} if method == "rk4" else DIRECT)
-    functional = Reduced(problem, make_cost(room), stepping, control)
+    functional = ds.Reduced(problem, make_cost(room), stepping, control)
     functional.check_second_order()
-    orders = taylor(functional, epsilons=[4e-3 * 0.5**k for k in range(4)], hessian=True)
+    orders = ds.taylor(functional, epsilons=[4e-3 * 0.5**k for k in range(4)], hessian=True)
     assert orders.order > 1.9, orders
     assert orders.hessian_order > 2.9, orders
 
@@ -111,12 +102,12 @@ def test_an_event_that_moves_may_be_the_last_moment(method, options):
     for comm, early in ((PETSc.COMM_WORLD, 0.0), (PETSc.COMM_SELF, 0.0), (PETSc.COMM_WORLD, 1e-9)):
         room, problem, u0, _ = make_thermostat(comm, field=False)
         p = [*P0[:4], 2.05 - early]
-        run = solve(problem, u0, p, stepping_of(method, options), OBSERVED)
+        run = ds.solve(problem, u0, p, stepping_of(method, options), OBSERVED)
         assert run.crossings[-1].name == "window"
         cost = make_cost(room)
         assert duality(run, cost) < 1e-12
         along = [(room.vec(0.1 * np.cos(1 + 5 * room.x)), np.cos(1 + np.arange(5)))]
-        rows = [adjoint(run, cost), *hessian_sweep(run, cost, along)]
+        rows = [ds.adjoint(run, cost), *hessian_sweep(run, cost, along)]
         values[comm is PETSc.COMM_SELF, early] = [np.concatenate(row.gather()) for row in rows]
     here, alone, near = values.values()
     for k in (0, 1):
@@ -132,15 +123,15 @@ def test_observations_beside_an_event_that_moves(method, options, side):
     for comm in (PETSc.COMM_WORLD, PETSc.COMM_SELF):
         room, problem, u0, _ = make_thermostat(comm, field=False)
         data = [room.vec(1.0 + 0.1 * np.sin(2 * np.pi * room.x + t)) for t in OBSERVED]
-        cost = LeastSquares(OBSERVED, data, sigma=0.5, side=side)
-        run = solve(problem, u0, [*P0[:4], OBSERVED[0]], stepping_of(method, options), OBSERVED)
+        cost = ds.LeastSquares(OBSERVED, data, sigma=0.5, side=side)
+        run = ds.solve(problem, u0, [*P0[:4], OBSERVED[0]], stepping_of(method, options), OBSERVED)
         (opened,) = (crossing.t for crossing in run.crossings if crossing.name == "window")
         assert opened == OBSERVED[0]
         seen, other = (run.at(OBSERVED[0], value) for value in (side, "before"))
         assert (largest_difference(seen, other) > 0.01) == (side == "after")
         assert duality(run, cost) < 1e-12
         along = [(room.vec(0.1 * np.cos(1 + 5 * room.x)), np.cos(1 + np.arange(5)))]
-        rows = [adjoint(run, cost), *hessian_sweep(run, cost, along)]
+        rows = [ds.adjoint(run, cost), *hessian_sweep(run, cost, along)]
         values.append([gather(seen), *(np.concatenate(row.gather()) for row in rows)])
     for here, alone in zip(*values, strict=True):
         assert difference(here, alone) < 1e-8
@@ -155,14 +146,14 @@ def test_events_that_commute_may_happen_together_at_the_start(method, options):
         room, problem, u0, _ = make_thermostat(comm, field=False)
         (window,) = (event for event in problem.events if event.name == "window")
         problem = add_events(problem, [dataclasses.replace(window, name="another")])
-        run = solve(problem, u0, [*P0[:4], late], stepping_of(method, options), OBSERVED)
+        run = ds.solve(problem, u0, [*P0[:4], late], stepping_of(method, options), OBSERVED)
         assert [(crossing.name, crossing.t) for crossing in run.crossings[:2]] == [
             ("window", late),
             ("another", late),
         ]
         cost = make_cost(room)
         assert duality(run, cost) < 1e-12
-        gradient = adjoint(run, cost)
+        gradient = ds.adjoint(run, cost)
         values[comm is PETSc.COMM_SELF, late] = np.concatenate(gradient.gather())
     here, alone, near = values.values()
     assert difference(here, alone) < 1e-8

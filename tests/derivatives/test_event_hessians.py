@@ -5,29 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from daeosens import (
-    DAE,
-    ODE,
-    Event,
-    InputError,
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Prior,
-    Reduced,
-    Running,
-    Stepping,
-    Terminal,
-    UnsupportedError,
-    adjoint,
-    hessian_product,
-    minimize,
-    sensitivities,
-    solve,
-    tangent,
-    taylor,
-    trace,
-)
+import daeosens as ds
 from daeosens.costs import AtEvent, EventTime
 from daeosens.derivatives import evaluate
 from daeosens.derivatives.hessian import hessian_sweep
@@ -57,7 +35,7 @@ def hessian(trajectory, objective):
     n, m = trajectory.problem.size, trajectory.problem.n_parameters
     units = [(row[:n], row[n:]) for row in np.eye(n + m)]
     products = hessian_sweep(trajectory, objective, units)
-    gradient = adjoint(trajectory, objective)
+    gradient = ds.adjoint(trajectory, objective)
     np.testing.assert_allclose(products[0].gradient.u0, gradient.u0, rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(products[0].gradient.p, gradient.p, rtol=1e-12, atol=1e-13)
     return np.array([np.concatenate([product.u0, product.p]) for product in products])
@@ -90,7 +68,7 @@ def exact_hessian(function, x):
 @pytest.mark.parametrize("method", ["rk2a", "rk8vr", "cn", "midpoint"])
 def test_hessian_of_the_bouncing_ball_is_the_closed_form(method, t_end, bounces):
     """The methods integrate a parabola without error, so at any step size: here half a flight."""
-    trajectory = solve(PROBLEM, BALL[:2], BALL[2:], Stepping((0.0, t_end), method, dt=0.5))
+    trajectory = ds.solve(PROBLEM, BALL[:2], BALL[2:], ds.Stepping((0.0, t_end), method, dt=0.5))
     assert len(trajectory.crossings) == bounces
 
     def energy(x):
@@ -102,7 +80,7 @@ def test_hessian_of_the_bouncing_ball_is_the_closed_form(method, t_end, bounces)
 
 def test_hessian_of_the_time_of_an_impact_is_the_closed_form():
     """T = (v + sqrt(v^2 + 2 g z)) / g, for the derivatives in z, v and g written out."""
-    trajectory = solve(PROBLEM, BALL[:2], BALL[2:], Stepping((0.0, 1.9), "rk4", dt=0.4))
+    trajectory = ds.solve(PROBLEM, BALL[:2], BALL[2:], ds.Stepping((0.0, 1.9), "rk4", dt=0.4))
     z, v, g, _ = BALL
     s = np.sqrt(v * v + 2 * g * z)
     ours = hessian(trajectory, EventTime("bounce"))
@@ -132,10 +110,12 @@ def flight_times(x):
 @pytest.mark.parametrize("method", ["rk5dp", "esdirk4"])
 def test_a_state_after_an_impact_is_observed_where_a_window_begins(engine, method):
     """In adaptive runs the steps after an event go on from its time, and windows with them."""
-    bounce = Event(lambda t, u, p: u[0], lambda t, u, p: np.array([u[0], -p[1] * u[1]]), name="hit")
-    problem = trace(fall, size=2, parameters=["gravity", "restitution"], events=[bounce])
-    steps = Stepping((0.0, 4.3), method, rtol=1e-6, max_step=0.1)
-    run = solve(problem, BALL[:2], BALL[2:], steps)
+    bounce = ds.Event(
+        lambda t, u, p: u[0], lambda t, u, p: np.array([u[0], -p[1] * u[1]]), name="hit"
+    )
+    problem = ds.trace(fall, size=2, parameters=["gravity", "restitution"], events=[bounce])
+    steps = ds.Stepping((0.0, 4.3), method, rtol=1e-6, max_step=0.1)
+    run = ds.solve(problem, BALL[:2], BALL[2:], steps)
     assert len(run.crossings) == 3
     speed = AtEvent(lambda t, u, p: u[1] * t, "hit", side="after", number=1)
 
@@ -145,11 +125,11 @@ def test_a_state_after_an_impact_is_observed_where_a_window_begins(engine, metho
         return ((v + speed) / g + 2 * e * speed / g) * e**2 * speed
 
     units = [(row[:2], row[2:]) for row in np.eye(4)]
-    products = [hessian_product(run, speed, *unit, engine=engine) for unit in units]
+    products = [ds.hessian_product(run, speed, *unit, engine=engine) for unit in units]
     assert {product.engine for product in products} == {engine}
     ours = np.array([np.concatenate([product.u0, product.p]) for product in products])
     close(ours, exact_hessian(after_the_second, BALL), 1e-9)
-    gradient, expected = products[0].gradient, adjoint(run, speed, "vectors")
+    gradient, expected = products[0].gradient, ds.adjoint(run, speed, "vectors")
     rounding = 1e-13 * abs(expected.p).max()
     np.testing.assert_allclose(gradient.u0, expected.u0, rtol=0, atol=rounding)
     np.testing.assert_allclose(gradient.p, expected.p, rtol=0, atol=rounding)
@@ -161,7 +141,7 @@ def swing_residual(t, u, udot, p):
     return mass @ udot - np.array([u[1], -p[1] * np.sin(u[0]) + drive])
 
 
-IMPLICIT_SWING = DAE(
+IMPLICIT_SWING = ds.DAE(
     lambda t, u, udot, p: swing_residual(t, u, udot, p) + 0.1 * t * u**2 * udot,
     2,
     ["drive", "stiffness", "reset"],
@@ -178,14 +158,14 @@ CASES = [
 @pytest.mark.parametrize(("problem", "method"), CASES)
 def test_hessian_is_that_of_the_whole_program(problem, method):
     """At coarse steps, with every kind of cost, against differences of gradients of whole runs."""
-    stepping = Stepping((0.0, 3.0), method, dt=0.17, options=tight(method))
+    stepping = ds.Stepping((0.0, 3.0), method, dt=0.17, options=tight(method))
     point = np.concatenate([START, P])
 
     def whole(x):
-        return solve(problem, x[:2], x[2:], stepping, OBJECTIVE.times)
+        return ds.solve(problem, x[:2], x[2:], stepping, OBJECTIVE.times)
 
     def gradient(x):
-        gradient = adjoint(whole(x), OBJECTIVE)
+        gradient = ds.adjoint(whole(x), OBJECTIVE)
         return np.concatenate([gradient.u0, gradient.p])
 
     trajectory = whole(point)
@@ -201,11 +181,11 @@ def test_hessian_is_that_of_the_whole_program(problem, method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_taylor_of_third_order_through_events(method):
-    stepping = Stepping((0.0, 3.0), method, dt=0.17, options=tight(method))
-    values = {name: Parameter(v) for name, v in zip(SWING.parameter_names, P, strict=True)}
-    control = Parameters(values, lambda p: np.array([-0.6 * p[0] / 1.1, 0.8 * p[2] / 0.9]))
-    orders = taylor(
-        Reduced(SWING, OBJECTIVE, stepping, control),
+    stepping = ds.Stepping((0.0, 3.0), method, dt=0.17, options=tight(method))
+    values = {name: ds.Parameter(v) for name, v in zip(SWING.parameter_names, P, strict=True)}
+    control = ds.Parameters(values, lambda p: np.array([-0.6 * p[0] / 1.1, 0.8 * p[2] / 0.9]))
+    orders = ds.taylor(
+        ds.Reduced(SWING, OBJECTIVE, stepping, control),
         epsilons=[8e-3 * 0.5**k for k in range(5)],
         hessian=True,
     )
@@ -217,12 +197,14 @@ def test_taylor_of_third_order_through_events(method):
 @pytest.mark.parametrize("method", ["rk5dp", "beuler", "cn"])
 def test_hessian_along_adaptive_steps(method):
     """Symmetric, and near the exact one: the sizes of the steps are held fixed."""
-    stepping = Stepping((0.0, 1.9), method, rtol=1e-8, atol=1e-10, dt=0.01, options=tight(method))
+    stepping = ds.Stepping(
+        (0.0, 1.9), method, rtol=1e-8, atol=1e-10, dt=0.01, options=tight(method)
+    )
     if method != "rk5dp":
-        stepping = Stepping(
+        stepping = ds.Stepping(
             (0.0, 1.9), method, rtol=1e-4, atol=1e-6, dt=0.01, options=tight(method)
         )
-    trajectory = solve(PROBLEM, BALL[:2], BALL[2:], stepping)
+    trajectory = ds.solve(PROBLEM, BALL[:2], BALL[2:], stepping)
     second = hessian(trajectory, ENERGY)
     np.testing.assert_allclose(second, second.T, rtol=0, atol=1e-12 * abs(second).max())
 
@@ -237,9 +219,9 @@ def test_hessian_along_adaptive_steps(method):
 
 @pytest.mark.slow
 def test_later_products_take_up_the_first_sweep():
-    start = {name: Parameter(v) for name, v in zip(SWING.parameter_names, P, strict=True)}
-    stepping = Stepping((0.0, 3.0), "cn", dt=0.17, options=tight("cn"))
-    functional = Reduced(SWING, OBJECTIVE, stepping, Parameters(start, START))
+    start = {name: ds.Parameter(v) for name, v in zip(SWING.parameter_names, P, strict=True)}
+    stepping = ds.Stepping((0.0, 3.0), "cn", dt=0.17, options=tight("cn"))
+    functional = ds.Reduced(SWING, OBJECTIVE, stepping, ds.Parameters(start, START))
     x = functional.start()
     units = np.eye(3)
     first = [functional.hessian_product(x, unit).array.copy() for unit in units]
@@ -250,14 +232,14 @@ def test_later_products_take_up_the_first_sweep():
 
 def test_newton_finds_gravity_and_restitution_from_the_end_of_a_flight():
     truth = np.array([10.0, 0.8])
-    stepping = Stepping((0.0, 1.9), "rk4", dt=0.4)
-    goal = solve(PROBLEM, BALL[:2], truth, stepping, [0.5, 1.9])
+    stepping = ds.Stepping((0.0, 1.9), "rk4", dt=0.4)
+    goal = ds.solve(PROBLEM, BALL[:2], truth, stepping, [0.5, 1.9])
     data = [goal.at(t).array.copy() for t in (0.5, 1.9)]
-    start = {"gravity": Parameter(9.0), "restitution": Parameter(0.7)}
-    functional = Reduced(
-        PROBLEM, LeastSquares([0.5, 1.9], data), stepping, Parameters(start, BALL[:2])
+    start = {"gravity": ds.Parameter(9.0), "restitution": ds.Parameter(0.7)}
+    functional = ds.Reduced(
+        PROBLEM, ds.LeastSquares([0.5, 1.9], data), stepping, ds.Parameters(start, BALL[:2])
     )
-    result = minimize(functional, method="ntr", gradient_tolerance=1e-10)
+    result = ds.minimize(functional, method="ntr", gradient_tolerance=1e-10)
     np.testing.assert_allclose(result.x.array, truth, rtol=1e-9)
     assert result.iterations <= 8
 
@@ -267,8 +249,8 @@ def test_newton_finds_gravity_and_restitution_from_the_end_of_a_flight():
 
 @pytest.mark.slow
 def test_published_second_derivatives_of_the_switched_oscillator():
-    stepping = Stepping((0.0, 0.125), "rk8vr", dt=0.125 / 16)
-    trajectory = solve(OSCILLATOR, [0.0, 1.0], [2.75, 0.36], stepping)
+    stepping = ds.Stepping((0.0, 0.125), "rk8vr", dt=0.125 / 16)
+    trajectory = ds.solve(OSCILLATOR, [0.0, 1.0], [2.75, 0.36], stepping)
 
     def matrix(entries):
         result = np.zeros((4, 4))
@@ -277,7 +259,7 @@ def test_published_second_derivatives_of_the_switched_oscillator():
         return result
 
     published = {
-        Terminal(lambda t, u, p: u[0]): {
+        ds.Terminal(lambda t, u, p: u[0]): {
             (0, 2): 0.07030414163,
             (0, 3): -0.5338285569,
             (1, 2): -0.1027231879,
@@ -286,7 +268,7 @@ def test_published_second_derivatives_of_the_switched_oscillator():
             (2, 3): -0.5330208751,
             (3, 3): 0.9979956644,
         },
-        Terminal(lambda t, u, p: u[1]): {
+        ds.Terminal(lambda t, u, p: u[1]): {
             (0, 2): 0.01027231879,
             (0, 3): -0.0787880911,
             (1, 2): 0.07030414163,
@@ -308,15 +290,15 @@ def test_published_second_derivatives_of_the_switched_oscillator():
 @pytest.mark.slow
 def test_injection_at_a_threshold_has_the_second_derivatives_of_the_closed_form():
     """U' = p - u, at u = c add d: u(T) = p - (p - c - d) p / (p - c) e^-T."""
-    added = Event(lambda t, u, p: u[0] - p[1], lambda t, u, p: u + p[2], direction=1)
-    problem = ODE(lambda t, u, p: p[0] - u, 1, ["p", "c", "d"], events=[added])
+    added = ds.Event(lambda t, u, p: u[0] - p[1], lambda t, u, p: u + p[2], direction=1)
+    problem = ds.ODE(lambda t, u, p: p[0] - u, 1, ["p", "c", "d"], events=[added])
     x = np.array([1.0, 0.5, 0.3])
-    trajectory = solve(problem, [0.0], x, Stepping((0.0, 2.0), "rk8vr", dt=0.05))
+    trajectory = ds.solve(problem, [0.0], x, ds.Stepping((0.0, 2.0), "rk8vr", dt=0.05))
 
     def closed(y):
         return y[0] - (y[0] - y[1] - y[2]) * y[0] / (y[0] - y[1]) * np.exp(-2.0)
 
-    ours = hessian(trajectory, Terminal(lambda t, u, p: u[0]))[1:, 1:]
+    ours = hessian(trajectory, ds.Terminal(lambda t, u, p: u[0]))[1:, 1:]
     close(ours, exact_hessian(closed, x), 1e-9)
 
 
@@ -324,16 +306,16 @@ def test_injection_at_a_threshold_has_the_second_derivatives_of_the_closed_form(
 @pytest.mark.parametrize("method", ["rk8vr", "rk4", "cn", "midpoint"])
 def test_the_time_of_an_event_is_a_parameter(method):
     """U' = -k u, doubled at the time tau, and tau added; t_e = tau."""
-    doubled = Event("tau", lambda t, u, p: 2.0 * u + t, name="doubled")
-    problem = ODE(lambda t, u, p: -p[0] * u, 1, ["k", "tau"], events=[doubled])
-    stepping = Stepping((0.0, 1.0), method, dt=0.02, options=tight(method))
-    end = Terminal(lambda t, u, p: u[0])
+    doubled = ds.Event("tau", lambda t, u, p: 2.0 * u + t, name="doubled")
+    problem = ds.ODE(lambda t, u, p: -p[0] * u, 1, ["k", "tau"], events=[doubled])
+    stepping = ds.Stepping((0.0, 1.0), method, dt=0.02, options=tight(method))
+    end = ds.Terminal(lambda t, u, p: u[0])
 
     def whole(x):
-        return solve(problem, x[:1], x[1:], stepping)
+        return ds.solve(problem, x[:1], x[1:], stepping)
 
     def gradient(x):
-        gradient = adjoint(whole(x), end)
+        gradient = ds.adjoint(whole(x), end)
         return np.append(gradient.u0, gradient.p)
 
     point = np.array([1.5, 0.7, 0.4321])
@@ -348,37 +330,39 @@ def test_the_time_of_an_event_is_a_parameter(method):
     error, bent = {"rk8vr": (1e-12, 1e-9), "rk4": (1e-8, 1e-6)}.get(method, (1e-4, 1e-2))
     expected = [closed(point + STEP * 1j * unit).imag / STEP for unit in np.eye(3)]
     np.testing.assert_allclose(gradient(point), expected, rtol=0, atol=error)
-    assert sensitivities(trajectory).p[0, 1] == pytest.approx(expected[2], abs=error)
+    assert ds.sensitivities(trajectory).p[0, 1] == pytest.approx(expected[2], abs=error)
     ours = hessian(trajectory, end)
     close(ours, exact_hessian(closed, point), bent)
     rows = [(gradient(point + d) - gradient(point - d)) / 2e-5 for d in 1e-5 * np.eye(3)]
     close(ours, np.array(rows), 1e-8)
     np.testing.assert_allclose(hessian(trajectory, EventTime("doubled")), 0.0, atol=1e-14)
-    np.testing.assert_allclose(adjoint(trajectory, EventTime("doubled")).p, [0.0, 1.0], atol=1e-15)
+    np.testing.assert_allclose(
+        ds.adjoint(trajectory, EventTime("doubled")).p, [0.0, 1.0], atol=1e-15
+    )
 
 
 def test_unknown_names_of_parameters_are_told():
-    late = ODE(lambda t, u, p: -u, 1, ["rate"], events=[Event("tau", name="late")])
-    with pytest.raises(InputError, match='event "late" names an unknown parameter "tau"'):
-        solve(late, [1.0], [1.0], Stepping((0.0, 1.0), "rk4", dt=0.1))
-    worn = Event(0.5, changes={"speed": lambda t, u, p: 1.0}, name="worn")
-    problem = ODE(lambda t, u, p: -u, 1, ["rate"], events=[worn])
-    with pytest.raises(InputError, match='event "worn" names an unknown parameter "speed"'):
-        solve(problem, [1.0], [1.0], Stepping((0.0, 1.0), "rk4", dt=0.1))
-    worn = Event(0.5, changes={"rate": 1.0}, name="worn")
-    problem = ODE(lambda t, u, p: -u, 1, ["rate"], events=[worn])
-    with pytest.raises(InputError, match=r'event "worn" changes\["rate"\] = 1.0'):
-        solve(problem, [1.0], [1.0], Stepping((0.0, 1.0), "rk4", dt=0.1))
+    late = ds.ODE(lambda t, u, p: -u, 1, ["rate"], events=[ds.Event("tau", name="late")])
+    with pytest.raises(ds.InputError, match='event "late" names an unknown parameter "tau"'):
+        ds.solve(late, [1.0], [1.0], ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
+    worn = ds.Event(0.5, changes={"speed": lambda t, u, p: 1.0}, name="worn")
+    problem = ds.ODE(lambda t, u, p: -u, 1, ["rate"], events=[worn])
+    with pytest.raises(ds.InputError, match='event "worn" names an unknown parameter "speed"'):
+        ds.solve(problem, [1.0], [1.0], ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
+    worn = ds.Event(0.5, changes={"rate": 1.0}, name="worn")
+    problem = ds.ODE(lambda t, u, p: -u, 1, ["rate"], events=[worn])
+    with pytest.raises(ds.InputError, match=r'event "worn" changes\["rate"\] = 1.0'):
+        ds.solve(problem, [1.0], [1.0], ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
 
 
-WEAR = Event(
+WEAR = ds.Event(
     lambda t, u, p: u[0],
     lambda t, u, p: np.array([u[0], -p[1] * u[1]]),
     direction=-1,
     name="bounce",
     changes={"restitution": lambda t, u, p: p[1] * (1.0 - 0.003 * u[1] ** 2 - 0.01 * t * p[0] / 9)},
 )
-WORN = ODE(fall, 2, ["gravity", "restitution"], events=[WEAR])
+WORN = ds.ODE(fall, 2, ["gravity", "restitution"], events=[WEAR])
 
 
 def worn_flight(x, t_end):
@@ -397,8 +381,8 @@ def worn_flight(x, t_end):
 @pytest.mark.parametrize("method", ["rk4", "cn", "midpoint"])
 @pytest.mark.parametrize("t_end", [1.9, 4.0])
 def test_parameters_that_change_at_events(method, t_end):
-    trajectory = solve(WORN, BALL[:2], BALL[2:], Stepping((0.0, t_end), method, dt=0.3))
-    cost = Terminal(lambda t, u, p: p[0] * u[0] + 0.3 * u[1] ** 2 + 5.0 * p[1] ** 2)
+    trajectory = ds.solve(WORN, BALL[:2], BALL[2:], ds.Stepping((0.0, t_end), method, dt=0.3))
+    cost = ds.Terminal(lambda t, u, p: p[0] * u[0] + 0.3 * u[1] ** 2 + 5.0 * p[1] ** 2)
     z, v, e = worn_flight(BALL, t_end)
     np.testing.assert_allclose(trajectory.final.array, [z, v], rtol=1e-11)
     assert trajectory.parameters(trajectory.n_steps)[1] == pytest.approx(e, rel=1e-12)
@@ -409,7 +393,7 @@ def test_parameters_that_change_at_events(method, t_end):
         return x[2] * z + 0.3 * v**2 + 5.0 * e**2
 
     expected = np.array([closed(BALL + STEP * 1j * unit).imag / STEP for unit in np.eye(4)])
-    gradient = adjoint(trajectory, cost)
+    gradient = ds.adjoint(trajectory, cost)
     ours = np.concatenate([gradient.u0, gradient.p])
     np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-10 * abs(expected).max())
     assert duality(trajectory, cost) < 1e-12
@@ -417,24 +401,26 @@ def test_parameters_that_change_at_events(method, t_end):
 
 
 def test_costs_see_the_parameters_of_their_time_and_priors_those_of_the_start():
-    trajectory = solve(WORN, BALL[:2], BALL[2:], Stepping((0.0, 1.9), "rk4", dt=0.3), [0.5])
+    trajectory = ds.solve(WORN, BALL[:2], BALL[2:], ds.Stepping((0.0, 1.9), "rk4", dt=0.3), [0.5])
     e = trajectory.parameters(trajectory.n_steps)[1]
     assert e < 0.75
-    observe = LeastSquares([0.5, 1.9], [[0.0], [0.0]], observe=lambda t, u, p: p[1:])
+    observe = ds.LeastSquares([0.5, 1.9], [[0.0], [0.0]], observe=lambda t, u, p: p[1:])
     assert evaluate(trajectory, observe) == pytest.approx(0.5 * (0.8**2 + e**2), rel=1e-14)
-    prior = Prior([10.0, 0.5])
+    prior = ds.Prior([10.0, 0.5])
     assert evaluate(trajectory, prior) == pytest.approx(0.5 * 0.3**2, rel=1e-13)
-    np.testing.assert_allclose(adjoint(trajectory, prior).p, [0.0, 0.3], rtol=1e-13)
+    np.testing.assert_allclose(ds.adjoint(trajectory, prior).p, [0.0, 0.3], rtol=1e-13)
     np.testing.assert_allclose(hessian(trajectory, prior)[2:, 2:], np.eye(2), rtol=1e-13)
-    objective = observe + prior + Running(lambda t, u, p: p[1] * u[0] + t * p[1] ** 2)
-    control = Parameters({"gravity": Parameter(10.0), "restitution": Parameter(0.8)}, BALL[:2])
-    functional = Reduced(WORN, objective, Stepping((0.0, 1.9), "rk4", dt=0.3), control)
-    orders = taylor(functional, epsilons=[4e-3 * 0.5**k for k in range(5)], hessian=True)
+    objective = observe + prior + ds.Running(lambda t, u, p: p[1] * u[0] + t * p[1] ** 2)
+    control = ds.Parameters(
+        {"gravity": ds.Parameter(10.0), "restitution": ds.Parameter(0.8)}, BALL[:2]
+    )
+    functional = ds.Reduced(WORN, objective, ds.Stepping((0.0, 1.9), "rk4", dt=0.3), control)
+    orders = ds.taylor(functional, epsilons=[4e-3 * 0.5**k for k in range(5)], hessian=True)
     assert orders.passed, orders
     assert orders.hessian_order > 2.9
     # Gauss-Newton: rows of the residual along the tangent, whose parameters change as well
     x = functional.start()
-    squares = Reduced(WORN, observe + prior, Stepping((0.0, 1.9), "rk4", dt=0.3), control)
+    squares = ds.Reduced(WORN, observe + prior, ds.Stepping((0.0, 1.9), "rk4", dt=0.3), control)
     jacobian = squares.residual_jacobian(x).getDenseArray()
     products = [squares.gauss_newton_product(x, unit).array.copy() for unit in np.eye(2)]
     np.testing.assert_allclose(products, jacobian.T @ jacobian, rtol=1e-11)
@@ -448,14 +434,14 @@ def test_a_change_with_derivatives_of_its_own():
         gave.append("p")
         return np.array([2.0])
 
-    double = Terminal(lambda t, u, p: 2.0 * p[0], lambda t, u, p: np.zeros(1), gradient_p)
-    event = Event(0.5, changes={"rate": double})
-    problem = ODE(lambda t, u, p: -p[0] * u, 1, ["rate"], events=[event])
-    trajectory = solve(problem, [1.0], [0.3], Stepping((0.0, 1.0), "rk8vr", dt=0.05))
+    double = ds.Terminal(lambda t, u, p: 2.0 * p[0], lambda t, u, p: np.zeros(1), gradient_p)
+    event = ds.Event(0.5, changes={"rate": double})
+    problem = ds.ODE(lambda t, u, p: -p[0] * u, 1, ["rate"], events=[event])
+    trajectory = ds.solve(problem, [1.0], [0.3], ds.Stepping((0.0, 1.0), "rk8vr", dt=0.05))
     assert trajectory.final.array[0] == pytest.approx(np.exp(-0.45), rel=1e-12)
-    gradient = adjoint(trajectory, Terminal(lambda t, u, p: u[0]))
+    gradient = ds.adjoint(trajectory, ds.Terminal(lambda t, u, p: u[0]))
     assert gradient.p[0] == pytest.approx(-1.5 * np.exp(-0.45), rel=1e-12)
-    along = tangent(trajectory, dp=[1.0])
+    along = ds.tangent(trajectory, dp=[1.0])
     np.testing.assert_allclose([along.parameters[k].array[0] for k in (0, -1)], [1.0, 2.0])
     assert gave
 
@@ -480,7 +466,7 @@ def test_missing_second_derivatives_in_time_are_named():
         out.zeroEntries()
         return np.zeros(0)
 
-    event = Event(
+    event = ds.Event(
         lambda t, u, p: u.array_r[0] - 0.8,
         direction=-1,
         when_u=unit,
@@ -490,7 +476,7 @@ def test_missing_second_derivatives_in_time_are_named():
     )
 
     def problem(**keywords):
-        return ODE(
+        return ds.ODE(
             rhs,
             state=template,
             jacobian=jacobian,
@@ -500,10 +486,10 @@ def test_missing_second_derivatives_in_time_are_named():
             **keywords,
         )
 
-    stepping = Stepping((0.0, 1.0), "rk8vr", dt=0.1)
-    trajectory = solve(problem(), template_of(template, 1.0), None, stepping)
+    stepping = ds.Stepping((0.0, 1.0), "rk8vr", dt=0.1)
+    trajectory = ds.solve(problem(), template_of(template, 1.0), None, stepping)
     assert len(trajectory.crossings) == 1
-    with pytest.raises(UnsupportedError, match="'hessian_t' is needed"):
+    with pytest.raises(ds.UnsupportedError, match="'hessian_t' is needed"):
         hessian_sweep(trajectory, EventTime("event"), [(template_of(template, 1.0), None)])
 
     def constant(t, u, p, w, out):
@@ -511,7 +497,7 @@ def test_missing_second_derivatives_in_time_are_named():
         return np.zeros(0), 0.0
 
     whole = problem(hessian_t=constant)
-    trajectory = solve(whole, template_of(template, 1.0), None, stepping)
+    trajectory = ds.solve(whole, template_of(template, 1.0), None, stepping)
     product = hessian_sweep(trajectory, EventTime("event"), [(template_of(template, 1.0), None)])[0]
 
     def when(u0):  # u = t - 1 + (u0 + 1) e^-t is 0.8
@@ -533,14 +519,14 @@ def template_of(template, value):
 @pytest.mark.parametrize("method", ["beuler", "cn"])
 def test_steps_of_order_one_have_no_second_derivatives_through_events(method):
     """They do not converge, which is told: a step's second derivative in its size is not u''."""
-    dose = Event("time", reset=lambda t, u, p: u + 1.0, name="dose")
-    decay = ODE(lambda t, u, p: -2.0 * u, 1, ["time"], events=[dose])
-    cost, exact, errors = Terminal(lambda t, u, p: u[0]), 4.0 * np.exp(-2.0 * 0.7), []
+    dose = ds.Event("time", reset=lambda t, u, p: u + 1.0, name="dose")
+    decay = ds.ODE(lambda t, u, p: -2.0 * u, 1, ["time"], events=[dose])
+    cost, exact, errors = ds.Terminal(lambda t, u, p: u[0]), 4.0 * np.exp(-2.0 * 0.7), []
     for dt in (0.02, 0.01):
-        run = solve(decay, [1.0], [1.303], Stepping((0.0, 2.003), method, dt=dt))
+        run = ds.solve(decay, [1.0], [1.303], ds.Stepping((0.0, 2.003), method, dt=dt))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", DiscretizationWarning)
-            product = hessian_product(run, cost, dp=[1.0])
+            product = ds.hessian_product(run, cost, dp=[1.0])
         told = any('"dose" do not converge by "beuler"' in str(w.message) for w in caught)
         assert told == (method == "beuler" and dt == 0.02)  # once is enough
         errors.append(abs(product.p[0] / exact - 1.0))

@@ -4,24 +4,13 @@ import numpy as np
 import pytest
 from petsc4py import PETSc
 
-from daeosens import (
-    DAE,
-    ODE,
-    Event,
-    Stepping,
-    Terminal,
-    UnsupportedError,
-    adjoint,
-    hybrid,
-    solve,
-    tangent,
-)
+import daeosens as ds
 from daeosens.derivatives import at_fixed_times
 from daeosens.problem import INDEPENDENT, Products
 
 E, G = 0.8, 10.0
-BOUNCE = Event(lambda t, u, p: u[0], lambda t, u, p: u * [1.0, -E], direction=-1, name="bounce")
-BALL = ODE(lambda t, u, p: np.array([u[1], -G + 0 * u[0]]), 2, events=[BOUNCE])
+BOUNCE = ds.Event(lambda t, u, p: u[0], lambda t, u, p: u * [1.0, -E], direction=-1, name="bounce")
+BALL = ds.ODE(lambda t, u, p: np.array([u[1], -G + 0 * u[0]]), 2, events=[BOUNCE])
 START = np.array([5.0, -0.1])
 
 
@@ -44,14 +33,14 @@ def closed_form(times, bounces):
 @pytest.mark.parametrize(
     "stepping",
     [
-        Stepping((0.0, 4.3), "rk4", dt=0.4),
-        Stepping((0.0, 4.3), "cn", dt=0.3),
-        Stepping((0.0, 4.3), "rk5dp", rtol=1e-6, atol=1e-6),  # all times move after a bounce
+        ds.Stepping((0.0, 4.3), "rk4", dt=0.4),
+        ds.Stepping((0.0, 4.3), "cn", dt=0.3),
+        ds.Stepping((0.0, 4.3), "rk5dp", rtol=1e-6, atol=1e-6),  # all times move after a bounce
     ],
 )
 def test_derivatives_of_the_bouncing_ball_jump_as_in_the_closed_form(stepping):
-    run = solve(BALL, START, None, stepping)
-    along = tangent(run, du0=[1.0, 0.0])
+    run = ds.solve(BALL, START, None, stepping)
+    along = ds.tangent(run, du0=[1.0, 0.0])
     steps = [crossing.step for crossing in run.crossings]
     bounces = [sum(step < n for step in steps) for n in range(len(run.times))]
     assert bounces[-1] == 3
@@ -63,45 +52,47 @@ def test_derivatives_of_the_bouncing_ball_jump_as_in_the_closed_form(stepping):
 
 def test_each_mode_has_its_own_rate():
     """It rises at speed 1 to c, at t = c, and falls as c e^(c - t)."""
-    events = [Event(lambda t, u, p: u[0] - p[0], mode="fall", within=["rise"], name="top")]
+    events = [ds.Event(lambda t, u, p: u[0] - p[0], mode="fall", within=["rise"], name="top")]
     modes = {
-        "rise": ODE(lambda t, u, p: 1.0 + 0 * u, 1, ["c"]),
-        "fall": ODE(lambda t, u, p: -u, 1, ["c"]),
+        "rise": ds.ODE(lambda t, u, p: 1.0 + 0 * u, 1, ["c"]),
+        "fall": ds.ODE(lambda t, u, p: -u, 1, ["c"]),
     }
-    problem = hybrid(modes, "rise", events)
-    run = solve(problem, [0.0], [0.5], Stepping((0.0, 1.0), "rk8vr", dt=0.3))
+    problem = ds.hybrid(modes, "rise", events)
+    run = ds.solve(problem, [0.0], [0.5], ds.Stepping((0.0, 1.0), "rk8vr", dt=0.3))
     (step,) = (crossing.step for crossing in run.crossings)
-    rows = at_fixed_times(tangent(run, dp=[1.0]))[:, 0]
+    rows = at_fixed_times(ds.tangent(run, dp=[1.0]))[:, 0]
     expected = np.where(np.arange(len(rows)) > step, 1.5 * np.exp(0.5 - run.times), 0.0)
     np.testing.assert_allclose(rows, expected, rtol=1e-10, atol=1e-13)
 
 
 def test_nothing_changes_without_events():
-    plain = ODE(lambda t, u, p: -u, 1)
-    along = tangent(solve(plain, [1.0], None, Stepping((0.0, 1.0), "rk4", dt=0.1)), du0=[1.0])
+    plain = ds.ODE(lambda t, u, p: -u, 1)
+    along = ds.tangent(
+        ds.solve(plain, [1.0], None, ds.Stepping((0.0, 1.0), "rk4", dt=0.1)), du0=[1.0]
+    )
     assert (at_fixed_times(along) == along.u).all()
 
 
 def test_other_forms_are_refused():
-    fall = DAE(lambda t, u, udot, p: udot - np.array([u[1], -G + 0 * u[0]]), 2, events=[BOUNCE])
-    run = solve(fall, START, None, Stepping((0.0, 1.5), "cn", dt=0.2))
-    with pytest.raises(UnsupportedError, match="fixed times of a problem in residual form"):
-        at_fixed_times(tangent(run, du0=[1.0, 0.0]))
+    fall = ds.DAE(lambda t, u, udot, p: udot - np.array([u[1], -G + 0 * u[0]]), 2, events=[BOUNCE])
+    run = ds.solve(fall, START, None, ds.Stepping((0.0, 1.5), "cn", dt=0.2))
+    with pytest.raises(ds.UnsupportedError, match="fixed times of a problem in residual form"):
+        at_fixed_times(ds.tangent(run, du0=[1.0, 0.0]))
 
 
-DOSE = Event("time", reset=lambda t, u, p: np.array([u[0] + 1.0, u[1] + 1.0]), name="dose")
+DOSE = ds.Event("time", reset=lambda t, u, p: np.array([u[0] + 1.0, u[1] + 1.0]), name="dose")
 """At p[0], to x and to y = x; where y has an equation of its own it follows x anyway."""
 
 DECAYS = {
-    "rhs": ODE(lambda t, u, p: np.array([-2.0 * u[1], -2.0 * u[1]]), 2, ["time"], events=[DOSE]),
-    "mass": ODE(
+    "rhs": ds.ODE(lambda t, u, p: np.array([-2.0 * u[1], -2.0 * u[1]]), 2, ["time"], events=[DOSE]),
+    "mass": ds.ODE(
         lambda t, u, p: np.array([-6.0 * u[1], u[0] - u[1]]),
         2,
         ["time"],
         mass=np.diag([3.0, 0.0]),
         events=[DOSE],
     ),
-    "residual": DAE(
+    "residual": ds.DAE(
         lambda t, u, udot, p: np.array([3.0 * udot[0] + 6.0 * u[1], u[1] - u[0]]),
         2,
         ["time"],
@@ -118,17 +109,17 @@ def test_an_event_that_meets_the_end_of_another_step_has_a_derivative_by_its_tim
 ):
     """A step next to nothing is left between both, at whose ends the states differ by rounding."""
     dt = 0.0025
-    stepping = Stepping((0.0, 2.0), method, dt=dt)
-    run = solve(DECAYS[form], [1.0, 1.0], [1.3], stepping, [1.3 - gap] if gap else None)
+    stepping = ds.Stepping((0.0, 2.0), method, dt=dt)
+    run = ds.solve(DECAYS[form], [1.0, 1.0], [1.3], stepping, [1.3 - gap] if gap else None)
     steps = run.step_sizes[run.step_sizes > 0.0]
     assert steps.min() < 1e-10
-    gradient = adjoint(run, Terminal(lambda t, u, p: u[1]))
+    gradient = ds.adjoint(run, ds.Terminal(lambda t, u, p: u[1]))
     exact = 2.0 * np.exp(-2.0 * 0.7)
     # the error of the method, of first or second order
     assert gradient.p[0] == pytest.approx(exact, rel=2.0 * dt if method == "beuler" else dt**2)
     # the difference of the program itself, whose step before the event is dt longer or shorter
     shifted = [
-        solve(DECAYS[form], [1.0, 1.0], [1.3 + shift], stepping, run.times[[1]]).final[1]
+        ds.solve(DECAYS[form], [1.0, 1.0], [1.3 + shift], stepping, run.times[[1]]).final[1]
         for shift in (-0.1 * dt, 0.1 * dt)
     ]
     assert gradient.p[0] == pytest.approx((shifted[1] - shifted[0]) / (0.2 * dt), rel=2.0 * dt)
@@ -139,8 +130,10 @@ def test_an_event_that_meets_the_end_of_another_step_has_a_derivative_by_its_tim
 def test_times_that_are_large_beside_steps_leave_the_order(form, method):
     """Seconds since 1970: each step is a tiny part of the time."""
     late, dt = 2.0**30, 0.015625
-    run = solve(DECAYS[form], [1.0, 1.0], [late + 1.3], Stepping((late, late + 2.0), method, dt=dt))
-    gradient = adjoint(run, Terminal(lambda t, u, p: u[1]))
+    run = ds.solve(
+        DECAYS[form], [1.0, 1.0], [late + 1.3], ds.Stepping((late, late + 2.0), method, dt=dt)
+    )
+    gradient = ds.adjoint(run, ds.Terminal(lambda t, u, p: u[1]))
     assert gradient.p[0] == pytest.approx(2.0 * np.exp(-1.4), rel=10.0 * dt**2)
 
 
@@ -150,9 +143,9 @@ def test_events_are_found_where_steps_are_some_hundreds_of_roundings_of_the_time
     """Times next to each other are 2.4e-7 apart, and a function of them changes by as much."""
     late, span = 2.0**30, 100.0 * dt
     at = late + 0.613 * span
-    run = solve(DECAYS[form], [1.0, 1.0], [at], Stepping((late, late + span), "cn", dt=dt))
+    run = ds.solve(DECAYS[form], [1.0, 1.0], [at], ds.Stepping((late, late + span), "cn", dt=dt))
     assert [crossing.name for crossing in run.crossings] == ["dose"]
-    gradient = adjoint(run, Terminal(lambda t, u, p: u[1]))
+    gradient = ds.adjoint(run, ds.Terminal(lambda t, u, p: u[1]))
     exact = 2.0 * np.exp(-2.0 * (late + span - at))
     assert gradient.p[0] == pytest.approx(exact, rel=dt**2 + 2.0**-21)
 
@@ -187,7 +180,7 @@ def coupled_decays():
         u.copy(out)
         out.shift(1.0)
 
-    dose = Event(
+    dose = ds.Event(
         "time",
         reset,
         reset_u=Products(same, same),
@@ -195,7 +188,7 @@ def coupled_decays():
         reset_t="autonomous",
         name="dose",
     )
-    return ODE(
+    return ds.ODE(
         lambda t, u, p, out: rates.mult(u, out),
         state=template,
         parameters=["time"],
@@ -218,15 +211,17 @@ def test_short_steps_of_distributed_problems_with_a_mass_are_those_of_the_others
     problem = coupled_decays()
     u0 = problem.create_state()
     u0.set(1.0)
-    stepping = Stepping((start, start + 2.0), method, dt=0.03125)
-    run = solve(problem, u0, [start + 1.3], stepping, [start + 1.3 - gap] if gap else None)
+    stepping = ds.Stepping((start, start + 2.0), method, dt=0.03125)
+    run = ds.solve(problem, u0, [start + 1.3], stepping, [start + 1.3 - gap] if gap else None)
     assert (run.step_sizes[run.step_sizes > 0.0].min() < 1e-10) == bool(gap)
-    mean = Terminal(lambda t, u, p: u.sum() / 4.0, lambda t, u, p, out: out.set(0.25), INDEPENDENT)
-    gradient = adjoint(run, mean)
+    mean = ds.Terminal(
+        lambda t, u, p: u.sum() / 4.0, lambda t, u, p, out: out.set(0.25), INDEPENDENT
+    )
+    gradient = ds.adjoint(run, mean)
     # on one rank, where the step is short, but its ends differ by more than rounding
     at = [start + 1.3 - 1e-7] if gap else None
-    alone = solve(DECAYS["mass"], [1.0, 1.0], [start + 1.3], stepping, at)
-    reference = adjoint(alone, Terminal(lambda t, u, p: u[1]))
+    alone = ds.solve(DECAYS["mass"], [1.0, 1.0], [start + 1.3], stepping, at)
+    reference = ds.adjoint(alone, ds.Terminal(lambda t, u, p: u[1]))
     assert gradient.p[0] == pytest.approx(reference.p[0], rel=1e-6 if gap else 1e-12)
-    along = tangent(run, dp=[1.0])
+    along = ds.tangent(run, dp=[1.0])
     assert gradient.p[0] == pytest.approx(along.final.sum() / 4.0, rel=1e-12)

@@ -11,23 +11,7 @@ import numpy as np
 import pytest
 
 import daeosens
-from daeosens import (
-    ODE,
-    InputError,
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Prior,
-    Reduced,
-    Running,
-    Stepping,
-    Terminal,
-    UnsupportedError,
-    adjoint,
-    hessian_product,
-    solve,
-    taylor,
-)
+import daeosens as ds
 from daeosens.derivatives import gauss_newton_product
 from daeosens.derivatives.hessian import Memory, hessian_sweep
 from daeosens.derivatives.residual_jacobian import residual
@@ -40,7 +24,7 @@ DIRECTIONS = [tuple(pair) for pair in RNG.normal(size=(5, 2, 3))]
 
 def run(form, method, objective=forms.ANALYTIC_COST):
     problem = forms.FORMS[form].analytic
-    return solve(problem, forms.U0, forms.P0, forms.make_stepping(method), objective.times)
+    return ds.solve(problem, forms.U0, forms.P0, forms.make_stepping(method), objective.times)
 
 
 def flat(product):
@@ -55,15 +39,15 @@ def test_several_directions_are_the_directions_one_by_one(form, method, engine):
     trajectory = run(form, method)
     together = hessian_sweep(trajectory, forms.ANALYTIC_COST, DIRECTIONS, engine=engine)
     for product, (du0, dp) in zip(together, DIRECTIONS, strict=True):
-        alone = hessian_product(trajectory, forms.ANALYTIC_COST, du0, dp, engine)
+        alone = ds.hessian_product(trajectory, forms.ANALYTIC_COST, du0, dp, engine)
         np.testing.assert_allclose(flat(product), flat(alone), rtol=1e-13)
 
 
 @pytest.mark.parametrize(("form", "method"), [("rhs", "rk4"), ("F", "cn"), ("M singular", "cn")])
 def test_the_sweep_gives_the_gradient_as_well(form, method):
     trajectory = run(form, method)
-    product = hessian_product(trajectory, forms.ANALYTIC_COST, *DIRECTIONS[0])
-    gradient = adjoint(trajectory, forms.ANALYTIC_COST)
+    product = ds.hessian_product(trajectory, forms.ANALYTIC_COST, *DIRECTIONS[0])
+    gradient = ds.adjoint(trajectory, forms.ANALYTIC_COST)
     assert product.gradient.value == gradient.value
     np.testing.assert_allclose(product.gradient.u0, gradient.u0, rtol=1e-13)
     np.testing.assert_allclose(product.gradient.p, gradient.p, rtol=1e-13)
@@ -71,21 +55,21 @@ def test_the_sweep_gives_the_gradient_as_well(form, method):
 
 def test_products_along_the_state_and_along_a_parameter_are_symmetric():
     trajectory = run("rhs", "rk4")
-    along_u = hessian_product(trajectory, forms.ANALYTIC_COST, du0=[1.0, 0.0, 0.0])
-    along_p = hessian_product(trajectory, forms.ANALYTIC_COST, dp=[0.0, 1.0, 0.0])
+    along_u = ds.hessian_product(trajectory, forms.ANALYTIC_COST, du0=[1.0, 0.0, 0.0])
+    along_p = ds.hessian_product(trajectory, forms.ANALYTIC_COST, dp=[0.0, 1.0, 0.0])
     assert along_u.p[1] == pytest.approx(along_p.u0[0], rel=1e-12)
 
 
 def test_direction_that_was_forgotten_is_an_error():
-    with pytest.raises(InputError, match="neither du0 nor dp was given"):
-        hessian_product(run("rhs", "rk4"), forms.ANALYTIC_COST)
+    with pytest.raises(ds.InputError, match="neither du0 nor dp was given"):
+        ds.hessian_product(run("rhs", "rk4"), forms.ANALYTIC_COST)
 
 
 def test_a_problem_without_parameters():
     """The closed form of u' = -u^2: u(T) = u0 / (1 + u0 T), d2u/du0^2 = -2 T / (1 + u0 T)^3."""
-    problem = ODE(lambda t, u, p: -(u**2), 1)
-    trajectory = solve(problem, [0.8], None, Stepping((0.0, 1.0), "rk8vr", dt=0.05))
-    product = hessian_product(trajectory, Terminal(lambda t, u, p: u[0]), [1.0])
+    problem = ds.ODE(lambda t, u, p: -(u**2), 1)
+    trajectory = ds.solve(problem, [0.8], None, ds.Stepping((0.0, 1.0), "rk8vr", dt=0.05))
+    product = ds.hessian_product(trajectory, ds.Terminal(lambda t, u, p: u[0]), [1.0])
     assert product.u0[0] == pytest.approx(-2 / 1.8**3, rel=1e-11)
     assert product.p.size == 0
 
@@ -100,7 +84,7 @@ def test_gauss_newton_is_the_product_of_the_jacobian(form, method):
     def moved(factor):
         problem, stepping = trajectory.problem, trajectory.stepping
         u0, p = forms.U0 + factor * eps * du0, forms.P0 + factor * eps * dp
-        again = solve(problem, u0, p, stepping, objective.times)
+        again = ds.solve(problem, u0, p, stepping, objective.times)
         return residual(again, objective).getArray()
 
     change = (8 * (moved(1) - moved(-1)) - (moved(2) - moved(-2))) / (12 * eps)
@@ -116,11 +100,11 @@ def test_gauss_newton_is_the_product_of_the_jacobian(form, method):
 
 def test_gauss_newton_is_exact_where_nothing_is_left_to_fit():
     """With zero residuals the neglected term vanishes."""
-    start = run("rhs", "rk4", LeastSquares(forms.OBSERVATION_TIMES, forms.DATA))
+    start = run("rhs", "rk4", ds.LeastSquares(forms.OBSERVATION_TIMES, forms.DATA))
     data = [forms.observe(t, start.at(t).getArray(), forms.P0) for t in forms.OBSERVATION_TIMES]
-    objective = LeastSquares(forms.OBSERVATION_TIMES, data, forms.SIGMA, forms.observe)
+    objective = ds.LeastSquares(forms.OBSERVATION_TIMES, data, forms.SIGMA, forms.observe)
     trajectory = run("rhs", "rk4", objective)
-    exact = hessian_product(trajectory, objective, *DIRECTIONS[1])
+    exact = ds.hessian_product(trajectory, objective, *DIRECTIONS[1])
     approximate = gauss_newton_product(trajectory, objective, *DIRECTIONS[1])
     np.testing.assert_allclose(flat(exact), flat(approximate), rtol=1e-12)
 
@@ -128,26 +112,26 @@ def test_gauss_newton_is_exact_where_nothing_is_left_to_fit():
 @pytest.mark.parametrize(
     ("objective", "message"),
     [
-        (Terminal(lambda t, u, p: u[0]), "a Terminal cost in a sum of squares"),
-        (Running(lambda t, u, p: u[0]), "a Running cost in a sum of squares"),
-        (-1.0 * Prior([0.0] * 3), "a negative weight in a sum of squares"),
+        (ds.Terminal(lambda t, u, p: u[0]), "a Terminal cost in a sum of squares"),
+        (ds.Running(lambda t, u, p: u[0]), "a Running cost in a sum of squares"),
+        (-1.0 * ds.Prior([0.0] * 3), "a negative weight in a sum of squares"),
     ],
 )
 def test_gauss_newton_refuses_what_is_no_sum_of_squares(objective, message):
-    with pytest.raises(UnsupportedError, match=f"{message}(?s:.*)exact Hessian"):
+    with pytest.raises(ds.UnsupportedError, match=f"{message}(?s:.*)exact Hessian"):
         gauss_newton_product(run("rhs", "rk4", objective), objective, *DIRECTIONS[0])
 
 
 def test_wrong_directions_are_named():
     trajectory = run("rhs", "rk4")
-    with pytest.raises(InputError, match=r"du0 has shape \(2,\)"):
-        hessian_product(trajectory, forms.ANALYTIC_COST, du0=[1.0, 2.0])
-    with pytest.raises(InputError, match=r"dp has shape \(1,\)"):
-        hessian_product(trajectory, forms.ANALYTIC_COST, dp=[1.0])
-    with pytest.raises(InputError, match="no direction given"):
+    with pytest.raises(ds.InputError, match=r"du0 has shape \(2,\)"):
+        ds.hessian_product(trajectory, forms.ANALYTIC_COST, du0=[1.0, 2.0])
+    with pytest.raises(ds.InputError, match=r"dp has shape \(1,\)"):
+        ds.hessian_product(trajectory, forms.ANALYTIC_COST, dp=[1.0])
+    with pytest.raises(ds.InputError, match="no direction given"):
         hessian_sweep(trajectory, forms.ANALYTIC_COST, [])
     with pytest.raises(
-        InputError, match=r"directions is int\n  expected: at least one \(du0, dp\)"
+        ds.InputError, match=r"directions is int\n  expected: at least one \(du0, dp\)"
     ):
         hessian_sweep(trajectory, forms.ANALYTIC_COST, 3)
 
@@ -163,25 +147,30 @@ def test_sweeps_over_kept_stages_are_those_over_recomputed_ones(method, adaptive
     problem, objective = forms.FORMS["rhs"].analytic, forms.ANALYTIC_COST
     stepping = forms.make_stepping(method, adaptive=adaptive)
     arguments = (problem, forms.U0, forms.P0, stepping, objective.times)
-    kept, plain = solve(*arguments, checkpoint="stages"), solve(*arguments)
+    kept, plain = ds.solve(*arguments, checkpoint="stages"), ds.solve(*arguments)
     # the one stage of forward Euler is the state
     assert len(kept.stages) == (kept.n_steps if find_method(method).n_stages > 1 else 0)
     assert not plain.stages
-    ours, reference = adjoint(kept, objective, "vectors"), adjoint(plain, objective, "vectors")
+    ours, reference = (
+        ds.adjoint(kept, objective, "vectors"),
+        ds.adjoint(plain, objective, "vectors"),
+    )
     np.testing.assert_allclose(ours.u0, reference.u0, rtol=1e-14)
     np.testing.assert_allclose(ours.p, reference.p, rtol=1e-14)
-    product = hessian_product(kept, objective, *DIRECTIONS[0], "vectors")
-    expected = hessian_product(plain, objective, *DIRECTIONS[0], "vectors")
+    product = ds.hessian_product(kept, objective, *DIRECTIONS[0], "vectors")
+    expected = ds.hessian_product(plain, objective, *DIRECTIONS[0], "vectors")
     np.testing.assert_allclose(flat(product), flat(expected), rtol=1e-13)
 
 
 def test_stages_of_some_steps_are_as_good_as_none():
     arguments = (forms.FORMS["rhs"].analytic, forms.U0, forms.P0, forms.make_stepping("rk4"))
-    every, none = solve(*arguments, checkpoint="stages"), solve(*arguments)
+    every, none = ds.solve(*arguments, checkpoint="stages"), ds.solve(*arguments)
     some = replace(every, kept={n: every.stages[n] for n in range(5)})
     assert len(some.stages) == 5 < some.n_steps
-    objective = Terminal(forms.terminal)
-    np.testing.assert_allclose(adjoint(some, objective).p, adjoint(none, objective).p, rtol=1e-14)
+    objective = ds.Terminal(forms.terminal)
+    np.testing.assert_allclose(
+        ds.adjoint(some, objective).p, ds.adjoint(none, objective).p, rtol=1e-14
+    )
 
 
 @pytest.mark.parametrize(("form", "method"), [("rhs", "rk5dp"), ("F", "cn"), ("M(p)", "midpoint")])
@@ -192,7 +181,7 @@ def test_products_at_the_same_point_share_the_first_order_adjoint(monkeypatch, f
     memory = Memory()
     for du0, dp in DIRECTIONS[:3]:
         products = hessian_sweep(trajectory, forms.ANALYTIC_COST, [(du0, dp)], memory, "vectors")
-        expected = hessian_product(trajectory, forms.ANALYTIC_COST, du0, dp, "vectors")
+        expected = ds.hessian_product(trajectory, forms.ANALYTIC_COST, du0, dp, "vectors")
         np.testing.assert_allclose(flat(products[0]), flat(expected), rtol=1e-13)
         gradient = products[0].gradient
         assert gradient.value == expected.gradient.value
@@ -202,11 +191,11 @@ def test_products_at_the_same_point_share_the_first_order_adjoint(monkeypatch, f
 
 # ---- the reduced functional ----------------------------------------------------------------------
 
-FOLLOWING = Parameters(
+FOLLOWING = ds.Parameters(
     {
-        "a": Parameter(forms.P0[0], scale="log"),
-        "b": Parameter(forms.P0[1], scale="log"),
-        "c": Parameter(forms.P0[2]),
+        "a": ds.Parameter(forms.P0[0], scale="log"),
+        "b": ds.Parameter(forms.P0[1], scale="log"),
+        "c": ds.Parameter(forms.P0[2]),
     },
     forms.initial_state,
 )
@@ -221,10 +210,10 @@ def test_reduced_hessian_passes_the_taylor_test(form, method, supplied):
     objective = forms.ANALYTIC_COST if supplied else forms.COSTS["sum"].objective
     control = FOLLOWING
     if supplied:
-        control = Parameters(FOLLOWING.values, forms.initial_state, forms.initial_state_p)
-    functional = Reduced(problem, objective, forms.make_stepping(method), control)
+        control = ds.Parameters(FOLLOWING.values, forms.initial_state, forms.initial_state_p)
+    functional = ds.Reduced(problem, objective, forms.make_stepping(method), control)
     functional.check_second_order()
-    orders = taylor(functional, hessian=True)
+    orders = ds.taylor(functional, hessian=True)
     assert min(orders) > 2.9, orders
     assert orders.passed
     x = functional.start()
@@ -240,11 +229,11 @@ def test_second_derivatives_that_are_missing_are_named_before_any_run():
     def rhs(t, u, p):
         return np.array([float(u[0]) * p[0]])
 
-    problem = ODE(rhs, 1, ["a"], jacobian=lambda t, u, p: np.array([[float(p[0])]]))
-    control = Parameters({"a": Parameter(1.0)}, [1.0])
-    objective = LeastSquares([1.0], [1.0])
-    functional = Reduced(problem, objective, Stepping((0.0, 1.0), "rk4", dt=0.1), control)
-    with pytest.raises(UnsupportedError, match="second derivatives of callback 'rhs'"):
+    problem = ds.ODE(rhs, 1, ["a"], jacobian=lambda t, u, p: np.array([[float(p[0])]]))
+    control = ds.Parameters({"a": ds.Parameter(1.0)}, [1.0])
+    objective = ds.LeastSquares([1.0], [1.0])
+    functional = ds.Reduced(problem, objective, ds.Stepping((0.0, 1.0), "rk4", dt=0.1), control)
+    with pytest.raises(ds.UnsupportedError, match="second derivatives of callback 'rhs'"):
         functional.check_second_order()
     assert functional.count.forward == 0
 
@@ -252,7 +241,7 @@ def test_second_derivatives_that_are_missing_are_named_before_any_run():
 def test_residual_jacobian_by_either_sweep():
     objective = forms.COSTS["observations"].objective + forms.COSTS["prior"].objective
     problem = forms.FORMS["rhs"].analytic
-    functional = Reduced(problem, objective, forms.make_stepping("rk4"), FOLLOWING)
+    functional = ds.Reduced(problem, objective, forms.make_stepping("rk4"), FOLLOWING)
     x = functional.start()
     assert functional.residual_sweep == "tangent"
     by_tangent = functional.residual_jacobian(x).getDenseArray().copy()
@@ -262,7 +251,7 @@ def test_residual_jacobian_by_either_sweep():
     assert tangents == 3
     assert functional.count.adjoint == 8
     np.testing.assert_allclose(by_adjoint, by_tangent, rtol=1e-12, atol=1e-14)
-    assert Reduced.sweep_for(8, 100) == "adjoint"
+    assert ds.Reduced.sweep_for(8, 100) == "adjoint"
     gradient = by_tangent.T @ functional.residual(x).getArray()
     np.testing.assert_allclose(gradient, functional.gradient(x).getArray(), rtol=1e-12)
 
@@ -271,20 +260,25 @@ def test_residual_jacobian_by_either_sweep():
     "arguments", [{"method": "brgn"}, {"method": "bntr", "hessian": "gauss_newton"}]
 )
 def test_least_squares_methods_refuse_another_cost_before_any_run(arguments):
-    functional = Reduced(
-        forms.FORMS["rhs"].analytic, Terminal(forms.terminal), forms.make_stepping("rk4"), FOLLOWING
+    functional = ds.Reduced(
+        forms.FORMS["rhs"].analytic,
+        ds.Terminal(forms.terminal),
+        forms.make_stepping("rk4"),
+        FOLLOWING,
     )
-    with pytest.raises(UnsupportedError, match="a Terminal cost in a sum of squares"):
+    with pytest.raises(ds.UnsupportedError, match="a Terminal cost in a sum of squares"):
         daeosens.minimize(functional, **arguments)
     assert functional.count.forward == 0
 
 
 def test_typical_sizes_do_not_depend_on_the_unit_of_a_logarithm():
-    values = {"a": Parameter(1.0, scale="log"), "b": Parameter(-3.0)}
-    values["c"] = Parameter(7.0, scale="log")
+    values = {"a": ds.Parameter(1.0, scale="log"), "b": ds.Parameter(-3.0)}
+    values["c"] = ds.Parameter(7.0, scale="log")
     problem = forms.FORMS["rhs"].analytic
-    control = Parameters(values, forms.U0)
-    functional = Reduced(problem, Terminal(forms.terminal), forms.make_stepping("rk4"), control)
+    control = ds.Parameters(values, forms.U0)
+    functional = ds.Reduced(
+        problem, ds.Terminal(forms.terminal), forms.make_stepping("rk4"), control
+    )
     sizes, of_value = functional.typical()
     np.testing.assert_array_equal(sizes.array, [1.0, 3.0, 1.0])
     assert of_value == 0.0

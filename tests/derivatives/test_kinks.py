@@ -9,34 +9,16 @@ import pytest
 from fields import alone
 from mpi4py import MPI
 
-from daeosens import (
-    DAE,
-    ODE,
-    Event,
-    Parameter,
-    Parameters,
-    Reduced,
-    Stepping,
-    Terminal,
-    adjoint,
-    hessian_product,
-    hybrid,
-    sensitivities,
-    solve,
-    tangent,
-    taylor,
-    trace,
-    trace_stencil,
-)
+import daeosens as ds
 from daeosens.derivatives.branches.branch_changes import decisions_at_ends, equations_of
 from daeosens.errors import DiscretizationWarning, KinkWarning
 from daeosens.problem import PiecewiseConstant
 from daeosens.problem.grids import Grid
 from daeosens.tracing import trace_residual
 
-LEVEL = Terminal(lambda t, u, p: u[0])
+LEVEL = ds.Terminal(lambda t, u, p: u[0])
 TANK = {"size": 1, "parameters": ["inflow", "outflow"]}
-STEPPING = Stepping((0.0, 2.0), "rk6vr", rtol=1e-10, atol=1e-13)
+STEPPING = ds.Stepping((0.0, 2.0), "rk6vr", rtol=1e-10, atol=1e-13)
 START, RATES = [0.2], [0.8, 1.5]
 # u = u0 + 0.8 t until u = 1 at t_1, then u - 1 = 0.8/1.5 (1 - exp(-1.5 (2 - t_1)))
 EXACT = -(1.5 / 0.8) * np.exp(-1.5)
@@ -59,7 +41,9 @@ def with_if(t, u, p):
 
 
 def curvature(problem, stepping=STEPPING):
-    return hessian_product(solve(problem, START, RATES, stepping), LEVEL, [1.0], [0.0, 0.0]).u0[0]
+    return ds.hessian_product(
+        ds.solve(problem, START, RATES, stepping), LEVEL, [1.0], [0.0, 0.0]
+    ).u0[0]
 
 
 def with_sign(t, u, p):
@@ -77,55 +61,55 @@ def with_abs_of_a_number(t, u, p):
 IN_NUMPY = [with_if, with_sign, with_heaviside, with_abs_of_a_number]
 
 
-FIXED = Stepping((0.0, 2.0), "rk6vr", dt=0.13)
+FIXED = ds.Stepping((0.0, 2.0), "rk6vr", dt=0.13)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rhs", [with_maximum, with_abs, with_where, *IN_NUMPY])
 def test_a_kink_inside_a_step_is_told_with_its_time(rhs):
     with pytest.warns(KinkWarning, match=r"near t = 1\.0008(.|\n)*try: an event there"):
-        lacking = curvature(ODE(rhs, **TANK), FIXED)
+        lacking = curvature(ds.ODE(rhs, **TANK), FIXED)
     assert abs(lacking - EXACT) > 0.1
 
 
 @pytest.mark.parametrize("rhs", [with_maximum, with_abs, with_where])
 def test_a_kink_of_a_traced_model_is_told_too(rhs):
     with pytest.warns(KinkWarning, match=r"near t = 1\.0008"):
-        curvature(trace(rhs, **TANK), FIXED)
+        curvature(ds.trace(rhs, **TANK), FIXED)
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("make", "rhs"),
-    [(make, rhs) for make in (ODE, trace) for rhs in (with_maximum, with_abs, with_where)]
-    + [(ODE, rhs) for rhs in IN_NUMPY],
+    [(make, rhs) for make in (ds.ODE, ds.trace) for rhs in (with_maximum, with_abs, with_where)]
+    + [(ds.ODE, rhs) for rhs in IN_NUMPY],
 )
 def test_the_moving_time_of_a_kink_that_steps_end_at_is_brought_in(make, rhs):
     assert curvature(make(rhs, **TANK)) == pytest.approx(EXACT, rel=1e-8)
 
 
-@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
 def test_an_event_on_the_kink_brings_the_term_in(make):
-    overflow = Event(lambda t, u, p: u[0] - 1.0, name="overflow")
+    overflow = ds.Event(lambda t, u, p: u[0] - 1.0, name="overflow")
     fine = replace(STEPPING, rtol=1e-11, atol=1e-14)
     bent = curvature(make(with_maximum, **TANK, events=[overflow]), fine)
     assert bent == pytest.approx(EXACT, rel=1e-8)
 
 
-@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
 @pytest.mark.parametrize("method", ["rk4", "esdirk4"])
 def test_taylor_orders_through_an_event_on_the_kink(make, method):
-    overflow = Event(lambda t, u, p: u[0] - 1.0, name="overflow")
+    overflow = ds.Event(lambda t, u, p: u[0] - 1.0, name="overflow")
     tank = make(with_maximum, **TANK, events=[overflow])
-    values = {"inflow": Parameter(0.8), "outflow": Parameter(1.5)}
-    control = Parameters(values, initial_state=lambda p: np.array([0.25 * p[0]]))
-    functional = Reduced(tank, LEVEL, Stepping((0.0, 2.0), method, dt=0.13), control)
-    assert 1.9 < min(taylor(functional)) < 2.1
-    assert 2.9 < min(taylor(functional, hessian=True)) < 3.1
+    values = {"inflow": ds.Parameter(0.8), "outflow": ds.Parameter(1.5)}
+    control = ds.Parameters(values, initial_state=lambda p: np.array([0.25 * p[0]]))
+    functional = ds.Reduced(tank, LEVEL, ds.Stepping((0.0, 2.0), method, dt=0.13), control)
+    assert 1.9 < min(ds.taylor(functional)) < 2.1
+    assert 2.9 < min(ds.taylor(functional, hessian=True)) < 3.1
 
 
 def test_equations_that_jump_are_told_too():
-    relay = ODE(lambda t, u, p: np.where(u > 1.0, 0.5 * p[0], p[0]), **TANK)
+    relay = ds.ODE(lambda t, u, p: np.where(u > 1.0, 0.5 * p[0], p[0]), **TANK)
     with pytest.warns(KinkWarning, match="jump near t = 1,"):
         curvature(relay)
 
@@ -143,11 +127,11 @@ def test_equations_that_jump_are_told_too():
 def test_what_does_not_matter_is_not_told(rhs):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        curvature(ODE(rhs, **TANK))
+        curvature(ds.ODE(rhs, **TANK))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
 def test_knots_of_a_table_are_told_too(make):
     def table(t, u, p):
         return np.array([p[0] * np.interp(u[0], [0.0, 1.0, 2.0], [1.0, 3.0, 2.0]) + 0.0 * p[1]])
@@ -165,18 +149,18 @@ def with_threshold(t, u, p):
 
 
 SWEEPS = [
-    lambda run: adjoint(run, LEVEL),
-    lambda run: tangent(run, [1.0], [0.0, 0.0]),
-    sensitivities,
+    lambda run: ds.adjoint(run, LEVEL),
+    lambda run: ds.tangent(run, [1.0], [0.0, 0.0]),
+    ds.sensitivities,
 ]
 
 
-@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
 @pytest.mark.parametrize("rhs", [with_lag, with_threshold])
 @pytest.mark.parametrize("sweep", SWEEPS)
 def test_gradients_of_equations_that_jump_are_told(sweep, rhs, make):
     """A start time as a parameter has the gradient 0 without an event: the exact one is not 0."""
-    run = solve(make(rhs, **TANK), START, RATES, STEPPING)
+    run = ds.solve(make(rhs, **TANK), START, RATES, STEPPING)
     with pytest.warns(KinkWarning, match="the equations jump near t = "):
         sweep(run)
 
@@ -187,14 +171,14 @@ def snowfall(t, u, p):
     return np.where(warmth < p[0], 3.0, 0.0) - p[1] * u
 
 
-@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
 @pytest.mark.parametrize("rtol", [1e-4, 1e-6, 1e-8, 1e-10, 1e-12])
 def test_jumps_are_told_however_near_to_them_steps_end(rtol, make):
     """Adaptive steps meet the jump in the limit: as short as 1e-12 of the run, or ending on it."""
-    stepping = Stepping((40.0, 200.0), "rk6vr", rtol=rtol)
-    run = solve(make(snowfall, 1, ["threshold", "loss"]), [0.0], [0.5, 0.1], stepping)
+    stepping = ds.Stepping((40.0, 200.0), "rk6vr", rtol=rtol)
+    run = ds.solve(make(snowfall, 1, ["threshold", "loss"]), [0.0], [0.5, 0.1], stepping)
     with pytest.warns(KinkWarning, match=r"the equations jump near t = 88.9198"):
-        assert adjoint(run, LEVEL).p[0] == 0.0
+        assert ds.adjoint(run, LEVEL).p[0] == 0.0
 
 
 @pytest.mark.filterwarnings("error")
@@ -202,14 +186,14 @@ def test_a_jump_at_a_breakpoint_is_no_moving_one():
     def supply(t, u, p):
         return np.where(t < 0.1 * 3 + p[0] * 0.0, 3.0, 0.0) - p[1] * u
 
-    model = ODE(supply, 1, ["none", "loss"], breakpoints=[0.3])
-    run = solve(model, [0.0], [0.0, 0.1], Stepping((0.0, 1.0), "rk6vr", rtol=1e-8))
-    assert adjoint(run, LEVEL).p[0] == 0.0
+    model = ds.ODE(supply, 1, ["none", "loss"], breakpoints=[0.3])
+    run = ds.solve(model, [0.0], [0.0, 0.1], ds.Stepping((0.0, 1.0), "rk6vr", rtol=1e-8))
+    assert ds.adjoint(run, LEVEL).p[0] == 0.0
 
 
 @pytest.mark.parametrize("sweep", SWEEPS)
 def test_gradients_of_equations_with_a_kink_are_right_and_not_told(sweep):
-    run = solve(ODE(with_maximum, **TANK), START, RATES, STEPPING)
+    run = ds.solve(ds.ODE(with_maximum, **TANK), START, RATES, STEPPING)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         sweep(run)
@@ -268,15 +252,15 @@ AT_ZERO = [by_hypot, by_complex_size, by_norm]
 @pytest.mark.parametrize("rhs", [*DECIDED, *AT_ZERO])
 def test_whole_numbers_and_sizes_decide_as_well(rhs):
     with pytest.warns(KinkWarning, match=r"(kink|jump) near t = 1\.0008"):
-        assert abs(curvature(ODE(rhs, **TANK), FIXED) - EXACT) > 0.1
+        assert abs(curvature(ds.ODE(rhs, **TANK), FIXED) - EXACT) > 0.1
 
 
 def test_rounding_of_a_traced_model_decides():
     with pytest.warns(KinkWarning, match=r"(kink|jump) near t = 1\.0008"):
-        curvature(trace(by_floor, **TANK), FIXED)
+        curvature(ds.trace(by_floor, **TANK), FIXED)
 
 
-@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
 def test_slopes_without_a_bounded_slope_are_told(make):
     """A ball falls onto a Hertz spring: f is smooth but for its second derivative."""
 
@@ -284,19 +268,22 @@ def test_slopes_without_a_bounded_slope_are_told(make):
         spring = p[0] * np.maximum(-u[0], 0.0) ** 1.5
         return np.array([u[1], -9.81 + spring * (1.0 - p[1] * u[1])])
 
-    run = solve(
-        make(ball, 2, ["k", "c"]), [0.5, 0.0], [2e4, 0.3], Stepping((0.0, 0.5), "rk6vr", rtol=1e-6)
+    run = ds.solve(
+        make(ball, 2, ["k", "c"]),
+        [0.5, 0.0],
+        [2e4, 0.3],
+        ds.Stepping((0.0, 0.5), "rk6vr", rtol=1e-6),
     )
     with (
         pytest.warns(KinkWarning, match="no bounded second derivative near t = 0.319"),
         # the gradient: in the height by 13 % in truth
         pytest.warns(DiscretizationWarning, match="wrong by about 14 %"),
     ):
-        product = hessian_product(run, LEVEL, [1.0, 0.0])
+        product = ds.hessian_product(run, LEVEL, [1.0, 0.0])
     assert abs(product.u0[0] + 1.7312) > 1.0  # the truth
 
 
-@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
 @pytest.mark.parametrize(("power", "told"), [(0.5, True), (1.5, True), (3.0, False)])
 def test_odd_powers_have_equal_slopes_on_both_sides_and_are_told(make, power, told):
     """Two tanks whose levels cross: sign(d) |d|^a of what flows from one to the other."""
@@ -306,10 +293,10 @@ def test_odd_powers_have_equal_slopes_on_both_sides_and_are_told(make, power, to
         between = p[0] * np.sign(d) * np.abs(d) ** power
         return np.array([p[1] - between, between - 0.4 * u[1]])
 
-    run = solve(make(tanks, 2, 2), [1.0, 2.0], [0.5, 0.6], Stepping((0.0, 5.0), rtol=1e-6))
+    run = ds.solve(make(tanks, 2, 2), [1.0, 2.0], [0.5, 0.6], ds.Stepping((0.0, 5.0), rtol=1e-6))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        hessian_product(run, LEVEL, dp=[1.0, 0.0])
+        ds.hessian_product(run, LEVEL, dp=[1.0, 0.0])
     messages = [str(item.message) for item in caught if item.category is KinkWarning]
     assert any("no bounded second derivative near t" in message for message in messages) == told
     assert bool(messages) == told
@@ -320,17 +307,17 @@ def by_runs(t, u, p):
     return -p[0] * np.where(u > 0.3, np.maximum(u, 0.6), 0.1)
 
 
-@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
 def test_a_later_run_that_meets_a_jump_is_told_after_one_that_met_a_kink(make):
     problem = make(by_runs, 1, ["k"])
-    run = solve(problem, [1.0], [0.8], Stepping((0.0, 1.0), "rk6vr", rtol=1e-8))
+    run = ds.solve(problem, [1.0], [0.8], ds.Stepping((0.0, 1.0), "rk6vr", rtol=1e-8))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        hessian_product(run, LEVEL, dp=[1.0])
-        adjoint(run, LEVEL)
-    run = solve(problem, [1.0], [0.8], Stepping((0.0, 3.0), "rk6vr", rtol=1e-8))
+        ds.hessian_product(run, LEVEL, dp=[1.0])
+        ds.adjoint(run, LEVEL)
+    run = ds.solve(problem, [1.0], [0.8], ds.Stepping((0.0, 3.0), "rk6vr", rtol=1e-8))
     with pytest.warns(KinkWarning, match="the equations jump near t = 1.26"):
-        adjoint(run, LEVEL)
+        ds.adjoint(run, LEVEL)
 
 
 def residual(t, u, udot, p):
@@ -338,25 +325,27 @@ def residual(t, u, udot, p):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [DAE, trace_residual])
+@pytest.mark.parametrize("make", [ds.DAE, trace_residual])
 def test_residuals_are_looked_at_too(make):
-    run = solve(make(residual, **TANK), START, RATES, Stepping((0.0, 2.0), "cn", dt=0.013))
+    run = ds.solve(make(residual, **TANK), START, RATES, ds.Stepping((0.0, 2.0), "cn", dt=0.013))
     with pytest.warns(KinkWarning, match=r"(kink|jump) near t = (1|1\.0000|0\.9999)"):
-        hessian_product(run, LEVEL, [1.0], [0.0, 0.0])
+        ds.hessian_product(run, LEVEL, [1.0], [0.0, 0.0])
 
 
-@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
 def test_modes_are_looked_at_each_by_its_own_equations(make):
     """A kink in the first mode; in the second one there is none, and other branches."""
     other = make(lambda t, u, p: p[0] - p[1] * np.where(u > 9.0, 1.0, 0.2), **TANK)
     first = {"a": make(with_maximum, **TANK), "b": other}
     for stepping, told_of in ((FIXED, True), (STEPPING, False)):
         for switch, passed in ((0.5, False), (1.5, True)):
-            problem = hybrid(first, start="a", events=[Event(switch, mode="b", name="switch")])
-            run = solve(problem, START, RATES, stepping)
+            problem = ds.hybrid(
+                first, start="a", events=[ds.Event(switch, mode="b", name="switch")]
+            )
+            run = ds.solve(problem, START, RATES, stepping)
             with warnings.catch_warnings(record=True) as told:
                 warnings.simplefilter("always")
-                product = hessian_product(run, LEVEL, [1.0], [0.0, 0.0])
+                product = ds.hessian_product(run, LEVEL, [1.0], [0.0, 0.0])
             assert any(item.category is KinkWarning for item in told) == (passed and told_of)
             if stepping is STEPPING:  # as EXACT, until the switch
                 expected = -(1.5 / 0.8) * np.exp(-1.5 * (switch - 1.0)) if passed else 0.0
@@ -364,7 +353,7 @@ def test_modes_are_looked_at_each_by_its_own_equations(make):
 
 
 GRID = Grid(((0.0, 1.0),), (8,), "neumann", comm=MPI.COMM_SELF)
-MEAN = Terminal(
+MEAN = ds.Terminal(
     lambda t, u, p: u.sum() / 8,
     lambda t, u, p, out: out.set(1 / 8),
     "independent",
@@ -391,15 +380,17 @@ def test_points_of_a_grid_are_looked_at(law, jumps, method):
     start, along = GRID.create_vec(), GRID.create_vec()
     start.set(0.9)
     along.set(1.0)
-    run = solve(trace_stencil(law, GRID, ["k"]), start, [0.8], Stepping((0, 2.0), method, dt=0.013))
+    run = ds.solve(
+        ds.trace_stencil(law, GRID, ["k"]), start, [0.8], ds.Stepping((0, 2.0), method, dt=0.013)
+    )
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        adjoint(run, MEAN)
+        ds.adjoint(run, MEAN)
     words = [str(item.message) for item in told if item.category is KinkWarning]
     assert any("the equations jump near t = 0." in word for word in words) == bool(jumps)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        hessian_product(run, MEAN, along)
+        ds.hessian_product(run, MEAN, along)
     words = [str(item.message) for item in told if item.category is KinkWarning]
     found = any(" kink near t = 0." in word or " jump near t = 0." in word for word in words)
     assert found == (jumps is not None)
@@ -410,11 +401,13 @@ def told_of(law, grid):
     start, along = grid.create_vec(), grid.create_vec()
     grid.writable(start)[..., 0] = 0.5 + 0.45 * grid.coordinates()[0]
     along.set(1.0)
-    run = solve(trace_stencil(law, grid, ["k"]), start, [0.8], Stepping((0, 1.0), "rk4", dt=0.03))
+    run = ds.solve(
+        ds.trace_stencil(law, grid, ["k"]), start, [0.8], ds.Stepping((0, 1.0), "rk4", dt=0.03)
+    )
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        adjoint(run, MEAN)
-        hessian_product(run, MEAN, along)
+        ds.adjoint(run, MEAN)
+        ds.hessian_product(run, MEAN, along)
     return [str(item.message) for item in told if item.category is KinkWarning]
 
 
@@ -438,12 +431,12 @@ def test_points_of_all_ranks_are_looked_at(law, count):
 
 @pytest.mark.slow
 def test_later_runs_are_looked_at_ever_more_rarely():
-    problem, looks = ODE(with_threshold, **TANK), []
+    problem, looks = ds.ODE(with_threshold, **TANK), []
     for k in range(1, 20):
-        run = solve(problem, START, RATES, STEPPING)
+        run = ds.solve(problem, START, RATES, STEPPING)
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            adjoint(run, LEVEL)
+            ds.adjoint(run, LEVEL)
         looks += [k] * bool(told)
     assert looks == [1, 2, 4, 8, 16]
 
@@ -454,8 +447,8 @@ def weather(t, u, p):
 
 
 def refilled(**options):
-    refill = Event(lambda t, u, p: u[0] - p[0], reset=lambda t, u, p: 0.0 * u, direction=1)
-    return ODE(weather, 1, ["level", "rain"], events=[refill], **options)
+    refill = ds.Event(lambda t, u, p: u[0] - p[0], reset=lambda t, u, p: 0.0 * u, direction=1)
+    return ds.ODE(weather, 1, ["level", "rain"], events=[refill], **options)
 
 
 def level_at_the_end(level, rain):
@@ -472,19 +465,21 @@ def level_at_the_end(level, rain):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("derive", [adjoint, lambda *run: hessian_product(*run, dp=[1.0, 0.0])])
+@pytest.mark.parametrize(
+    "derive", [ds.adjoint, lambda *run: ds.hessian_product(*run, dp=[1.0, 0.0])]
+)
 def test_steps_that_follow_an_event_past_a_jump_in_time_are_told(derive):
-    stepping, values = Stepping((0.0, 5.5), "rk6vr", rtol=1e-8), [2.5, 0.3]
+    stepping, values = ds.Stepping((0.0, 5.5), "rk6vr", rtol=1e-8), [2.5, 0.3]
     with pytest.warns(KinkWarning, match=r"jump near t = \d inside a step that follows an event"):
-        derive(solve(refilled(), [0.0], values, stepping), LEVEL)
+        derive(ds.solve(refilled(), [0.0], values, stepping), LEVEL)
 
 
 def test_with_breakpoints_steps_that_follow_an_event_are_right():
-    stepping, values = Stepping((0.0, 5.5), "rk6vr", rtol=1e-8), np.array([2.5, 0.3])
+    stepping, values = ds.Stepping((0.0, 5.5), "rk6vr", rtol=1e-8), np.array([2.5, 0.3])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        run = solve(refilled(breakpoints=[1.0, 2.0, 3.0, 4.0, 5.0]), [0.0], values, stepping)
-        gradient = adjoint(run, LEVEL)
+        run = ds.solve(refilled(breakpoints=[1.0, 2.0, 3.0, 4.0, 5.0]), [0.0], values, stepping)
+        gradient = ds.adjoint(run, LEVEL)
     moves = 1e-5 * np.eye(2)
     exact = [
         (level_at_the_end(*(values + move)) - level_at_the_end(*(values - move))) / 2e-5
@@ -495,32 +490,32 @@ def test_with_breakpoints_steps_that_follow_an_event_are_right():
 
 
 def test_jumps_in_time_are_nothing_to_steps_that_stay():
-    problem = ODE(weather, 1, ["level", "rain"])
+    problem = ds.ODE(weather, 1, ["level", "rain"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        run = solve(problem, [0.0], [2.5, 0.3], Stepping((0.0, 5.5), "rk6vr", rtol=1e-8))
-        adjoint(run, LEVEL)
+        run = ds.solve(problem, [0.0], [2.5, 0.3], ds.Stepping((0.0, 5.5), "rk6vr", rtol=1e-8))
+        ds.adjoint(run, LEVEL)
 
 
-@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
 def test_controls_that_jump_beside_a_time_that_moves_are_told(make):
     """Of the package's own controls too, where their breakpoints are not given."""
     control = PiecewiseConstant([0.0, 2.0, 4.0, 6.0])
-    dose = Event("dose", lambda t, u, p: u + 1.0)
+    dose = ds.Event("dose", lambda t, u, p: u + 1.0)
 
     def treated(t, u, p):
         return -p[0] * u + control(t, p[2:])
 
     names, stepping = (
         ["rate", "dose", *control.names("c")],
-        Stepping((0.0, 6.0), "rk6vr", rtol=1e-8),
+        ds.Stepping((0.0, 6.0), "rk6vr", rtol=1e-8),
     )
     p = [0.4, 1.3, 1.0, 0.0, 1.0]
     problem = make(treated, 1, names, events=[dose])
     with pytest.warns(KinkWarning, match="the equations jump near t = 2"):
-        adjoint(solve(problem, [1.0], p, stepping), LEVEL)
+        ds.adjoint(ds.solve(problem, [1.0], p, stepping), LEVEL)
     problem = make(treated, 1, names, events=[dose], breakpoints=control.breakpoints)
-    slope = adjoint(solve(problem, [1.0], p, stepping), LEVEL).p[1]
+    slope = ds.adjoint(ds.solve(problem, [1.0], p, stepping), LEVEL).p[1]
     assert slope == pytest.approx(0.4 * np.exp(-0.4 * 4.7), rel=1e-7)
 
 
@@ -535,16 +530,16 @@ def test_jumps_at_given_times_that_turn_a_limit_on_are_not_told():
         target = 21.0 if t >= p[2] else 17.0
         return np.array([min(max(p[0] * (target - u[0]), 0.0), p[1]) - 0.1 * (u[0] - 5.0)])
 
-    last = Terminal(lambda t, u, p: u[0])
-    stepping = Stepping((0.0, 30.0), "rk6vr", rtol=1e-6)
+    last = ds.Terminal(lambda t, u, p: u[0])
+    stepping = ds.Stepping((0.0, 30.0), "rk6vr", rtol=1e-6)
     gradients = []
     for breakpoints in ((), (7.0, 22.0)):
-        problem = ODE(house, 1, 2, breakpoints=breakpoints)
-        gradients.append(adjoint(solve(problem, [19.0], [2.0, 4.0], stepping), last).p)
+        problem = ds.ODE(house, 1, 2, breakpoints=breakpoints)
+        gradients.append(ds.adjoint(ds.solve(problem, [19.0], [2.0, 4.0], stepping), last).p)
     np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-3, atol=1e-6)
-    run = solve(ODE(later, 1, 3), [19.0], [2.0, 4.0, 7.0], stepping)
+    run = ds.solve(ds.ODE(later, 1, 3), [19.0], [2.0, 4.0, 7.0], stepping)
     with pytest.warns(KinkWarning, match="jump near t = 7"):
-        adjoint(run, last)
+        ds.adjoint(run, last)
 
 
 def two_springs(t, u, p):
@@ -552,30 +547,30 @@ def two_springs(t, u, p):
     return np.stack([2.0 - 0.5 * t * (np.maximum(u[0] - p[0], 0) - np.maximum(p[1] - u[0], 0))])
 
 
-@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
 @pytest.mark.parametrize(("method", "rtol"), [("rk8vr", 1e-12), ("rk6vr", 1e-8), ("esdirk5", 1e-8)])
 def test_kinks_that_cancel_at_these_parameters_alone_are_told(make, method, rtol):
     """Without a gap f is a straight line in u, whose second derivative in the gap is not zero."""
     problem = make(two_springs, 1, ["upper", "lower"])
-    run = solve(problem, [0.0], [1.0, 1.0], Stepping((0.0, 3.0), method, rtol=rtol))
-    cost = Terminal(lambda t, u, p: u[0] ** 2)
+    run = ds.solve(problem, [0.0], [1.0, 1.0], ds.Stepping((0.0, 3.0), method, rtol=rtol))
+    cost = ds.Terminal(lambda t, u, p: u[0] ** 2)
     with pytest.warns(KinkWarning, match="change sides at once near t = 0.490016"):
-        hessian_product(run, cost, dp=[1.0, 0.3])
+        ds.hessian_product(run, cost, dp=[1.0, 0.3])
 
 
 @pytest.mark.filterwarnings("error::daeosens.errors.KinkWarning")
 def test_two_branches_of_one_surface_without_a_kink_are_none():
-    problem = ODE(
+    problem = ds.ODE(
         lambda t, u, p: np.stack([2.0 - np.maximum(u[0] - p[0], 0) - np.minimum(u[0] - p[0], 0)]),
         1,
         ["level"],
     )
-    run = solve(problem, [0.0], [1.0], Stepping((0.0, 3.0), "rk6vr", rtol=1e-8))
-    product = hessian_product(run, Terminal(lambda t, u, p: u[0] ** 2), dp=[1.0])
+    run = ds.solve(problem, [0.0], [1.0], ds.Stepping((0.0, 3.0), "rk6vr", rtol=1e-8))
+    product = ds.hessian_product(run, ds.Terminal(lambda t, u, p: u[0] ** 2), dp=[1.0])
     assert product.p[0] == pytest.approx(2.0 * (1.0 - np.exp(-3.0)) ** 2, rel=1e-6)
 
 
-@pytest.mark.parametrize("style", [ODE, trace])
+@pytest.mark.parametrize("style", [ds.ODE, ds.trace])
 @pytest.mark.parametrize("moves", [False, True], ids=["events", "breakpoints"])
 def test_what_decides_is_found_for_all_steps_at_once(style, moves):
     """Through events and breakpoints too, at both of their sides."""
@@ -586,16 +581,18 @@ def test_what_decides_is_found_for_all_steps_at_once(style, moves):
             2,
             breakpoints=[0.5, 0.6],
         )
-        run = solve(model, [1.0], [0.7, 0.8], Stepping((0.0, 1.0), "rk4", dt=0.02))
+        run = ds.solve(model, [1.0], [0.7, 0.8], ds.Stepping((0.0, 1.0), "rk4", dt=0.02))
     else:
-        bounce = Event(lambda t, u, p: u[0], lambda t, u, p: np.array([0.0 * u[0], -p[1] * u[1]]))
+        bounce = ds.Event(
+            lambda t, u, p: u[0], lambda t, u, p: np.array([0.0 * u[0], -p[1] * u[1]])
+        )
         model = style(
             lambda t, u, p: np.array([u[1], -p[0] - np.abs(u[1]) - np.maximum(u[0] - 0.5, 0.0)]),
             2,
             2,
             events=[bounce],
         )
-        run = solve(model, [1.0, 0.0], [9.81, 0.8], Stepping((0.0, 2.0), "rk4", dt=0.02))
+        run = ds.solve(model, [1.0, 0.0], [9.81, 0.8], ds.Stepping((0.0, 2.0), "rk4", dt=0.02))
         assert len(run.crossings) > 1
     equations = equations_of(run)
     assert equations is not None

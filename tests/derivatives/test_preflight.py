@@ -8,26 +8,12 @@ import numpy as np
 import pytest
 from petsc4py import PETSc
 
-from daeosens import (
-    ODE,
-    Event,
-    InputError,
-    Parameter,
-    Parameters,
-    Reduced,
-    Running,
-    Stepping,
-    Terminal,
-    UnsupportedError,
-    hessian_product,
-    hybrid,
-    minimize,
-)
+import daeosens as ds
 from daeosens.costs import AtEvent, EventTime
 from daeosens.problem import AUTONOMOUS
 from tests.verify.test_check_event import PARTS, Swarm, running, terminal
 
-SPAN = Stepping((0.0, 0.4), "rk4", dt=0.1)
+SPAN = ds.Stepping((0.0, 0.4), "rk4", dt=0.1)
 
 
 def functional_without(missing, terminal_event=False, explicit=False, early=False):
@@ -41,27 +27,27 @@ def functional_without(missing, terminal_event=False, explicit=False, early=Fals
         return {name: entry for name, entry in keywords.items() if prefix + name != missing}
 
     level = 0.9 * scalar.value(0.0, swarm.u, swarm.p) if early else 0.0
-    event = Event(
+    event = ds.Event(
         0.2 if explicit else lambda t, u, p: scalar.value(t, u, p) - level,
         flow.value,
         name="kick",
         terminal=terminal_event,
-        changes={"b": Terminal(**left("changes ", whole))},
+        changes={"b": ds.Terminal(**left("changes ", whole))},
         **({} if explicit else left("", {f"when_{part}": scalars[part] for part in PARTS})),
         **left("", {f"reset_{part}": getattr(flow, part) for part in PARTS}),
     )
     equations = {"jacobian": flow.u, "jacobian_p": flow.p, "rhs_t": flow.t}
     equations |= {"hessian_product": flow.hessian, "hessian_t": flow.hessian_t}
-    problem = ODE(
+    problem = ds.ODE(
         flow.value, state=swarm.u, parameters=["a", "b"], **left("", equations), events=[event]
     )
     cost = (
-        Terminal(**left("terminal ", whole))
+        ds.Terminal(**left("terminal ", whole))
         + AtEvent(event="kick", **left("at event ", whole))
-        + Running(**left("running ", running(scalars)))
+        + ds.Running(**left("running ", running(scalars)))
     )
-    values = {"a": Parameter(0.7), "b": Parameter(0.4)}
-    return Reduced(problem, cost, SPAN, Parameters(values, swarm.u))
+    values = {"a": ds.Parameter(0.7), "b": ds.Parameter(0.4)}
+    return ds.Reduced(problem, cost, SPAN, ds.Parameters(values, swarm.u))
 
 
 SECOND = ("hessian_product", "hessian_t")
@@ -80,8 +66,8 @@ NEEDED = [
 @pytest.mark.parametrize(("missing", "named"), NEEDED)
 def test_what_is_missing_is_named_before_the_first_run(missing, named):
     functional = functional_without(missing)
-    with pytest.raises(UnsupportedError) as raised:
-        minimize(functional, method="ntr")
+    with pytest.raises(ds.UnsupportedError) as raised:
+        ds.minimize(functional, method="ntr")
     assert f"{named} is needed and was not supplied" in str(raised.value)
     assert f"expected: {missing.split()[-1]}=callback" in str(raised.value)
     assert functional.count.forward == 0
@@ -98,8 +84,8 @@ def test_what_is_missing_at_events_is_named_before_the_sweeps(missing, named, mo
     monkeypatch.setattr(
         "daeosens.derivatives.sweeps.second_order.sweep_forward", None
     )  # no sweep has begun
-    with pytest.raises(UnsupportedError, match=f"{re.escape(named)} is needed and was not"):
-        hessian_product(run, functional.objective, dp=[1.0, 0.0])
+    with pytest.raises(ds.UnsupportedError, match=f"{re.escape(named)} is needed and was not"):
+        ds.hessian_product(run, functional.objective, dp=[1.0, 0.0])
 
 
 @pytest.mark.mpi
@@ -129,24 +115,24 @@ SHAPES = [
 @pytest.mark.parametrize(("of_event", "of_cost", "named"), SHAPES)
 def test_wrong_shapes_are_told_by_the_name_of_the_callback(of_event, of_cost, named, monkeypatch):
     """Before the first run by methods that need second derivatives; else before the sweeps."""
-    event = Event(
+    event = ds.Event(
         lambda t, u, p: t + 0.01 * u[0] - 0.2,
         lambda t, u, p: u * (1.0 + 0.1 * t),
         name="kick",
         **of_event,
     )
-    problem = ODE(forms.rhs, 3, forms.NAMES, events=[event])
-    functional = Reduced(
+    problem = ds.ODE(forms.rhs, 3, forms.NAMES, events=[event])
+    functional = ds.Reduced(
         problem, AtEvent(lambda t, u, p: t * u[0], "kick", **of_cost), SPAN, CONTROL
     )
     message = rf"callback '{named}' returned shape \(4,\)"
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ds.InputError, match=message):
         functional.check_second_order()
     assert functional.count.forward == 0
     run = functional.trajectory(functional.start())
     monkeypatch.setattr("daeosens.derivatives.sweeps.second_order.sweep_forward", None)
-    with pytest.raises(InputError, match=message):
-        hessian_product(run, functional.objective, dp=[1.0, 0.0, 0.0])
+    with pytest.raises(ds.InputError, match=message):
+        ds.hessian_product(run, functional.objective, dp=[1.0, 0.0, 0.0])
 
 
 @pytest.mark.mpi
@@ -159,7 +145,7 @@ def test_what_is_there_is_enough():
 
 @pytest.mark.mpi
 def test_the_time_of_a_terminal_cost_moves_if_an_event_may_end_the_run():
-    with pytest.raises(UnsupportedError, match="'terminal hessian_t' is needed"):
+    with pytest.raises(ds.UnsupportedError, match="'terminal hessian_t' is needed"):
         functional_without("terminal hessian_t", terminal_event=True).check_second_order()
 
 
@@ -175,16 +161,18 @@ def kinked_in_time(mass):
     def rhs(t, u, p):
         return forms.rhs(t, u, p) + 0.01 * abs(float(t) - 9.0) * u
 
-    problem = ODE(
+    problem = ds.ODE(
         rhs,
         3,
         forms.NAMES,
         mass=mass,
         rhs_t=lambda t, u, p: forms.rhs_t(t, u, p) - 0.01 * u,
-        events=[Event(0.2, lambda t, u, p: u * p[0])],
+        events=[ds.Event(0.2, lambda t, u, p: u * p[0])],
     )
     control = replace(CONTROL, consistent=True)
-    return Reduced(problem, Terminal(forms.terminal), Stepping((0.0, 0.4), "cn", dt=0.1), control)
+    return ds.Reduced(
+        problem, ds.Terminal(forms.terminal), ds.Stepping((0.0, 0.4), "cn", dt=0.1), control
+    )
 
 
 def test_events_at_fixed_times_solve_for_algebraic_variables():
@@ -193,10 +181,10 @@ def test_events_at_fixed_times_solve_for_algebraic_variables():
     functional.check_second_order()
     assert np.isfinite(functional.hessian(functional.start())).all()
     functional = kinked_in_time(forms.SINGULAR)
-    with pytest.raises(UnsupportedError, match=r"(?s)callback 'rhs'.*try: hessian_t=callback"):
+    with pytest.raises(ds.UnsupportedError, match=r"(?s)callback 'rhs'.*try: hessian_t=callback"):
         functional.check_second_order()
     assert functional.count.forward == 0
-    with pytest.raises(UnsupportedError, match=r"(?s)callback 'rhs'.*try: hessian_t=callback"):
+    with pytest.raises(ds.UnsupportedError, match=r"(?s)callback 'rhs'.*try: hessian_t=callback"):
         functional.hessian(functional.start())
 
 
@@ -206,18 +194,18 @@ def rough(t, u, p):
 
 @pytest.mark.parametrize("mode", ["on", "off"])
 def test_equations_of_every_mode_are_evaluated(mode):
-    smooth, kinked = ODE(forms.rhs, 3, forms.NAMES), ODE(rough, 3, forms.NAMES)
+    smooth, kinked = ds.ODE(forms.rhs, 3, forms.NAMES), ds.ODE(rough, 3, forms.NAMES)
     modes = {name: kinked if name == mode else smooth for name in ("on", "off")}
-    problem = hybrid(modes, "on", [Event(0.2, mode="off")])
-    functional = Reduced(problem, Terminal(forms.terminal), SPAN, CONTROL)
+    problem = ds.hybrid(modes, "on", [ds.Event(0.2, mode="off")])
+    functional = ds.Reduced(problem, ds.Terminal(forms.terminal), SPAN, CONTROL)
     message = f"mode \"{mode}\": second derivatives of callback 'rhs'"
-    with pytest.raises(UnsupportedError, match=message):
+    with pytest.raises(ds.UnsupportedError, match=message):
         functional.check_second_order()
     assert functional.count.forward == 0
 
 
-CONTROL = Parameters(
-    {name: Parameter(value) for name, value in zip(forms.NAMES, forms.P0, strict=True)}, forms.U0
+CONTROL = ds.Parameters(
+    {name: ds.Parameter(value) for name, value in zip(forms.NAMES, forms.P0, strict=True)}, forms.U0
 )
 
 
@@ -231,19 +219,21 @@ CONTROL = Parameters(
     ],
 )
 def test_functions_that_have_no_second_derivatives_are_named(event, name):
-    problem = ODE(forms.rhs, 3, forms.NAMES, events=[Event(**event, name="kick")])
-    functional = Reduced(problem, Terminal(forms.terminal), SPAN, CONTROL)
-    with pytest.raises(UnsupportedError) as raised:
+    problem = ds.ODE(forms.rhs, 3, forms.NAMES, events=[ds.Event(**event, name="kick")])
+    functional = ds.Reduced(problem, ds.Terminal(forms.terminal), SPAN, CONTROL)
+    with pytest.raises(ds.UnsupportedError) as raised:
         functional.check_second_order()
     assert f"second derivatives of callback 'event \"kick\" {name}'" in str(raised.value)
 
 
 def test_what_has_no_value_at_the_start_is_not_refused():
     """Events happen elsewhere, and not at the first instant."""
-    event = Event(lambda t, u, p: np.log(u[0] - 2.0), lambda t, u, p: np.sqrt(u - 3.0), name="far")
-    problem = ODE(forms.rhs, 3, forms.NAMES, events=[event])
+    event = ds.Event(
+        lambda t, u, p: np.log(u[0] - 2.0), lambda t, u, p: np.sqrt(u - 3.0), name="far"
+    )
+    problem = ds.ODE(forms.rhs, 3, forms.NAMES, events=[event])
     cost = AtEvent(lambda t, u, p: u[0] / t + np.log(u[0] - 5.0), "far") + EventTime("far")
-    Reduced(problem, cost, SPAN, CONTROL).check_second_order()
+    ds.Reduced(problem, cost, SPAN, CONTROL).check_second_order()
 
 
 def test_a_newton_method_needs_no_second_derivative_in_time_of_an_autonomous_problem():
@@ -275,7 +265,7 @@ def test_a_newton_method_needs_no_second_derivative_in_time_of_an_autonomous_pro
         out.zeroEntries()
         return np.zeros(1)
 
-    event = Event(
+    event = ds.Event(
         lambda t, u, p: u.array_r[0] - 0.5,
         name="half",
         when_u=unit,
@@ -283,7 +273,7 @@ def test_a_newton_method_needs_no_second_derivative_in_time_of_an_autonomous_pro
         when_t=AUTONOMOUS,
         when_hessian=nothing,
     )
-    problem = ODE(
+    problem = ds.ODE(
         rhs,
         state=template,
         parameters=["rate"],
@@ -293,8 +283,8 @@ def test_a_newton_method_needs_no_second_derivative_in_time_of_an_autonomous_pro
         hessian_product=hessian,
         events=[event],
     )
-    control = Parameters({"rate": Parameter(1.2)}, template)
-    goal = Stepping((0.0, 2.0), "rk8vr", dt=0.1)
+    control = ds.Parameters({"rate": ds.Parameter(1.2)}, template)
+    goal = ds.Stepping((0.0, 2.0), "rk8vr", dt=0.1)
     late = AtEvent(  # (t - ln 2)^2: the time of the event is ln 2 / rate
         lambda t, u, p: (t - np.log(2.0)) ** 2,
         "half",
@@ -303,6 +293,6 @@ def test_a_newton_method_needs_no_second_derivative_in_time_of_an_autonomous_pro
         value_t=lambda t, u, p: 2 * (t - np.log(2.0)),
         hessian_t=lambda t, u, p, out: (np.zeros(1), 2.0),
     )
-    functional = Reduced(problem, late, goal, control)
-    result = minimize(functional, method="ntr", gradient_tolerance=1e-10)
+    functional = ds.Reduced(problem, late, goal, control)
+    result = ds.minimize(functional, method="ntr", gradient_tolerance=1e-10)
     assert result.x.array[0] == pytest.approx(1.0, rel=1e-8)

@@ -7,21 +7,7 @@ import pytest
 from fields import ENERGY
 from petsc4py import PETSc
 
-from daeosens import (
-    ODE,
-    Parameter,
-    Parameters,
-    Reduced,
-    Stepping,
-    Terminal,
-    adjoint,
-    hessian_product,
-    sensitivities,
-    solve,
-    tangent,
-    trace,
-    trace_stencil,
-)
+import daeosens as ds
 from daeosens.errors import SolverErrorWarning
 from daeosens.problem.grids import Grid
 from daeosens.verify import duality
@@ -43,9 +29,9 @@ def wave(grid):
 
 def taken(rhs, shape, method, options):
     grid = Grid(((0.0, 1.0),) * len(shape), shape, "zero", comm=SELF)
-    model = trace_stencil(rhs, grid, ["k"])
-    stepping = Stepping((0.0, 0.5), method, dt=0.1, options=options)
-    return solve(model, wave(grid), [0.05], stepping)
+    model = ds.trace_stencil(rhs, grid, ["k"])
+    stepping = ds.Stepping((0.0, 0.5), method, dt=0.1, options=options)
+    return ds.solve(model, wave(grid), [0.05], stepping)
 
 
 LOOSE = [{"snes_rtol": 1e-2}, {"snes_rtol": 1e-4}, {"snes_rtol": 1e-6}]
@@ -58,12 +44,12 @@ LOOSE = [{"snes_rtol": 1e-2}, {"snes_rtol": 1e-4}, {"snes_rtol": 1e-6}]
     ("shape", "more"), [((200,), []), ((75, 70), [{"ksp_rtol": 1e-7}, {"ksp_rtol": 1e-9}])]
 )
 def test_estimates_are_as_large_as_errors(rhs, method, shape, more):
-    exact = adjoint(taken(rhs, shape, method, {"snes_rtol": 1e-14}), ENERGY)
+    exact = ds.adjoint(taken(rhs, shape, method, {"snes_rtol": 1e-14}), ENERGY)
     assert exact.solver_error < 1e-10
     for options in LOOSE + more:
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            gradient = adjoint(taken(rhs, shape, method, options), ENERGY)
+            gradient = ds.adjoint(taken(rhs, shape, method, options), ENERGY)
         error = np.linalg.norm(gradient.u0 - exact.u0) / np.linalg.norm(exact.u0)
         error = max(error, np.abs(gradient.p / exact.p - 1.0).max())
         assert error < 20.0 * gradient.solver_error
@@ -78,31 +64,31 @@ def test_every_derivative_tells():
     du = np.ones(100)
     match = r"wrong by \de-0\d of their size, which is what Newton's method left(.|\n)*snes_rtol"
     for derivative in (
-        lambda: adjoint(run, ENERGY),
-        lambda: tangent(run, du),
-        lambda: hessian_product(run, ENERGY, du, [0.1]),
+        lambda: ds.adjoint(run, ENERGY),
+        lambda: ds.tangent(run, du),
+        lambda: ds.hessian_product(run, ENERGY, du, [0.1]),
     ):
         with pytest.warns(SolverErrorWarning, match=match):
             slope = derivative()
         assert slope.solver_error == pytest.approx(run.effort.remainder, rel=1e-6)
     with pytest.warns(SolverErrorWarning, match=match):
-        sensitivities(run, [0.5], with_respect_to=["p"])
-    reduced = Reduced(
-        run.problem, ENERGY, run.stepping, Parameters({"k": Parameter(0.05)}, run.states[0])
+        ds.sensitivities(run, [0.5], with_respect_to=["p"])
+    reduced = ds.Reduced(
+        run.problem, ENERGY, run.stepping, ds.Parameters({"k": ds.Parameter(0.05)}, run.states[0])
     )
     with pytest.warns(SolverErrorWarning, match=match):
         reduced.gradient(reduced.start())
-    small = ODE(lambda t, u, p: -p[0] * u**3, 1, ["k"])
-    rough = Stepping((0.0, 1.0), "beuler", dt=0.5, options={"snes_rtol": 1e-1})
+    small = ds.ODE(lambda t, u, p: -p[0] * u**3, 1, ["k"])
+    rough = ds.Stepping((0.0, 1.0), "beuler", dt=0.5, options={"snes_rtol": 1e-1})
     with pytest.warns(SolverErrorWarning):
-        adjoint(solve(small, [2.0], [1.0], rough), Terminal(lambda t, u, p: u[0]))
+        ds.adjoint(ds.solve(small, [2.0], [1.0], rough), ds.Terminal(lambda t, u, p: u[0]))
 
 
 @pytest.mark.slow
 def test_affine_equations_leave_no_error_of_newton():
     run = taken(lambda t, u, p: p.k * u.laplacian(), (5000,), "cn", {})
     assert run.effort.remainder > 0.0
-    assert adjoint(run, ENERGY).solver_error == 0.0  # by LU
+    assert ds.adjoint(run, ENERGY).solver_error == 0.0  # by LU
 
 
 @pytest.mark.parametrize("method", ["cn", "beuler", "esdirk3"])
@@ -115,20 +101,24 @@ def test_one_iteration_of_what_is_not_affine_is_told(method):
     def decay(t, u, p):
         return np.array([-p[0] * u[0] + u[1], -u[1]])
 
-    output, once = Terminal(lambda t, u, p: u[0] ** 2), {"snes_type": "ksponly"}
-    for make in (ODE, trace):
-        affine = solve(make(decay, 2, 1), [1.0, 0.5], [1.0], Stepping((0.0, 1.0), method, dt=0.1))
-        again = Stepping((0.0, 1.0), method, dt=0.1, options=once)
-        same = solve(make(decay, 2, 1), [1.0, 0.5], [1.0], again)
-        assert adjoint(same, output).solver_error < 1e-13
-        np.testing.assert_allclose(adjoint(same, output).u0, adjoint(affine, output).u0, rtol=1e-13)
-        model = make(reaction, 2, 1)
-        exact = adjoint(
-            solve(model, [1.0, 0.5], [1.0], Stepping((0.0, 1.0), method, dt=0.1)), output
+    output, once = ds.Terminal(lambda t, u, p: u[0] ** 2), {"snes_type": "ksponly"}
+    for make in (ds.ODE, ds.trace):
+        affine = ds.solve(
+            make(decay, 2, 1), [1.0, 0.5], [1.0], ds.Stepping((0.0, 1.0), method, dt=0.1)
         )
-        run = solve(model, [1.0, 0.5], [1.0], again)
+        again = ds.Stepping((0.0, 1.0), method, dt=0.1, options=once)
+        same = ds.solve(make(decay, 2, 1), [1.0, 0.5], [1.0], again)
+        assert ds.adjoint(same, output).solver_error < 1e-13
+        np.testing.assert_allclose(
+            ds.adjoint(same, output).u0, ds.adjoint(affine, output).u0, rtol=1e-13
+        )
+        model = make(reaction, 2, 1)
+        exact = ds.adjoint(
+            ds.solve(model, [1.0, 0.5], [1.0], ds.Stepping((0.0, 1.0), method, dt=0.1)), output
+        )
+        run = ds.solve(model, [1.0, 0.5], [1.0], again)
         with pytest.warns(SolverErrorWarning, match="snes_type"):
-            gradient = adjoint(run, output)
+            gradient = ds.adjoint(run, output)
         error = np.abs(np.append(gradient.u0 / exact.u0, gradient.p / exact.p) - 1.0).max()
         assert 1e-5 < error < 20.0 * gradient.solver_error < 400.0 * error
 
@@ -136,11 +126,11 @@ def test_one_iteration_of_what_is_not_affine_is_told(method):
 def from_an_edge(options):
     """Return a run of central differences over cells of Peclet number 4 from an edge."""
     grid = Grid(((0.0, 1.0),) * 2, (256, 256), "neumann", comm=SELF)
-    model = trace_stencil(burgers, grid, ["k"])
+    model = ds.trace_stencil(burgers, grid, ["k"])
     x, y = grid.coordinates()
     start = 0.5 + np.exp(-50.0 * ((x - 0.5) ** 2 + (y - 0.5) ** 2)).ravel()
-    stepping = Stepping((0.0, 0.2), "cn", dt=0.1, options=options)
-    return solve(model, start, [1e-3], stepping)
+    stepping = ds.Stepping((0.0, 0.2), "cn", dt=0.1, options=options)
+    return ds.solve(model, start, [1e-3], stepping)
 
 
 @pytest.mark.slow
@@ -150,7 +140,7 @@ def test_coarse_grids_are_upwinded():
     run, direct = (from_an_edge(options) for options in ({}, {"pc_type": "lu"}))
     assert duality(run, ENERGY) < 1e-12
     assert run.effort.linear_iterations < 15 * run.effort.newton_iterations
-    gradient, exact = adjoint(run, ENERGY), adjoint(direct, ENERGY)
+    gradient, exact = ds.adjoint(run, ENERGY), ds.adjoint(direct, ENERGY)
     assert gradient.solver_error < 1e-10
     assert np.linalg.norm(gradient.u0 - exact.u0) < 1e-11 * np.linalg.norm(exact.u0)
     np.testing.assert_allclose(gradient.p, exact.p, rtol=1e-11)
@@ -164,7 +154,7 @@ def test_preconditioners_that_hide_an_error_are_told():
     """
     run = from_an_edge({"pc_mg_galerkin": "pmat", "ksp_rtol": 1e-10})
     with pytest.warns(SolverErrorWarning, match="the linear solver left"):
-        gradient = adjoint(run, ENERGY)
+        gradient = ds.adjoint(run, ENERGY)
     with pytest.warns(SolverErrorWarning):
         mismatch = duality(run, ENERGY)
     assert 1e-8 < mismatch < 20.0 * gradient.solver_error
@@ -182,13 +172,13 @@ def robertson(t, u, p):
 @pytest.mark.parametrize("end", [1.0, 1e3])
 def test_unknowns_that_grow_from_nothing_are_no_error(end):
     """A gradient that is right to 1e-4 warned of 1e-2; truth: differences of finer runs."""
-    problem, rates = ODE(robertson, 3, ["a", "b", "c"]), np.array([0.04, 1e4, 3e7])
-    start, cost = [1.0, 0.0, 0.0], Terminal(lambda t, u, p: u[2])
-    fine = Stepping((0.0, end), "esdirk5", rtol=1e-10)
+    problem, rates = ds.ODE(robertson, 3, ["a", "b", "c"]), np.array([0.04, 1e4, 3e7])
+    start, cost = [1.0, 0.0, 0.0], ds.Terminal(lambda t, u, p: u[2])
+    fine = ds.Stepping((0.0, end), "esdirk5", rtol=1e-10)
 
     def value(a):
-        return solve(problem, start, [a, *rates[1:]], fine).final.array[2]
+        return ds.solve(problem, start, [a, *rates[1:]], fine).final.array[2]
 
     truth = (value(0.04 * (1 + 1e-4)) - value(0.04 * (1 - 1e-4))) / (2e-4 * 0.04)
-    run = solve(problem, start, rates, Stepping((0.0, end), "esdirk5", rtol=1e-6))
-    assert adjoint(run, cost).p[0] == pytest.approx(truth, rel=1e-4)
+    run = ds.solve(problem, start, rates, ds.Stepping((0.0, end), "esdirk5", rtol=1e-6))
+    assert ds.adjoint(run, cost).p[0] == pytest.approx(truth, rel=1e-4)

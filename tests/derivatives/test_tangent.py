@@ -9,19 +9,7 @@ from distributed import make
 from forms import COSTS, DECAY, FORMS, OBSERVATION_TIMES, P0, RUNS, U0, make_stepping
 from petsc4py import PETSc
 
-from daeosens import (
-    ODE,
-    InputError,
-    LeastSquares,
-    SolveError,
-    Stepping,
-    Terminal,
-    adjoint,
-    sensitivities,
-    solve,
-    tangent,
-    trace,
-)
+import daeosens as ds
 from daeosens.derivatives.engines.compiled import tangent as compiled_tangent
 from daeosens.derivatives.residual_jacobian import residual_tangents
 from daeosens.derivatives.tangent import tangent_rows, tangent_sweep
@@ -32,7 +20,7 @@ CASES = list(COSTS.values())
 @cache
 def trajectory(name, method, adaptive):
     stepping = make_stepping(method, adaptive=adaptive)
-    return solve(FORMS[name].analytic, U0, P0, stepping, OBSERVATION_TIMES)
+    return ds.solve(FORMS[name].analytic, U0, P0, stepping, OBSERVATION_TIMES)
 
 
 @pytest.mark.parametrize(("name", "method", "adaptive"), RUNS)
@@ -45,7 +33,7 @@ def test_tangent_of_every_state_is_that_of_an_independent_program(name, method, 
     log = (run.times, run.step_sizes)
     states, _ = frozen.run(FORMS[name], method, *log, *point)
     expected = np.imag(states) / frozen.STEP
-    moved = tangent(run, du0, dp)
+    moved = ds.tangent(run, du0, dp)
     assert abs(moved.u - expected).max() < 1e-12 * abs(expected).max()
     slopes = frozen.values(FORMS[name], method, log, CASES, *point).imag / frozen.STEP
     for case, slope in zip(CASES, slopes, strict=True):
@@ -55,10 +43,10 @@ def test_tangent_of_every_state_is_that_of_an_independent_program(name, method, 
 
 
 def test_direction_that_was_forgotten_is_an_error_instead_of_zeros():
-    run = solve(DECAY.problem, DECAY.u0, DECAY.p, Stepping((0.0, 1.0), "rk4", dt=0.5))
-    with pytest.raises(InputError, match=r"neither du0 nor dp was given\n.*\n  try: du0=array"):
-        tangent(run)
-    with pytest.raises(InputError, match=r"direction 1 is list\n  expected: a pair \(du0, dp\)"):
+    run = ds.solve(DECAY.problem, DECAY.u0, DECAY.p, ds.Stepping((0.0, 1.0), "rk4", dt=0.5))
+    with pytest.raises(ds.InputError, match=r"neither du0 nor dp was given\n.*\n  try: du0=array"):
+        ds.tangent(run)
+    with pytest.raises(ds.InputError, match=r"direction 1 is list\n  expected: a pair \(du0, dp\)"):
         tangent_sweep(run, [([1.0], None), [1.0]])
 
 
@@ -68,8 +56,8 @@ def test_direction_that_was_forgotten_is_an_error_instead_of_zeros():
 def test_sensitivities_converge_to_the_exact_ones_with_the_order_of_the_method(method, order):
     errors = []
     for dt in (0.1, 0.05):
-        run = solve(DECAY.problem, DECAY.u0, DECAY.p, Stepping((0.0, 1.0), method, dt=dt))
-        rows = sensitivities(run)
+        run = ds.solve(DECAY.problem, DECAY.u0, DECAY.p, ds.Stepping((0.0, 1.0), method, dt=dt))
+        rows = ds.sensitivities(run)
         errors.append(
             [abs(rows.u0[0, 0] - DECAY.by_u0(1.0)), abs(rows.p[0] - DECAY.by_p(1.0)).max()]
         )
@@ -78,20 +66,20 @@ def test_sensitivities_converge_to_the_exact_ones_with_the_order_of_the_method(m
 
 def test_states_of_a_tangent():
     run = trajectory("rhs", "rk4", False)
-    moved = tangent(run, dp=[1.0, 0.0, 0.0])
+    moved = ds.tangent(run, dp=[1.0, 0.0, 0.0])
     assert len(moved.states) == run.n_steps + 1
     assert not moved.u[0].any()
     assert moved.final is moved.states[-1]
     assert moved.at(0.55) is moved.states[run.index(0.55)]
-    with pytest.raises(InputError, match=r"t = 0\.56 is not a step time"):
+    with pytest.raises(ds.InputError, match=r"t = 0\.56 is not a step time"):
         moved.at(0.56)
 
 
 @pytest.mark.parametrize("engine", ["compiled", "vectors", "arrays"])
 def test_tangents_are_vectors_only_where_they_are_asked_for(engine):
-    decay = trace(lambda t, u, p: -p[0] * u, size=2, parameters=1)
-    run = solve(decay, [1.0, 2.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
-    along = tangent(run, dp=[1.0], engine=engine)
+    decay = ds.trace(lambda t, u, p: -p[0] * u, size=2, parameters=1)
+    run = ds.solve(decay, [1.0, 2.0], [0.5], ds.Stepping((0.0, 2.0), "rk4", dt=0.1))
+    along = ds.tangent(run, dp=[1.0], engine=engine)
     assert len(along.states.made) == 1
     t = run.times[:, np.newaxis]
     np.testing.assert_allclose(along.u, -t * np.exp(-0.5 * t) * [1.0, 2.0], atol=1e-6)
@@ -101,8 +89,8 @@ def test_tangents_are_vectors_only_where_they_are_asked_for(engine):
 
 def test_directions_that_are_left_out_are_zero():
     run = trajectory("rhs", "cn", False)
-    both = tangent(run, [1.0, 0.0, 0.0], [0.0, 2.0, 0.0]).u
-    alone = tangent(run, [1.0, 0.0, 0.0]).u + tangent(run, dp=[0.0, 2.0, 0.0]).u
+    both = ds.tangent(run, [1.0, 0.0, 0.0], [0.0, 2.0, 0.0]).u
+    alone = ds.tangent(run, [1.0, 0.0, 0.0]).u + ds.tangent(run, dp=[0.0, 2.0, 0.0]).u
     np.testing.assert_allclose(both, alone, rtol=0, atol=1e-14)
 
 
@@ -112,7 +100,7 @@ def test_vectors_are_directions_too():
     du0.setArray([1.0, 2.0, 3.0])
     dp.setArray([0.1, 0.2, 0.3])
     np.testing.assert_array_equal(
-        tangent(run, du0, dp).u, tangent(run, [1.0, 2.0, 3.0], [0.1, 0.2, 0.3]).u
+        ds.tangent(run, du0, dp).u, ds.tangent(run, [1.0, 2.0, 3.0], [0.1, 0.2, 0.3]).u
     )
     assert du0.getArray().tolist() == [1.0, 2.0, 3.0]
 
@@ -123,12 +111,12 @@ def test_a_tangent_keeps_its_direction():
     du0, dp = run.problem.create_state(), run.problem.create_parameters()
     du0.set(1.0)
     dp.set(0.3)
-    moved = tangent(run, du0, dp)
+    moved = ds.tangent(run, du0, dp)
     slope = moved.derivative(COSTS["sum"].objective)
     du0.set(7.0)
     dp.set(9.0)
     assert moved.derivative(COSTS["sum"].objective) == slope
-    gradient = adjoint(run, COSTS["sum"].objective)
+    gradient = ds.adjoint(run, COSTS["sum"].objective)
     assert slope == pytest.approx(gradient.u0.sum() + 0.3 * gradient.p.sum(), rel=1e-12)
 
 
@@ -140,16 +128,20 @@ def test_a_tangent_keeps_its_direction():
 def test_matrices_are_the_tangents_of_unit_directions(name, method, t):
     run = trajectory(name, method, False)
     last = run.n_steps if t is None else run.index(t)
-    rows = sensitivities(run, t)
+    rows = ds.sensitivities(run, t)
     for j, unit in enumerate(np.eye(3)):
-        np.testing.assert_allclose(rows.u0[:, j], tangent(run, unit).u[last], rtol=0, atol=1e-13)
-        np.testing.assert_allclose(rows.p[:, j], tangent(run, dp=unit).u[last], rtol=0, atol=1e-13)
+        np.testing.assert_allclose(rows.u0[:, j], ds.tangent(run, unit).u[last], rtol=0, atol=1e-13)
+        np.testing.assert_allclose(
+            rows.p[:, j], ds.tangent(run, dp=unit).u[last], rtol=0, atol=1e-13
+        )
 
 
 def test_the_shorter_sweep_is_taken_and_gives_the_same():
     """Three rows against six columns, or against three."""
     run = trajectory("rhs", "rk4", False)
-    both, by_u0, by_p = (sensitivities(run, None, which) for which in (("u0", "p"), ["u0"], ["p"]))
+    both, by_u0, by_p = (
+        ds.sensitivities(run, None, which) for which in (("u0", "p"), ["u0"], ["p"])
+    )
     assert (both.sweep, by_u0.sweep, by_p.sweep) == ("adjoint", "tangent", "tangent")
     assert by_u0.p is None
     assert by_p.u0 is None
@@ -158,9 +150,9 @@ def test_the_shorter_sweep_is_taken_and_gives_the_same():
 
 
 def test_matrix_of_a_problem_without_parameters():
-    turning = ODE(lambda t, u, p: np.array([u[1], -u[0]]), 2)
-    run = solve(turning, [1.0, 0.0], None, Stepping((0.0, 1.0), "rk8vr", dt=0.05))
-    rows = sensitivities(run)
+    turning = ds.ODE(lambda t, u, p: np.array([u[1], -u[0]]), 2)
+    run = ds.solve(turning, [1.0, 0.0], None, ds.Stepping((0.0, 1.0), "rk8vr", dt=0.05))
+    rows = ds.sensitivities(run)
     rotation = [[np.cos(1), np.sin(1)], [-np.sin(1), np.cos(1)]]
     np.testing.assert_allclose(rows.u0, rotation, rtol=0, atol=1e-12)
     assert rows.p.shape == (2, 0)
@@ -168,9 +160,9 @@ def test_matrix_of_a_problem_without_parameters():
 
 def test_rows_of_the_matrices_are_the_gradients_of_components():
     run = trajectory("M singular", "beuler", False)
-    rows = sensitivities(run)
+    rows = ds.sensitivities(run)
     for i in range(3):
-        gradient = adjoint(run, Terminal(lambda t, u, p, i=i: u[i]))
+        gradient = ds.adjoint(run, ds.Terminal(lambda t, u, p, i=i: u[i]))
         np.testing.assert_allclose(rows.u0[i], gradient.u0, rtol=0, atol=1e-13)
         np.testing.assert_allclose(rows.p[i], gradient.p, rtol=0, atol=1e-13)
 
@@ -199,49 +191,49 @@ WRONG = {
 
 @pytest.mark.parametrize(("keywords", "message"), WRONG.values(), ids=WRONG)
 def test_wrong_directions_are_named(keywords, message):
-    with pytest.raises(InputError, match=message):
-        tangent(trajectory("rhs", "rk4", False), **keywords)
+    with pytest.raises(ds.InputError, match=message):
+        ds.tangent(trajectory("rhs", "rk4", False), **keywords)
 
 
 @pytest.mark.parametrize("which", [(), ("u",), ("u0", "q")])
 def test_unknown_matrices_are_named(which):
     with pytest.raises(
-        InputError, match=r"with_respect_to = .*\n  expected: \"u0\", \"p\" or both"
+        ds.InputError, match=r"with_respect_to = .*\n  expected: \"u0\", \"p\" or both"
     ):
-        sensitivities(trajectory("rhs", "rk4", False), None, which)
+        ds.sensitivities(trajectory("rhs", "rk4", False), None, which)
 
 
 @pytest.mark.mpi
 def test_direction_of_a_field_has_to_be_a_vector():
     case = make(PETSc.COMM_WORLD, field=True)
-    run = solve(case.problem, case.u0, case.p, Stepping((0.0, 0.1), "rk4", dt=0.02))
+    run = ds.solve(case.problem, case.u0, case.p, ds.Stepping((0.0, 0.1), "rk4", dt=0.02))
     with pytest.raises(
-        InputError, match=r"dp is ndarray\n  expected: a Vec: the parameter is a field"
+        ds.InputError, match=r"dp is ndarray\n  expected: a Vec: the parameter is a field"
     ):
-        tangent(run, dp=np.ones(24))
+        ds.tangent(run, dp=np.ones(24))
 
 
 def test_sensitivities_at_several_times_are_those_at_each():
     run = trajectory("rhs", "rk4", adaptive=False)
     for times in (OBSERVATION_TIMES, list(OBSERVATION_TIMES), np.array(OBSERVATION_TIMES)):
-        several = sensitivities(run, times)
+        several = ds.sensitivities(run, times)
         assert len(several) == len(times)
         for t, item in zip(times, several, strict=True):
-            np.testing.assert_array_equal(item.p, sensitivities(run, t).p)
-            np.testing.assert_array_equal(item.u0, sensitivities(run, t).u0)
+            np.testing.assert_array_equal(item.p, ds.sensitivities(run, t).p)
+            np.testing.assert_array_equal(item.u0, ds.sensitivities(run, t).u0)
 
 
 def test_directions_may_be_rows(rng):
     run = trajectory("rhs", "rk4", adaptive=False)
     du0, dp = rng.normal(size=(2, 3)), rng.normal(size=(2, 3))
     pairs = tangent_sweep(run, list(zip(du0, dp, strict=True)))
-    for along, expected in zip(tangent(run, du0=du0, dp=dp), pairs, strict=True):
+    for along, expected in zip(ds.tangent(run, du0=du0, dp=dp), pairs, strict=True):
         np.testing.assert_array_equal(along.u, expected.u)
-    (single,) = tangent(run, dp=dp[:1])
-    np.testing.assert_array_equal(single.u, tangent(run, dp=dp[0]).u)
+    (single,) = ds.tangent(run, dp=dp[:1])
+    np.testing.assert_array_equal(single.u, ds.tangent(run, dp=dp[0]).u)
     vecs = [PETSc.Vec().createWithArray(row, comm=PETSc.COMM_SELF) for row in du0]
-    along = tangent(run, du0=vecs)[1].u
-    np.testing.assert_allclose(along, tangent(run, du0[1]).u, rtol=1e-13, atol=1e-14)
+    along = ds.tangent(run, du0=vecs)[1].u
+    np.testing.assert_allclose(along, ds.tangent(run, du0[1]).u, rtol=1e-13, atol=1e-14)
 
 
 @pytest.mark.parametrize(
@@ -252,29 +244,29 @@ def test_directions_may_be_rows(rng):
     ],
 )
 def test_rows_that_do_not_go_together_are_told(value, message):
-    with pytest.raises(InputError, match=message):
-        tangent(trajectory("rhs", "rk4", adaptive=False), **value)
+    with pytest.raises(ds.InputError, match=message):
+        ds.tangent(trajectory("rhs", "rk4", adaptive=False), **value)
 
 
 @pytest.mark.parametrize("engine", ["auto", "vectors", "arrays"])
 def test_a_direction_by_name_leaves_the_others_zero(engine):
     run = trajectory("rhs", "rk4", adaptive=False)
     name = run.problem.parameter_names[1]
-    along = tangent(run, dp={name: 2.0}, engine=engine)
-    np.testing.assert_array_equal(along.u, tangent(run, dp=[0.0, 2.0, 0.0], engine=engine).u)
-    with pytest.raises(InputError, match="there is no parameter 'nothing'"):
-        tangent(run, dp={"nothing": 1.0})
+    along = ds.tangent(run, dp={name: 2.0}, engine=engine)
+    np.testing.assert_array_equal(along.u, ds.tangent(run, dp=[0.0, 2.0, 0.0], engine=engine).u)
+    with pytest.raises(ds.InputError, match="there is no parameter 'nothing'"):
+        ds.tangent(run, dp={"nothing": 1.0})
 
 
 @pytest.mark.parametrize("method", ["rk4", "esdirk4"])
 def test_tangents_that_overflow_are_named_at_the_step_where_they_do(method, monkeypatch):
     """With the message of a sweep by vectors, of which one step is taken."""
-    model = trace(lambda t, u, p: np.array([p[0] * u[0], -u[1]]), 2, ["growth"])
-    stepping = Stepping((0.0, 300.0), method, dt=0.25)
-    run = solve(model, [1.0, 1.0], [0.5], stepping)
+    model = ds.trace(lambda t, u, p: np.array([p[0] * u[0], -u[1]]), 2, ["growth"])
+    stepping = ds.Stepping((0.0, 300.0), method, dt=0.25)
+    run = ds.solve(model, [1.0, 1.0], [0.5], stepping)
     assert 1e60 < run.u[-1, 0] < 1e70
     directions = [([0.0, 1.0], None), (None, [1e250])]
-    with pytest.raises(SolveError) as by_vectors:
+    with pytest.raises(ds.SolveError) as by_vectors:
         tangent_sweep(run, directions, "vectors")
     taken = []
     in_python = compiled_tangent._push_by_step
@@ -287,11 +279,11 @@ def test_tangents_that_overflow_are_named_at_the_step_where_they_do(method, monk
     sweeps = [
         lambda: tangent_sweep(run, directions),
         lambda: tangent_rows(run, directions),
-        lambda: residual_tangents(run, [LeastSquares([300.0], [[1.0, 1.0]])], directions),
+        lambda: residual_tangents(run, [ds.LeastSquares([300.0], [[1.0, 1.0]])], directions),
     ]
     for sweep in sweeps:
         taken.clear()
-        with pytest.raises(SolveError) as in_c:
+        with pytest.raises(ds.SolveError) as in_c:
             sweep()
         assert str(in_c.value) == str(by_vectors.value)
         (number,) = taken
@@ -308,8 +300,8 @@ def test_tangents_in_c_of_equations_as_stiff_as_can_be(method, rate):
     def pulled(t, u, p):
         return np.array([-p[0] * (u[0] - p[1] * np.cos(t) * u[1]), 0.0 * u[1]])
 
-    model = trace(pulled, 2, ["rate", "height"])
-    run = solve(model, [0.7, 1.0], [rate, 0.7], Stepping((0.0, 2.0), method, rtol=1e-8))
+    model = ds.trace(pulled, 2, ["rate", "height"])
+    run = ds.solve(model, [0.7, 1.0], [rate, 0.7], ds.Stepping((0.0, 2.0), method, rtol=1e-8))
     directions = [([1.0, 0.0], None), ([0.0, 1.0], None), (None, [0.0, 1.0])]
     in_c = tangent_sweep(run, directions, "compiled")
     exact = [[0.0, 0.0], [0.7 * np.cos(2.0), 1.0], [np.cos(2.0), 0.0]]
@@ -324,8 +316,8 @@ def test_tangents_in_c_of_equations_as_stiff_as_can_be(method, rate):
 def test_steps_that_c_cannot_take_are_taken_in_python_and_those_after_them_in_c(
     method, monkeypatch
 ):
-    model = trace(lambda t, u, p: np.array([u[1], -p[0] * np.sin(u[0])]), 2, ["stiffness"])
-    run = solve(model, [1.0, 0.0], [2.0], Stepping((0.0, 2.0), method, dt=0.1))
+    model = ds.trace(lambda t, u, p: np.array([u[1], -p[0] * np.sin(u[0])]), 2, ["stiffness"])
+    run = ds.solve(model, [1.0, 0.0], [2.0], ds.Stepping((0.0, 2.0), method, dt=0.1))
     directions = [([1.0, 0.0], None), (None, [1.0])]
     whole = tangent_rows(run, directions)
     assert whole is not None
@@ -365,7 +357,7 @@ ESDIRK_RUNS = [(name, method) for name, method, _ in RUNS if method.startswith("
 def test_directions_that_share_the_steps_have_the_digits_of_each_alone(name, method, rng):
     run = trajectory(name, method, False)
     du, dp = rng.normal(size=(3, len(U0))), rng.normal(size=(3, len(P0)))
-    together = tangent(run, du0=du, dp=dp, engine="vectors")
+    together = ds.tangent(run, du0=du, dp=dp, engine="vectors")
     for direction, by_u, by_p in zip(together, du, dp, strict=True):
-        alone = tangent(run, by_u, by_p, engine="vectors")
+        alone = ds.tangent(run, by_u, by_p, engine="vectors")
         np.testing.assert_array_equal(direction.u, alone.u)

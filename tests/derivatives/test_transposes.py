@@ -3,19 +3,7 @@
 import numpy as np
 import pytest
 
-from daeosens import (
-    ODE,
-    Event,
-    LeastSquares,
-    Stepping,
-    Terminal,
-    UnsupportedError,
-    adjoint,
-    hessian_product,
-    hybrid,
-    solve,
-    tangent,
-)
+import daeosens as ds
 from daeosens.derivatives import gauss_newton_product
 from daeosens.derivatives.engines.choice import refuse_one_way_solver
 
@@ -36,40 +24,40 @@ def decay(rate):
 
 
 EQUATIONS = {name: decay(rate) for name, rate in (("slow", 1.0), ("fast", 3.0))}
-SLOW, FAST = (ODE(rhs, 2, ["rate"], jacobian=by_u) for rhs, by_u in EQUATIONS.values())
-START_KICK = Event(0.0, lambda t, u, p: 1.5 * u, mode="fast", name="kick")
+SLOW, FAST = (ds.ODE(rhs, 2, ["rate"], jacobian=by_u) for rhs, by_u in EQUATIONS.values())
+START_KICK = ds.Event(0.0, lambda t, u, p: 1.5 * u, mode="fast", name="kick")
 PROBLEMS = {
     "smooth": SLOW,
-    "event": ODE(
+    "event": ds.ODE(
         EQUATIONS["slow"][0],
         2,
         ["rate"],
         jacobian=EQUATIONS["slow"][1],
-        events=[Event(0.5, lambda t, u, p: 2 * u)],
+        events=[ds.Event(0.5, lambda t, u, p: 2 * u)],
     ),
-    "modes": hybrid({"slow": SLOW, "fast": FAST}, "slow", [START_KICK]),
+    "modes": ds.hybrid({"slow": SLOW, "fast": FAST}, "slow", [START_KICK]),
 }
 ONE_WAY = {"ksp_type": "gmres", "pc_type": "sor"}
 
 
 def run(name, method, options):
-    stepping = Stepping((0.0, 1.0), method, dt=0.1, options=options)
-    return solve(PROBLEMS[name], [1.0, 0.5], [0.7], stepping)
+    stepping = ds.Stepping((0.0, 1.0), method, dt=0.1, options=options)
+    return ds.solve(PROBLEMS[name], [1.0, 0.5], [0.7], stepping)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
 @pytest.mark.parametrize("method", ["cn", "beuler", "esdirk4"])
 def test_no_tangent_is_swept_where_the_adjoint_is_refused(name, method):
     trajectory = run(name, method, ONE_WAY)
-    assert np.isfinite(tangent(trajectory, dp=[1.0], engine="vectors").final.array).all()
+    assert np.isfinite(ds.tangent(trajectory, dp=[1.0], engine="vectors").final.array).all()
     JACOBIANS.clear()
-    cost, misfit = Terminal(lambda t, u, p: u[0] ** 2), LeastSquares([1.0], [[0.1, 0.2]])
+    cost, misfit = ds.Terminal(lambda t, u, p: u[0] ** 2), ds.LeastSquares([1.0], [[0.1, 0.2]])
     for call in (
-        lambda: hessian_product(trajectory, cost, dp=[1.0], engine="vectors"),
+        lambda: ds.hessian_product(trajectory, cost, dp=[1.0], engine="vectors"),
         lambda: gauss_newton_product(trajectory, misfit, dp=[1.0], engine="vectors"),
-        lambda: adjoint(trajectory, cost, "vectors"),
+        lambda: ds.adjoint(trajectory, cost, "vectors"),
     ):
-        with pytest.raises(UnsupportedError, match=r'an adjoint with pc_type "sor"\n'):
+        with pytest.raises(ds.UnsupportedError, match=r'an adjoint with pc_type "sor"\n'):
             call()
         assert len(JACOBIANS) < trajectory.n_steps  # a sweep asks for one in each step
         JACOBIANS.clear()
@@ -86,6 +74,6 @@ def test_nothing_is_factorised_where_the_solver_is_the_librarys(method):
 def test_what_is_no_sum_of_squares_is_refused_before_the_sweeps():
     trajectory = run("smooth", "cn", {})
     JACOBIANS.clear()
-    with pytest.raises(UnsupportedError, match="a Terminal cost in a sum of squares"):
-        gauss_newton_product(trajectory, Terminal(lambda t, u, p: u[0]), dp=[1.0])
+    with pytest.raises(ds.UnsupportedError, match="a Terminal cost in a sum of squares"):
+        gauss_newton_product(trajectory, ds.Terminal(lambda t, u, p: u[0]), dp=[1.0])
     assert not JACOBIANS

@@ -16,16 +16,7 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens import (
-    ODE,
-    Parameter,
-    Parameters,
-    Reduced,
-    SolveError,
-    Stepping,
-    Terminal,
-    minimize,
-)
+import daeosens as ds
 from daeosens.cli import drive
 from daeosens.io import Results
 from daeosens.problem import Products
@@ -55,7 +46,7 @@ FAULTS: dict[str, Callable[[], object]] = {
     "memory": lambda: throw(MemoryError("lost on one rank")),
     "limit of memory": fill_memory,
     "value": lambda: throw(ValueError("lost on one rank")),
-    "solve": lambda: throw(SolveError("lost on one rank")),
+    "solve": lambda: throw(ds.SolveError("lost on one rank")),
     "sleep": lambda: time.sleep(1000.0),
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "SIGKILL": lambda: send(signal.SIGKILL),
@@ -89,7 +80,7 @@ class Trouble:
             FAULTS[self.fault]()
 
 
-def reduced(style: str, trouble: Trouble) -> Reduced:
+def reduced(style: str, trouble: Trouble) -> ds.Reduced:
     """Fit decay and growth of 6 unknowns; distributed ("petsc"), or a copy on each rank."""
 
     def noisy(place: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -99,21 +90,21 @@ def reduced(style: str, trouble: Trouble) -> Reduced:
 
         return call
 
-    stepping = Stepping((0.0, 1.0), "rk4", dt=0.1)
-    names = {"decay": Parameter(1.0), "growth": Parameter(0.1)}
+    stepping = ds.Stepping((0.0, 1.0), "rk4", dt=0.1)
+    names = {"decay": ds.Parameter(1.0), "growth": ds.Parameter(0.1)}
     if style == "numpy":
-        problem = ODE(
+        problem = ds.ODE(
             noisy("rhs", lambda t, u, p: -p[0] * u + p[1]),
             6,
             list(names),
             jacobian=noisy("jacobian", lambda t, u, p: -p[0] * np.eye(6)),
             jacobian_p=noisy("jacobian_p", lambda t, u, p: np.column_stack([-u, np.ones(6)])),
         )
-        cost = Terminal(
+        cost = ds.Terminal(
             noisy("cost", lambda t, u, p: float(((u - 0.6) ** 2).sum())),
             noisy("cost gradient", lambda t, u, p: 2.0 * (u - 0.6)),
         )
-        return Reduced(problem, cost, stepping, Parameters(names, np.ones(6)))
+        return ds.Reduced(problem, cost, stepping, ds.Parameters(names, np.ones(6)))
     state = PETSc.Vec().createMPI(6, comm=PETSc.COMM_WORLD)
     state.set(1.0)
 
@@ -145,15 +136,15 @@ def reduced(style: str, trouble: Trouble) -> Reduced:
         out.scale(2.0)
         out.norm()
 
-    problem = ODE(
+    problem = ds.ODE(
         noisy("rhs", rhs),
         state=state,
         parameters=list(names),
         jacobian=Products(noisy("jacobian", apply), noisy("jacobian", apply)),
         jacobian_p=noisy("jacobian_p", by_p),
     )
-    cost = Terminal(noisy("cost", value), noisy("cost gradient", slope), "independent")
-    return Reduced(problem, cost, stepping, Parameters(names, state))
+    cost = ds.Terminal(noisy("cost", value), noisy("cost gradient", slope), "independent")
+    return ds.Reduced(problem, cost, stepping, ds.Parameters(names, state))
 
 
 def work(style: str, trouble: Trouble, pause: float = 0.0) -> Any:
@@ -163,7 +154,7 @@ def work(style: str, trouble: Trouble, pause: float = 0.0) -> Any:
         trouble.at("progress")
         time.sleep(pause)
 
-    optimum = minimize(reduced(style, trouble), method="lmvm", progress=progress)
+    optimum = ds.minimize(reduced(style, trouble), method="lmvm", progress=progress)
     for _ in range(50):
         trouble.at("outside")
     everything = PETSc.Vec().createMPI(6, comm=PETSc.COMM_WORLD)

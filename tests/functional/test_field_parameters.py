@@ -5,20 +5,7 @@ import pytest
 from fields import own_part
 from petsc4py import PETSc
 
-from daeosens import (
-    ODE,
-    Event,
-    InputError,
-    LeastSquares,
-    Parameter,
-    Reduced,
-    Stepping,
-    UnsupportedError,
-    minimize,
-    solve,
-    taylor,
-    trace_stencil,
-)
+import daeosens as ds
 from daeosens.functional import FieldParameters
 from daeosens.problem import add_events
 from daeosens.problem.grids import Grid
@@ -40,15 +27,15 @@ def make(case, *, coarse=True):
     mesh = mesh_of(case.model) if coarse else grid
     x, xc = grid.coordinates(), mesh.coordinates()
     values = {
-        "a": Parameter(0.7, upper=2.0),
+        "a": ds.Parameter(0.7, upper=2.0),
         "eps": 0.1,
-        "b": Parameter(0.8, scale="log"),
-        "k": Parameter(0.02 * (1 + 0.3 * np.sin(3 * xc[0])), lower=1e-3, scale="log"),
-        "s": Parameter(1 + 0.2 * np.cos(2 * x[-1]), upper=np.full(x[0].shape, 4.0)),
+        "b": ds.Parameter(0.8, scale="log"),
+        "k": ds.Parameter(0.02 * (1 + 0.3 * np.sin(3 * xc[0])), lower=1e-3, scale="log"),
+        "s": ds.Parameter(1 + 0.2 * np.cos(2 * x[-1]), upper=np.full(x[0].shape, 4.0)),
     }
     meshes = {"k": mesh} if coarse else {}
     control = FieldParameters(values, case.u0, meshes)
-    return Reduced(case.model, ENERGY, case.stepping, control)
+    return ds.Reduced(case.model, ENERGY, case.stepping, control)
 
 
 @pytest.mark.mpi
@@ -57,7 +44,7 @@ def make(case, *, coarse=True):
 def test_gradients_and_hessians_are_right(dimensions, boundary, method, coarse):
     functional = make(Case(dimensions, boundary, method), coarse=coarse)
     functional.check_second_order()
-    orders = taylor(functional, hessian=True)
+    orders = ds.taylor(functional, hessian=True)
     assert orders.order == pytest.approx(2.0, abs=0.05)
     assert orders.hessian_order == pytest.approx(3.0, abs=0.1)
 
@@ -100,9 +87,9 @@ def test_bounds_hold():
     """Nothing is known of s but that less of it is better: it ends at its bound everywhere."""
     case = Case(2, "neumann", "rk4")
     values = dict.fromkeys(NUMBERS, 0.1) | {"k": 0.02}
-    s = Parameter(1.0, lower=0.5, upper=2.0)
+    s = ds.Parameter(1.0, lower=0.5, upper=2.0)
     control = FieldParameters({**values, "s": s}, case.u0)
-    result = minimize(Reduced(case.model, ENERGY, case.stepping, control), method="bqnls")
+    result = ds.minimize(ds.Reduced(case.model, ENERGY, case.stepping, control), method="bqnls")
     p = control.values_at(case.model, result.x)
     assert 0.5 <= p.s.min()[1] <= p.s.max()[1] <= 2.0
     assert p.s.min()[1] == 0.5
@@ -112,12 +99,12 @@ WRONG = {
     "unknown": ({"c": 1.0}, 'there is no parameter "c"'),
     "missing": ({"k": None}, 'parameter "k" has no value'),
     "none free": ({"a": 0.7}, "no parameter is free"),
-    "outside": ({"k": Parameter(1.0, upper=0.5)}, 'parameter "k" is outside its bounds'),
-    "crossed": ({"k": Parameter(1.0, lower=2.0, upper=0.5)}, 'bounds of "k" cross'),
-    "log": ({"k": Parameter(-1.0, scale="log")}, "on a log scale"),
-    "scale": ({"k": Parameter(1.0, scale="sqrt")}, "scale = 'sqrt'"),
-    "number": ({"a": Parameter(1.0, upper=0.0)}, 'parameter "a": value = 1 outside its bounds'),
-    "shape": ({"a": Parameter([1.0, 2.0])}, 'parameter "a" has 2 values'),
+    "outside": ({"k": ds.Parameter(1.0, upper=0.5)}, 'parameter "k" is outside its bounds'),
+    "crossed": ({"k": ds.Parameter(1.0, lower=2.0, upper=0.5)}, 'bounds of "k" cross'),
+    "log": ({"k": ds.Parameter(-1.0, scale="log")}, "on a log scale"),
+    "scale": ({"k": ds.Parameter(1.0, scale="sqrt")}, "scale = 'sqrt'"),
+    "number": ({"a": ds.Parameter(1.0, upper=0.0)}, 'parameter "a": value = 1 outside its bounds'),
+    "shape": ({"a": ds.Parameter([1.0, 2.0])}, 'parameter "a" has 2 values'),
     "not a number": ({"k": "thick"}, "k"),
 }
 
@@ -126,15 +113,15 @@ WRONG = {
 def test_wrong_entries_are_refused(name):
     case = Case(1, "neumann", "rk4", SELF)
     change, message = WRONG[name]
-    values = {"a": Parameter(0.7), "eps": 0.1, "b": 0.8, "k": 0.02, "s": 1.0, **change}
+    values = {"a": ds.Parameter(0.7), "eps": 0.1, "b": 0.8, "k": 0.02, "s": 1.0, **change}
     values = {key: value for key, value in values.items() if value is not None}
-    with pytest.raises(InputError, match=message):
-        Reduced(case.model, ENERGY, case.stepping, FieldParameters(values, case.u0))
+    with pytest.raises(ds.InputError, match=message):
+        ds.Reduced(case.model, ENERGY, case.stepping, FieldParameters(values, case.u0))
 
 
 def test_wrong_meshes_and_problems_are_refused():
     case = Case(1, "neumann", "rk4", SELF)
-    values = {"a": 0.7, "eps": 0.1, "b": 0.8, "k": Parameter(0.02), "s": 1.0}
+    values = {"a": 0.7, "eps": 0.1, "b": 0.8, "k": ds.Parameter(0.02), "s": 1.0}
     other = make_grid(1, "periodic", SELF)
     mesh = type(other)(other.box, (4,), "periodic", comm=SELF)
     for meshes, message in (
@@ -142,11 +129,11 @@ def test_wrong_meshes_and_problems_are_refused():
         ({"s": mesh}, "one of the free fields"),
         ({"k": 4}, "a Grid with dof = 1"),
     ):
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(ds.InputError, match=message):
             FieldParameters(values, case.u0, meshes).check(case.model)
-    decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
-    with pytest.raises(InputError, match="a model with parameter fields"):
-        FieldParameters({"rate": Parameter(1.0)}, [1.0]).check(decay)
+    decay = ds.ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    with pytest.raises(ds.InputError, match="a model with parameter fields"):
+        FieldParameters({"rate": ds.Parameter(1.0)}, [1.0]).check(decay)
 
 
 def driven(t, u, p):
@@ -156,28 +143,28 @@ def driven(t, u, p):
 
 @pytest.mark.mpi
 @pytest.mark.parametrize(("method", "size"), [("rk4", 0.021), ("cn", 0.06)])
-@pytest.mark.parametrize("events", [(), (Event(0.25),)], ids=["smooth", "event"])
+@pytest.mark.parametrize("events", [(), (ds.Event(0.25),)], ids=["smooth", "event"])
 def test_misfits_with_large_residuals_of_runs_whose_last_step_is_cut(method, size, events):
     line = Grid(((0.0, 1.0),), (9,), "neumann", comm=PETSc.COMM_WORLD)
-    model = trace_stencil(driven, line, ["rate"], fields=["k"])
+    model = ds.trace_stencil(driven, line, ["rate"], fields=["k"])
     u0, times = line.create_vec(), [0.2, 0.33]
     u0.setArray(0.5 + 0.2 * np.cos(4 * line.coordinates()[0]))
-    stepping = Stepping((0.0, 0.5), method, dt=size)
+    stepping = ds.Stepping((0.0, 0.5), method, dt=size)
     k = 0.02 * (1 + 0.3 * np.sin(3 * line.coordinates()[0]))
     problem = add_events(model, events) if events else model
-    run = solve(problem, u0, model.pack(rate=0.6, k=k), stepping, times)
-    misfit = LeastSquares(times, [1.4 * run.at(time) for time in times], 0.1)
+    run = ds.solve(problem, u0, model.pack(rate=0.6, k=k), stepping, times)
+    misfit = ds.LeastSquares(times, [1.4 * run.at(time) for time in times], 0.1)
     assert duality(run, misfit) < 1e-12
-    control = FieldParameters({"rate": Parameter(0.6), "k": Parameter(k, scale="log")}, u0)
-    orders = taylor(Reduced(problem, misfit, stepping, control), hessian=True)
+    control = FieldParameters({"rate": ds.Parameter(0.6), "k": ds.Parameter(k, scale="log")}, u0)
+    orders = ds.taylor(ds.Reduced(problem, misfit, stepping, control), hessian=True)
     assert orders.order > 1.9
     assert orders.hessian_order > 2.9
 
 
 def test_what_fields_cannot_be_is_refused():
     case = Case(1, "neumann", "rk4", SELF)
-    with pytest.raises(InputError, match="initial_state is a function"):
+    with pytest.raises(ds.InputError, match="initial_state is a function"):
         FieldParameters({"k": 1.0}, lambda p, out: case.u0.copy(out))
-    for event in (Event("a"), Event(0.1, changes={"a": lambda t, u, p: 1.0})):
-        with pytest.raises(UnsupportedError, match="parameter is a field"):
-            solve(add_events(case.model, [event]), case.u0, case.p, case.stepping)
+    for event in (ds.Event("a"), ds.Event(0.1, changes={"a": lambda t, u, p: 1.0})):
+        with pytest.raises(ds.UnsupportedError, match="parameter is a field"):
+            ds.solve(add_events(case.model, [event]), case.u0, case.p, case.stepping)

@@ -6,22 +6,13 @@ from distributed import make, make_cost
 from forms import FORMS, NAMES, P0, U0, initial_state, initial_state_p, make_stepping
 from petsc4py import PETSc
 
-from daeosens import (
-    InputError,
-    Parameter,
-    Parameters,
-    Reduced,
-    SolveError,
-    Stepping,
-    Terminal,
-    UnsupportedError,
-)
+import daeosens as ds
 from daeosens.functional.initial_state import StartMap
 from daeosens.petsc import gather, read, write
 from daeosens.problem import Products
 
 PROBLEM = FORMS["rhs"].analytic
-VALUES = {name: Parameter(value) for name, value in zip(NAMES, P0, strict=True)}
+VALUES = {name: ds.Parameter(value) for name, value in zip(NAMES, P0, strict=True)}
 
 
 def state(values):
@@ -85,10 +76,12 @@ def scaled_state(case):
 @pytest.mark.mpi
 def test_distributed_initial_state_that_follows_the_parameters():
     case = make(PETSc.COMM_WORLD)
-    cost, stepping = make_cost(case), Stepping((0.0, 0.2), "rk4", dt=0.03)
-    values = {"a": 0.02, "r": Parameter(1.5)}
-    control = Parameters(values, scaled_state(case), lambda p, w: np.array([0.0, case.u0.dot(w)]))
-    functional = Reduced(case.problem, cost, stepping, control)
+    cost, stepping = make_cost(case), ds.Stepping((0.0, 0.2), "rk4", dt=0.03)
+    values = {"a": 0.02, "r": ds.Parameter(1.5)}
+    control = ds.Parameters(
+        values, scaled_state(case), lambda p, w: np.array([0.0, case.u0.dot(w)])
+    )
+    functional = ds.Reduced(case.problem, cost, stepping, control)
     x = functional.start()
     gradient = gather(functional.gradient(x))[0]
 
@@ -100,7 +93,7 @@ def test_distributed_initial_state_that_follows_the_parameters():
     difference = (8 * (value(1e-3) - value(-1e-3)) - value(2e-3) + value(-2e-3)) / 12e-3
     assert gradient == pytest.approx(difference, rel=1e-9)
     with pytest.raises(
-        UnsupportedError, match=r"tangent through a PETSc-style(.|\n)*try: Reduced.gr"
+        ds.UnsupportedError, match=r"tangent through a PETSc-style(.|\n)*try: Reduced.gr"
     ):
         functional.derivative(x, x)
 
@@ -108,16 +101,18 @@ def test_distributed_initial_state_that_follows_the_parameters():
 @pytest.mark.mpi
 def test_missing_or_wrong_derivative_of_a_distributed_initial_state_is_named():
     case = make(PETSc.COMM_WORLD)
-    cost, stepping = make_cost(case), Stepping((0.0, 0.2), "rk4", dt=0.03)
-    values = {"a": 0.02, "r": Parameter(1.5)}
-    missing = Reduced(case.problem, cost, stepping, Parameters(values, scaled_state(case)))
+    cost, stepping = make_cost(case), ds.Stepping((0.0, 0.2), "rk4", dt=0.03)
+    values = {"a": 0.02, "r": ds.Parameter(1.5)}
+    missing = ds.Reduced(case.problem, cost, stepping, ds.Parameters(values, scaled_state(case)))
     with pytest.raises(
-        UnsupportedError, match=r"'initial_state_p' is needed(.|\n)*callback\(p, w\)"
+        ds.UnsupportedError, match=r"'initial_state_p' is needed(.|\n)*callback\(p, w\)"
     ):
         missing.gradient(missing.start())
-    wrong = Parameters(values, scaled_state(case), lambda p, w: np.zeros(3))
-    functional = Reduced(case.problem, cost, stepping, wrong)
-    with pytest.raises(InputError, match=r"'initial_state_p' returned shape \(3,\)(.|\n)*\(2,\)"):
+    wrong = ds.Parameters(values, scaled_state(case), lambda p, w: np.zeros(3))
+    functional = ds.Reduced(case.problem, cost, stepping, wrong)
+    with pytest.raises(
+        ds.InputError, match=r"'initial_state_p' returned shape \(3,\)(.|\n)*\(2,\)"
+    ):
         functional.gradient(functional.start())
 
 
@@ -125,24 +120,26 @@ def test_missing_or_wrong_derivative_of_a_distributed_initial_state_is_named():
 
 
 def test_initial_state_that_does_not_exist_is_a_failed_solve():
-    control = Parameters(VALUES, lambda p: U0 * np.nan)
-    with pytest.raises(SolveError, match=r"'initial_state' returned nan in entry \[0\]"):
+    control = ds.Parameters(VALUES, lambda p: U0 * np.nan)
+    with pytest.raises(ds.SolveError, match=r"'initial_state' returned nan in entry \[0\]"):
         control.check(PROBLEM)
 
 
 def test_wrong_or_impossible_jacobian_of_the_initial_state_is_named():
-    cost, stepping = Terminal(lambda t, u, p: u[0]), make_stepping("rk4")
-    wrong = Reduced(PROBLEM, cost, stepping, Parameters(VALUES, initial_state, lambda p: np.eye(2)))
+    cost, stepping = ds.Terminal(lambda t, u, p: u[0]), make_stepping("rk4")
+    wrong = ds.Reduced(
+        PROBLEM, cost, stepping, ds.Parameters(VALUES, initial_state, lambda p: np.eye(2))
+    )
     with pytest.raises(
-        InputError, match=r"'initial_state_p' returned shape \(2, 2\)(.|\n)*\(3, 3\)"
+        ds.InputError, match=r"'initial_state_p' returned shape \(2, 2\)(.|\n)*\(3, 3\)"
     ):
         wrong.gradient(wrong.start())
 
     def dropping(p):
         return [float(x) for x in p]
 
-    refused = Reduced(PROBLEM, cost, stepping, Parameters(VALUES, dropping))
+    refused = ds.Reduced(PROBLEM, cost, stepping, ds.Parameters(VALUES, dropping))
     with pytest.raises(
-        InputError, match=r"'initial_state' cannot be differentiated(.|\n)*try: initial_state_p="
+        ds.InputError, match=r"'initial_state' cannot be differentiated(.|\n)*try: initial_state_p="
     ):
         refused.gradient(refused.start())

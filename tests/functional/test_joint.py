@@ -9,23 +9,7 @@ from petsc4py import PETSc
 from scipy import stats
 from scipy.integrate import solve_ivp
 
-from daeosens import (
-    ODE,
-    Constraint,
-    InputError,
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Prior,
-    Reduced,
-    Running,
-    Stepping,
-    Terminal,
-    UnsupportedError,
-    minimize,
-    taylor,
-    trace,
-)
+import daeosens as ds
 from daeosens.functional import FieldParameter, InitialState, Joint
 from daeosens.inverse import (
     GaussianPrior,
@@ -41,7 +25,7 @@ from daeosens.petsc import gather
 # ---- two nonlinear experiments, and both as one system of twice the size -------------------------
 
 NAMES = ["growth", "death", "feed"]
-RATES = {"growth": Parameter(0.7, scale="log"), "death": Parameter(0.4, lower=0.0, upper=2.0)}
+RATES = {"growth": ds.Parameter(0.7, scale="log"), "death": ds.Parameter(0.4, lower=0.0, upper=2.0)}
 FEEDS = (0.0, 0.3)
 STARTS = ([1.0, 0.5], [0.4, 0.9])
 TIMES = ([0.4, 1.0], [0.3, 0.8, 1.2])
@@ -75,16 +59,16 @@ def measured(k):
 DATA = [measured(0), measured(1)]
 
 
-def joint(problem, method="rk4", prior=Prior([0.5], 0.3, names=["death"])):  # noqa: B008
+def joint(problem, method="rk4", prior=ds.Prior([0.5], 0.3, names=["death"])):  # noqa: B008
     parts = []
     for k in range(2):
-        objective = LeastSquares(TIMES[k], DATA[k], 0.2)
+        objective = ds.LeastSquares(TIMES[k], DATA[k], 0.2)
         parts.append(
-            Reduced(
+            ds.Reduced(
                 problem,
                 objective + prior if k == 0 else objective,
-                Stepping((0.0, LAST), method, dt=0.1),
-                Parameters({**RATES, "feed": FEEDS[k]}, start(k)),
+                ds.Stepping((0.0, LAST), method, dt=0.1),
+                ds.Parameters({**RATES, "feed": FEEDS[k]}, start(k)),
             )
         )
     return Joint(parts)
@@ -93,25 +77,25 @@ def joint(problem, method="rk4", prior=Prior([0.5], 0.3, names=["death"])):  # n
 def whole(method="rk4"):
     """Return the same as one problem."""
     objective = sum(
-        (LeastSquares(TIMES[k], DATA[k], 0.2, [2 * k, 2 * k + 1]) for k in range(2)),
-        start=Prior([0.5], 0.3, names=["death"]),
+        (ds.LeastSquares(TIMES[k], DATA[k], 0.2, [2 * k, 2 * k + 1]) for k in range(2)),
+        start=ds.Prior([0.5], 0.3, names=["death"]),
     )
-    control = Parameters(
+    control = ds.Parameters(
         {**RATES, "feed": 0.0}, lambda p: np.concatenate([start(k)(p) for k in range(2)])
     )
-    stepping = Stepping((0.0, LAST), method, dt=0.1)
-    return Reduced(ODE(twice, size=4, parameters=NAMES), objective, stepping, control)
+    stepping = ds.Stepping((0.0, LAST), method, dt=0.1)
+    return ds.Reduced(ds.ODE(twice, size=4, parameters=NAMES), objective, stepping, control)
 
 
 @pytest.mark.parametrize("method", ["rk4", "cn"])
-@pytest.mark.parametrize("make_problem", [ODE, trace])
+@pytest.mark.parametrize("make_problem", [ds.ODE, ds.trace])
 def test_two_experiments_are_one_system_of_twice_the_size(make_problem, method):
     both = joint(make_problem(rhs, size=2, parameters=NAMES), method)
     number = whole(method)
     # other steps end at the observations of the other experiment: at the same times
     times = sorted({*TIMES[0], *TIMES[1]})
     for part in both.experiments:
-        nothing = LeastSquares(times, np.zeros((len(times), 2)))
+        nothing = ds.LeastSquares(times, np.zeros((len(times), 2)))
         part.objective = part.objective + 0.0 * nothing
     x, dx = both.start(), [0.4, -0.7]
     assert both.value(x) == pytest.approx(number.value(x), rel=1e-13)
@@ -129,9 +113,9 @@ def test_two_experiments_are_one_system_of_twice_the_size(make_problem, method):
 
 
 def test_its_derivatives_are_exact():
-    both = joint(trace(rhs, size=2, parameters=NAMES))
-    assert min(taylor(both)) > 1.9
-    assert min(taylor(both, hessian=True)) > 2.9
+    both = joint(ds.trace(rhs, size=2, parameters=NAMES))
+    assert min(ds.taylor(both)) > 1.9
+    assert min(ds.taylor(both, hessian=True)) > 2.9
     x = both.start()
     rows, jacobian = both.residual(x), both.residual_jacobian(x)
     assert rows.size == 2 * 2 + 1 + 5
@@ -153,16 +137,16 @@ def test_its_derivatives_are_exact():
 
 
 def test_every_minimiser_finds_the_same():
-    both = joint(trace(rhs, size=2, parameters=NAMES))
+    both = joint(ds.trace(rhs, size=2, parameters=NAMES))
     values = [
-        minimize(both, method=method, gradient_tolerance=1e-8)
+        ds.minimize(both, method=method, gradient_tolerance=1e-8)
         for method in ("brgn", "bnls", "bqnls")
     ]
     for item in values:
         assert item.converged
         np.testing.assert_allclose(gather(item.x), gather(values[0].x), atol=1e-7)
     regularized = Regularized(both, GaussianPrior(values[0].x))
-    again = minimize(regularized, method="bnls", gradient_tolerance=1e-8)
+    again = ds.minimize(regularized, method="bnls", gradient_tolerance=1e-8)
     np.testing.assert_allclose(gather(again.x), gather(values[0].x), atol=1e-7)
 
 
@@ -187,7 +171,7 @@ RIGHT = np.concatenate(
 
 
 def line():
-    return ODE(
+    return ds.ODE(
         lambda t, u, p: np.array([p[0] * p[2]]),
         size=1,
         parameters=["slope", "offset", "feed"],
@@ -196,14 +180,17 @@ def line():
 
 def lines():
     problem = line()
-    unknown = {"slope": Parameter(0.1, lower=-3.0, upper=3.0), "offset": Parameter(0.0, upper=5.0)}
+    unknown = {
+        "slope": ds.Parameter(0.1, lower=-3.0, upper=3.0),
+        "offset": ds.Parameter(0.0, upper=5.0),
+    }
     return Joint(
         [
-            Reduced(
+            ds.Reduced(
                 problem,
-                LeastSquares(times, seen, sigma, lambda t, u, p: u + p[1]),
-                Stepping((0.0, times[-1]), "rk4", dt=0.25),
-                Parameters({**unknown, "feed": feed}, [level]),
+                ds.LeastSquares(times, seen, sigma, lambda t, u, p: u + p[1]),
+                ds.Stepping((0.0, times[-1]), "rk4", dt=0.25),
+                ds.Parameters({**unknown, "feed": feed}, [level]),
             )
             for (feed, level, times, sigma), seen in zip(LINES, SEEN, strict=True)
         ]
@@ -214,7 +201,7 @@ def lines():
 @pytest.mark.parametrize("hessian", ["exact", "gauss_newton"])
 def test_uncertainty_is_that_of_the_regression_of_all_data(hessian):
     functional = lines()
-    result = minimize(functional, method="bnls", gradient_tolerance=1e-9)
+    result = ds.minimize(functional, method="bnls", gradient_tolerance=1e-9)
     best = np.linalg.lstsq(DESIGN, RIGHT)[0]
     inverse = np.linalg.inv(DESIGN.T @ DESIGN)
     np.testing.assert_allclose(gather(result.x), best, rtol=1e-9)
@@ -252,13 +239,13 @@ def test_answers_do_not_depend_on_the_number_of_ranks(field):
         case = make(comm, "dmda", field=field)
         cooler = case.u0.copy()
         cooler.scale(0.8)
-        values = {"a": Parameter(1e-2, scale="log"), "r": Parameter(1.2, upper=3.0)}
+        values = {"a": ds.Parameter(1e-2, scale="log"), "r": ds.Parameter(1.2, upper=3.0)}
         parts = [
-            Reduced(
+            ds.Reduced(
                 case.problem,
                 make_cost(case, times, squares=True),
-                Stepping((0.0, end), "cn", dt=0.03),
-                FieldParameter(case.p, u0, lower=0.0) if field else Parameters(values, u0),
+                ds.Stepping((0.0, end), "cn", dt=0.03),
+                FieldParameter(case.p, u0, lower=0.0) if field else ds.Parameters(values, u0),
             )
             for u0, end, times in ((case.u0, 0.2, (0.06, 0.13)), (cooler, 0.1, (0.05, 0.1)))
         ]
@@ -275,7 +262,7 @@ def test_answers_do_not_depend_on_the_number_of_ranks(field):
         np.testing.assert_allclose(gather(gradient), here[0], rtol=1e-9, atol=1e-12)
         answers.append([np.array([both.value(x)]), *here, gather(both.gauss_newton_product(x, dx))])
         if not field:
-            result = minimize(both, method="brgn", gradient_tolerance=1e-8)
+            result = ds.minimize(both, method="brgn", gradient_tolerance=1e-8)
             assert result.converged
             answers[-1].append(gather(result.x))
     for ours, alone in zip(*answers, strict=True):
@@ -286,12 +273,12 @@ def test_answers_do_not_depend_on_the_number_of_ranks(field):
 
 
 def member(values=None, initial=(1.0,), objective=None):
-    unknown = {"slope": Parameter(0.1), "offset": Parameter(0.0), "feed": 1.0}
-    return Reduced(
+    unknown = {"slope": ds.Parameter(0.1), "offset": ds.Parameter(0.0), "feed": 1.0}
+    return ds.Reduced(
         line(),
-        LeastSquares([1.0], [1.0]) if objective is None else objective,
-        Stepping((0.0, 1.0), "rk4", dt=0.5),
-        Parameters({**unknown, **(values or {})}, list(initial)),
+        ds.LeastSquares([1.0], [1.0]) if objective is None else objective,
+        ds.Stepping((0.0, 1.0), "rk4", dt=0.5),
+        ds.Parameters({**unknown, **(values or {})}, list(initial)),
     )
 
 
@@ -299,72 +286,74 @@ def member(values=None, initial=(1.0,), objective=None):
     ("other", "message"),
     [
         ({"offset": 0.0}, r"experiments\[0\] and experiments\[1\] have the free parameters"),
-        ({"offset": Parameter(1.0, scale="log")}, r"'offset': 'linear'.*'offset': 'log'"),
-        ({"offset": Parameter(0.5)}, r"experiments\[1\]: another start"),
-        ({"offset": Parameter(0.0, lower=-1.0)}, "another lower bound"),
+        ({"offset": ds.Parameter(1.0, scale="log")}, r"'offset': 'linear'.*'offset': 'log'"),
+        ({"offset": ds.Parameter(0.5)}, r"experiments\[1\]: another start"),
+        ({"offset": ds.Parameter(0.0, lower=-1.0)}, "another lower bound"),
     ],
 )
 def test_unknowns_that_differ_are_refused(other, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ds.InputError, match=message):
         Joint([member(), member(other)])
 
 
 def test_what_is_no_experiment_is_refused():
-    with pytest.raises(InputError, match=r"experiments = \[\]"):
+    with pytest.raises(ds.InputError, match=r"experiments = \[\]"):
         Joint([])
-    with pytest.raises(InputError, match=r"experiments = <daeosens"):
+    with pytest.raises(ds.InputError, match=r"experiments = <daeosens"):
         Joint(member())
-    with pytest.raises(InputError, match=r"experiments\[1\] is LeastSquares"):
-        Joint([member(), LeastSquares([1.0], [1.0])])
-    state = Reduced(
+    with pytest.raises(ds.InputError, match=r"experiments\[1\] is LeastSquares"):
+        Joint([member(), ds.LeastSquares([1.0], [1.0])])
+    state = ds.Reduced(
         line(),
-        LeastSquares([1.0], [1.0]),
-        Stepping((0.0, 1.0), "rk4", dt=0.5),
+        ds.LeastSquares([1.0], [1.0]),
+        ds.Stepping((0.0, 1.0), "rk4", dt=0.5),
         InitialState([1.0], [1.0, 0.0, 1.0]),
     )
-    with pytest.raises(InputError, match=r"have the free parameters .* and InitialState"):
+    with pytest.raises(ds.InputError, match=r"have the free parameters .* and InitialState"):
         Joint([member(), state])
 
 
 def test_what_it_cannot_do_is_told():
-    running = member(objective=Running(lambda t, u, p: u[0] ** 2))
+    running = member(objective=ds.Running(lambda t, u, p: u[0] ** 2))
     both = Joint([member(), running])
-    with pytest.raises(UnsupportedError, match="a Running cost in a sum of squares"):
+    with pytest.raises(ds.UnsupportedError, match="a Running cost in a sum of squares"):
         both.check_squares()
-    held = Constraint(Terminal(lambda t, u, p: u[0]), upper=1.0, name="held")
-    with pytest.raises(InputError, match="a Reduced"):
-        minimize(both, method="almm", constraints=[held])
+    held = ds.Constraint(ds.Terminal(lambda t, u, p: u[0]), upper=1.0, name="held")
+    with pytest.raises(ds.InputError, match="a Reduced"):
+        ds.minimize(both, method="almm", constraints=[held])
 
 
 @pytest.mark.mpi(min_size=2)
 def test_experiments_of_different_ranks_are_refused():
     case, own = make(PETSc.COMM_WORLD, "dmda"), make(PETSc.COMM_SELF, "dmda")
-    stepping = Stepping((0.0, 0.1), "rk4", dt=0.05)
-    values = {"a": Parameter(1e-2), "r": Parameter(1.2)}
+    stepping = ds.Stepping((0.0, 0.1), "rk4", dt=0.05)
+    values = {"a": ds.Parameter(1e-2), "r": ds.Parameter(1.2)}
     parts = [
-        Reduced(value.problem, make_cost(value, (0.05,)), stepping, Parameters(values, value.u0))
+        ds.Reduced(
+            value.problem, make_cost(value, (0.05,)), stepping, ds.Parameters(values, value.u0)
+        )
         for value in (case, own)
     ]
-    with pytest.raises(InputError, match=r"experiments\[1\] is on 1 ranks, experiments\[0\] on"):
+    with pytest.raises(ds.InputError, match=r"experiments\[1\] is on 1 ranks, experiments\[0\] on"):
         Joint(parts)
 
 
 def test_taylor_compares_adaptive_runs_with_runs_of_the_same_steps():
     """By steps that each run chooses anew the remainders fall with order one."""
-    problem = trace(rhs, size=2, parameters=NAMES)
-    control = Parameters({name: Parameter(0.8) for name in NAMES}, initial_state=[1.0, 0.5])
+    problem = ds.trace(rhs, size=2, parameters=NAMES)
+    control = ds.Parameters({name: ds.Parameter(0.8) for name in NAMES}, initial_state=[1.0, 0.5])
     parts = [
-        Reduced(
+        ds.Reduced(
             problem,
-            LeastSquares([t], [[0.3, 0.2]]),
-            Stepping((0.0, t), "rk5dp", rtol=1e-4),
+            ds.LeastSquares([t], [[0.3, 0.2]]),
+            ds.Stepping((0.0, t), "rk5dp", rtol=1e-4),
             control,
         )
         for t in (1.0, 1.5)
     ]
     both = Joint(parts)
-    assert min(taylor(both)) > 1.95
-    assert min(taylor(both, hessian=True)) > 2.9
+    assert min(ds.taylor(both)) > 1.95
+    assert min(ds.taylor(both, hessian=True)) > 2.9
     assert both.repeated(both.start()).value(both.start()) == pytest.approx(
         both.value(both.start()), rel=1e-14
     )

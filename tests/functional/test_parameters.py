@@ -8,28 +8,16 @@ from distributed import make
 from forms import FORMS, NAMES, P0, U0, initial_state, initial_state_p, make_stepping
 from petsc4py import PETSc
 
-from daeosens import (
-    InputError,
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Prior,
-    Reduced,
-    Stepping,
-    adjoint,
-    solve,
-    taylor,
-    trace,
-)
+import daeosens as ds
 from daeosens import Terminal as Final
 from daeosens.functional import FieldParameter, InitialState
 from daeosens.petsc import gather, read
 
 PROBLEM = FORMS["rhs"].analytic
 MIXED = {
-    "a": Parameter(P0[0], lower=0.1, upper=2.0, scale="log"),
+    "a": ds.Parameter(P0[0], lower=0.1, upper=2.0, scale="log"),
     "b": P0[1],
-    "c": Parameter(P0[2], upper=1.0),
+    "c": ds.Parameter(P0[2], upper=1.0),
 }
 """One on a logarithmic scale, one fixed, one with an upper bound only."""
 
@@ -44,7 +32,7 @@ def vec(values, comm=PETSc.COMM_SELF):
 
 
 def test_free_parameters_are_moved_on_their_scales():
-    control = Parameters(MIXED, U0)
+    control = ds.Parameters(MIXED, U0)
     assert control.free_names == ("a", "c")
     x = control.start(PROBLEM)
     np.testing.assert_allclose(read(x), [math.log(P0[0]), P0[2]], rtol=1e-15)
@@ -56,28 +44,28 @@ def test_free_parameters_are_moved_on_their_scales():
 
 
 def test_order_of_x_is_that_of_the_entries_and_of_p_that_of_the_problem():
-    control = Parameters({"c": Parameter(3.0), "a": Parameter(1.0), "b": 2.0}, U0)
+    control = ds.Parameters({"c": ds.Parameter(3.0), "a": ds.Parameter(1.0), "b": 2.0}, U0)
     x = control.start(PROBLEM)
     assert read(x).tolist() == [3.0, 1.0]
     assert control.unpack(PROBLEM, x)[1].tolist() == [1.0, 2.0, 3.0]
 
 
 def test_bounds_are_scaled_too():
-    lower, upper = Parameters(MIXED, U0).bounds(PROBLEM)
+    lower, upper = ds.Parameters(MIXED, U0).bounds(PROBLEM)
     np.testing.assert_allclose(read(lower), [math.log(0.1), -math.inf])
     np.testing.assert_allclose(read(upper), [math.log(2.0), 1.0])
-    free = {"a": Parameter(1.0), "b": 1.0, "c": 1.0}
-    assert Parameters(free, U0).bounds(PROBLEM) is None
-    unbounded = {"a": Parameter(1.0, lower=None, upper=None), "b": 1.0, "c": 1.0}
-    assert Parameters(unbounded, U0).bounds(PROBLEM) is None
-    assert Parameter([1.0, 2.0], lower=[None, 0.0]).entries("A")["A[0]"].lower == -math.inf
-    from_zero = {"a": Parameter(1.0, lower=0.0, scale="log"), "b": 1.0, "c": 1.0}
-    assert read(Parameters(from_zero, U0).bounds(PROBLEM)[0]).tolist() == [-math.inf]
+    free = {"a": ds.Parameter(1.0), "b": 1.0, "c": 1.0}
+    assert ds.Parameters(free, U0).bounds(PROBLEM) is None
+    unbounded = {"a": ds.Parameter(1.0, lower=None, upper=None), "b": 1.0, "c": 1.0}
+    assert ds.Parameters(unbounded, U0).bounds(PROBLEM) is None
+    assert ds.Parameter([1.0, 2.0], lower=[None, 0.0]).entries("A")["A[0]"].lower == -math.inf
+    from_zero = {"a": ds.Parameter(1.0, lower=0.0, scale="log"), "b": 1.0, "c": 1.0}
+    assert read(ds.Parameters(from_zero, U0).bounds(PROBLEM)[0]).tolist() == [-math.inf]
 
 
 def test_huge_steps_of_a_logarithm_stay_numbers():
     """An optimiser's wild step is a failed solve, not an overflow."""
-    _, p = Parameters(MIXED, U0).unpack(PROBLEM, vec([1e5, 0.4]))
+    _, p = ds.Parameters(MIXED, U0).unpack(PROBLEM, vec([1e5, 0.4]))
     assert np.isfinite(p).all()
 
 
@@ -87,11 +75,11 @@ def unpacked(control, x):
 
 
 CONTROLS = {
-    "fixed u0": Parameters(MIXED, U0),
-    "u0(p)": Parameters(MIXED, initial_state),
-    "u0(p), analytic": Parameters(MIXED, initial_state, initial_state_p),
-    "all on log scales": Parameters(
-        {name: Parameter(value, scale="log") for name, value in zip(NAMES, P0, strict=True)},
+    "fixed u0": ds.Parameters(MIXED, U0),
+    "u0(p)": ds.Parameters(MIXED, initial_state),
+    "u0(p), analytic": ds.Parameters(MIXED, initial_state, initial_state_p),
+    "all on log scales": ds.Parameters(
+        {name: ds.Parameter(value, scale="log") for name, value in zip(NAMES, P0, strict=True)},
         initial_state,
     ),
     "initial state": InitialState(U0, P0),
@@ -114,8 +102,8 @@ def test_derivative_of_the_map_and_its_transpose(control, rng):
     difference = (8 * (moved(1e-3) - moved(-1e-3)) - moved(2e-3) + moved(-2e-3)) / 12e-3
     np.testing.assert_allclose(pushed, difference, rtol=0, atol=1e-10)
 
-    run = solve(PROBLEM, *control.unpack(PROBLEM, x), make_stepping("rk4"))
-    gradient = adjoint(run, Final(lambda t, u, p: u @ u * p[1]))
+    run = ds.solve(PROBLEM, *control.unpack(PROBLEM, x), make_stepping("rk4"))
+    gradient = ds.adjoint(run, Final(lambda t, u, p: u @ u * p[1]))
     pulled = control.pull_back(PROBLEM, x, gradient)
     backward = read(pulled) @ read(dx)
     forward = np.concatenate([gradient.u0, gradient.p]) @ pushed
@@ -128,11 +116,11 @@ def test_check_accepts_what_fits():
 
 
 def test_initial_state_may_be_a_vector():
-    control = Parameters(MIXED, vec(U0))
+    control = ds.Parameters(MIXED, vec(U0))
     control.check(PROBLEM)
-    functional = Reduced(PROBLEM, Final(lambda t, u, p: u[0]), make_stepping("rk4"), control)
-    other = Parameters(MIXED, U0)
-    same = Reduced(PROBLEM, Final(lambda t, u, p: u[0]), make_stepping("rk4"), other)
+    functional = ds.Reduced(PROBLEM, Final(lambda t, u, p: u[0]), make_stepping("rk4"), control)
+    other = ds.Parameters(MIXED, U0)
+    same = ds.Reduced(PROBLEM, Final(lambda t, u, p: u[0]), make_stepping("rk4"), other)
     assert functional.value(functional.start()) == same.value(same.start())
 
 
@@ -181,9 +169,9 @@ def test_what_the_caller_changes_later_is_not_what_was_described(distributed):
 def test_values_near_each_other_belong_to_the_same_initial_state(form):
     """One of them is remembered, the other one is computed after the caller's change."""
     u0 = form(U0)
-    control = Parameters({**MIXED, "a": Parameter(P0[0])}, u0)
+    control = ds.Parameters({**MIXED, "a": ds.Parameter(P0[0])}, u0)
     cost = Final(lambda t, u, p: u @ u)
-    functional = Reduced(PROBLEM, cost, make_stepping("rk4"), control)
+    functional = ds.Reduced(PROBLEM, cost, make_stepping("rk4"), control)
     x = gather(functional.start())
     value, near = functional.value(x), functional.value(x * (1 + 1e-9))
     u0[0] = 50.0
@@ -194,32 +182,32 @@ def test_values_near_each_other_belong_to_the_same_initial_state(form):
 # ---- wrong descriptions --------------------------------------------------------------------------
 
 ENTRIES = {
-    "NaN": (Parameter(math.nan), r'parameter "a": value = nan; expected: a finite number'),
-    "infinite": (Parameter(math.inf), r'parameter "a": value = inf; expected: a finite number'),
+    "NaN": (ds.Parameter(math.nan), r'parameter "a": value = nan; expected: a finite number'),
+    "infinite": (ds.Parameter(math.inf), r'parameter "a": value = inf; expected: a finite number'),
     "bounds": (
-        Parameter(1.0, lower=2.0, upper=0.0),
+        ds.Parameter(1.0, lower=2.0, upper=0.0),
         r'parameter "a": bounds \[2, 0\]; expected: lower <= upper',
     ),
-    "NaN bound": (Parameter(1.0, lower=math.nan), r'parameter "a": bounds \[nan, inf\]'),
+    "NaN bound": (ds.Parameter(1.0, lower=math.nan), r'parameter "a": bounds \[nan, inf\]'),
     "outside": (
-        Parameter(3.0, lower=0.0, upper=2.0),
+        ds.Parameter(3.0, lower=0.0, upper=2.0),
         r'parameter "a": value = 3 outside its bounds \[0, 2\]; try: a start between them',
     ),
     "scale": (
-        Parameter(1.0, scale="log10"),
+        ds.Parameter(1.0, scale="log10"),
         r'parameter "a": scale = \'log10\'; expected: "linear" or "log"',
     ),
     "log of 0": (
-        Parameter(0.0, scale="log"),
+        ds.Parameter(0.0, scale="log"),
         r'parameter "a": value = 0 on a log scale; expected: value > 0',
     ),
     "words": ("1.0", r'parameter "a": value = \'1.0\'; expected: a finite number'),
     "word as bound": (
-        Parameter(1.0, lower="0"),
+        ds.Parameter(1.0, lower="0"),
         r'parameter "a": lower = \'0\'; expected: a number',
     ),
     "bounds by position": (
-        Parameter(1.0, 0.0, 2.0),
+        ds.Parameter(1.0, 0.0, 2.0),
         r'parameter "a": free = 0.0; expected: True or False; try: lower=',
     ),
     "fixed NaN": (math.nan, r'parameter "a": value = nan; expected: a finite number'),
@@ -228,12 +216,12 @@ ENTRIES = {
 
 @pytest.mark.parametrize(("entry", "message"), ENTRIES.values(), ids=ENTRIES)
 def test_wrong_entries_are_named(entry, message):
-    with pytest.raises(InputError, match=message):
-        Parameters({"a": entry, "b": 1.0}, U0)
+    with pytest.raises(ds.InputError, match=message):
+        ds.Parameters({"a": entry, "b": 1.0}, U0)
 
 
 def blocks_model():
-    return trace(
+    return ds.trace(
         lambda t, u, p: u * (p.r + p.A @ u), 2, parameters={"r": (2,), "A": (2, 2), "s": ()}
     )
 
@@ -242,116 +230,125 @@ def test_blocks_are_their_entries():
     model = blocks_model()
     rates = [0.5, 0.2]
     values = {
-        "A[0,1]": Parameter(0.3, upper=1.0),  # before its block, and counts
-        "r": Parameter(np.array(rates), free=[True, False], lower=[0.1, 0.0], scale="log"),
-        "A": [[-1.0, 0.1], [Parameter(0.2), -0.5]],
+        "A[0,1]": ds.Parameter(0.3, upper=1.0),  # before its block, and counts
+        "r": ds.Parameter(np.array(rates), free=[True, False], lower=[0.1, 0.0], scale="log"),
+        "A": [[-1.0, 0.1], [ds.Parameter(0.2), -0.5]],
         "s": 2.0,
-        "A[1,1]": Parameter(-0.7),
+        "A[1,1]": ds.Parameter(-0.7),
     }
-    control = Parameters(values, [1.0, 0.8])
+    control = ds.Parameters(values, [1.0, 0.8])
     assert control.free_names == ("A[0,1]", "r[0]", "A[1,0]", "A[1,1]")
-    misfit = LeastSquares([0.5, 1.0], [[1.0, 0.7], [0.9, 0.8]])
-    stepping = Stepping((0.0, 1.0), "rk4", dt=0.1)
-    functional = Reduced(model, misfit, stepping, control)
+    misfit = ds.LeastSquares([0.5, 1.0], [[1.0, 0.7], [0.9, 0.8]])
+    stepping = ds.Stepping((0.0, 1.0), "rk4", dt=0.1)
+    functional = ds.Reduced(model, misfit, stepping, control)
     x = functional.start()
     np.testing.assert_allclose(x.getArray(), [0.3, math.log(0.5), 0.2, -0.7])
     assert functional.bounds()[0].getArray()[1] == math.log(0.1)
     p = control.unpack(model, x)[1]
     np.testing.assert_array_equal(p, model.pack(r=rates, A=[[-1.0, 0.3], [0.2, -0.7]], s=2.0))
-    assert min(taylor(functional)) > 1.9
-    gradient = model.unpack(adjoint(solve(model, [1.0, 0.8], p, stepping, misfit.times), misfit).p)
+    assert min(ds.taylor(functional)) > 1.9
+    gradient = model.unpack(
+        ds.adjoint(ds.solve(model, [1.0, 0.8], p, stepping, misfit.times), misfit).p
+    )
     by_x = [gradient.A[0, 1], 0.5 * gradient.r[0], gradient.A[1, 0], gradient.A[1, 1]]
     np.testing.assert_allclose(functional.gradient(x).getArray(), by_x, rtol=1e-12)
 
 
 def test_a_prior_of_a_block_is_that_of_its_entries():
     model = blocks_model()
-    values = {"r": Parameter([0.5, 0.2]), "A": Parameter([[-1.0, 0.1], [0.2, -0.5]]), "s": 1.0}
-    control = Parameters(values, [1.0, 0.8])
-    stepping = Stepping((0.0, 1.0), "rk4", dt=0.1)
+    values = {
+        "r": ds.Parameter([0.5, 0.2]),
+        "A": ds.Parameter([[-1.0, 0.1], [0.2, -0.5]]),
+        "s": 1.0,
+    }
+    control = ds.Parameters(values, [1.0, 0.8])
+    stepping = ds.Stepping((0.0, 1.0), "rk4", dt=0.1)
     mean, sigma = [[-0.9, 0.0], [0.0, -0.6]], [[0.1, 0.2], [0.3, 0.4]]
     entries = ["A[0,0]", "A[0,1]", "A[1,0]", "A[1,1]"]
     block, single = (
-        Reduced(model, prior, stepping, control)
+        ds.Reduced(model, prior, stepping, control)
         for prior in (
-            Prior(mean, sigma, names=["A"]),
-            Prior(np.ravel(mean), np.ravel(sigma), names=entries),
+            ds.Prior(mean, sigma, names=["A"]),
+            ds.Prior(np.ravel(mean), np.ravel(sigma), names=entries),
         )
     )
     x = block.start()
     assert block.value(x) == single.value(x) > 0
     np.testing.assert_array_equal(gather(block.gradient(x)), gather(single.gradient(x)))
-    with pytest.raises(InputError, match=r"prior mean has shape \(3,\)(.|\n)*shape \(6,\)"):
-        Reduced(model, Prior([1.0, 2.0, 3.0], names=["A", "r"]), stepping, control)
+    with pytest.raises(ds.InputError, match=r"prior mean has shape \(3,\)(.|\n)*shape \(6,\)"):
+        ds.Reduced(model, ds.Prior([1.0, 2.0, 3.0], names=["A", "r"]), stepping, control)
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         (
-            {"r": Parameter(0.1), "A": np.eye(2), "s": 1.0},
+            {"r": ds.Parameter(0.1), "A": np.eye(2), "s": 1.0},
             r'"r" is one number for r\[0\] ... r\[1\]; expected: an array, .*full\(\(2,\), value',
         ),
         (
-            {"r": Parameter([0.1, 0.2]), "A": 1.0, "s": 1.0},
+            {"r": ds.Parameter([0.1, 0.2]), "A": 1.0, "s": 1.0},
             r'"A" is one number for A\[0,0\] ... A\[1,1\].*np.full\(\(2, 2\), value',
         ),
         (
-            {"r": Parameter([0.1, 0.2, 0.3]), "A": np.eye(2), "s": 1.0},
+            {"r": ds.Parameter([0.1, 0.2, 0.3]), "A": np.eye(2), "s": 1.0},
             r'parameter "r\[2\]" is not one of the problem',
         ),
         (
-            {"r": Parameter([0.1, 0.2], lower=[0.0] * 3)},
+            {"r": ds.Parameter([0.1, 0.2], lower=[0.0] * 3)},
             r'"r": value, free, lower, upper have shapes \(2,\), \(\), \(3,\), \(\)',
         ),
         ({"r": [0.1, math.nan]}, r'parameter "r\[1\]": value = nan'),
-        ({"r": Parameter([0.1, -1.0], scale="log")}, r'"r\[1\]": value = -1 on a log scale'),
+        ({"r": ds.Parameter([0.1, -1.0], scale="log")}, r'"r\[1\]": value = -1 on a log scale'),
         ({"A": [[1.0], [1.0, 2.0]]}, r'parameter "A\[0\]": value = \[1\.0\]; expected: a finite'),
     ],
 )
 def test_blocks_that_do_not_fit_are_told(values, message):
-    with pytest.raises(InputError, match=message):
-        Parameters(values, [1.0, 1.0]).check(blocks_model())
+    with pytest.raises(ds.InputError, match=message):
+        ds.Parameters(values, [1.0, 1.0]).check(blocks_model())
 
 
 def test_names_are_words():
-    with pytest.raises(InputError, match="Parameters: 1 problem\n  - the name 1 is no str"):
-        Parameters({1: Parameter(1.0), "b": 1.0}, U0)
+    with pytest.raises(ds.InputError, match="Parameters: 1 problem\n  - the name 1 is no str"):
+        ds.Parameters({1: ds.Parameter(1.0), "b": 1.0}, U0)
 
 
 def test_values_without_names_are_named():
-    with pytest.raises(InputError, match=r"values is list\n.*Mapping\n  try: Parameters"):
-        Parameters([1.0, 2.0], U0)
+    with pytest.raises(ds.InputError, match=r"values is list\n.*Mapping\n  try: Parameters"):
+        ds.Parameters([1.0, 2.0], U0)
 
 
 def test_all_wrong_entries_are_said_at_once():
-    with pytest.raises(InputError, match="Parameters: 3 problems") as raised:
-        Parameters({"a": Parameter(-1.0, lower=0.0, scale="log"), "b": math.inf}, U0)
+    with pytest.raises(ds.InputError, match="Parameters: 3 problems") as raised:
+        ds.Parameters({"a": ds.Parameter(-1.0, lower=0.0, scale="log"), "b": math.inf}, U0)
     assert str(raised.value).count("\n  - parameter") == 3
 
 
 FITS = {
     "unknown": (
-        Parameters({**MIXED, "aa": 1.0}, U0),
+        ds.Parameters({**MIXED, "aa": 1.0}, U0),
         r'parameter "aa" is not one of the problem\'s; try: "a"',
     ),
-    "far": (Parameters({**MIXED, "growth": 1.0}, U0), "of the problem's; try: a, b, c"),
+    "far": (ds.Parameters({**MIXED, "growth": 1.0}, U0), "of the problem's; try: a, b, c"),
     "missing": (
-        Parameters({"a": Parameter(1.0), "b": 1.0}, U0),
+        ds.Parameters({"a": ds.Parameter(1.0), "b": 1.0}, U0),
         r'parameter "c" has no value; expected: an entry for it',
     ),
     "none free": (
-        Parameters(dict(zip(NAMES, P0, strict=True)), U0),
+        ds.Parameters(dict(zip(NAMES, P0, strict=True)), U0),
         r"no parameter is free; expected: at least one Parameter\(free=True\)",
     ),
     "free=False": (
-        Parameters({name: Parameter(1.0, free=False) for name in NAMES}, U0),
+        ds.Parameters({name: ds.Parameter(1.0, free=False) for name in NAMES}, U0),
         r"no parameter is free",
     ),
-    "u0": (Parameters(MIXED, [1.0]), r"initial_state has shape \(1,\)\n  expected: shape \(3,\)"),
-    "u0 NaN": (Parameters(MIXED, [1.0, math.nan, 0.0]), r"initial_state is nan at index \[1\]"),
+    "u0": (
+        ds.Parameters(MIXED, [1.0]),
+        r"initial_state has shape \(1,\)\n  expected: shape \(3,\)",
+    ),
+    "u0 NaN": (ds.Parameters(MIXED, [1.0, math.nan, 0.0]), r"initial_state is nan at index \[1\]"),
     "u0(p)": (
-        Parameters(MIXED, lambda p: p[:2]),
+        ds.Parameters(MIXED, lambda p: p[:2]),
         r"callback 'initial_state' returned shape \(2,\)(.|\n)*expected: shape \(3,\)",
     ),
     "guess": (
@@ -377,28 +374,28 @@ FITS = {
 
 @pytest.mark.parametrize(("control", "message"), FITS.values(), ids=FITS)
 def test_what_does_not_fit_the_problem_is_named_before_the_first_run(control, message):
-    with pytest.raises(InputError, match=message):
-        Reduced(PROBLEM, Final(lambda t, u, p: u[0]), make_stepping("rk4"), control)
+    with pytest.raises(ds.InputError, match=message):
+        ds.Reduced(PROBLEM, Final(lambda t, u, p: u[0]), make_stepping("rk4"), control)
 
 
 @pytest.mark.mpi
 def test_what_does_not_fit_a_field_is_named():
     case = make(PETSc.COMM_WORLD, field=True)
     with pytest.raises(
-        InputError,
+        ds.InputError,
         match=r"Parameters for a problem whose parameters are fields[\s\S]*FieldParameters",
     ):
-        Parameters({"r": Parameter(1.0)}, case.u0).check(case.problem)
-    with pytest.raises(InputError, match=r"the start has values in \[1, 2\](.|\n)*\[0, 1\.2\]"):
+        ds.Parameters({"r": ds.Parameter(1.0)}, case.u0).check(case.problem)
+    with pytest.raises(ds.InputError, match=r"the start has values in \[1, 2\](.|\n)*\[0, 1\.2\]"):
         FieldParameter(case.p, case.u0, lower=0.0, upper=1.2).check(case.problem)
-    with pytest.raises(InputError, match=r"bounds \[1, 0\]\n  expected: lower <= upper"):
+    with pytest.raises(ds.InputError, match=r"bounds \[1, 0\]\n  expected: lower <= upper"):
         FieldParameter(case.p, case.u0, lower=1.0, upper=0.0).check(case.problem)
 
 
 def test_whole_numbers_are_numbers_like_any():
     """They made an array of integers, in which every later value lost what is behind the point."""
-    control = Parameters({"a": Parameter(1), "b": 2, "c": Parameter(3)}, initial_state=U0)
-    functional = Reduced(PROBLEM, Final(lambda t, u, p: u[0]), make_stepping("rk4"), control)
+    control = ds.Parameters({"a": ds.Parameter(1), "b": 2, "c": ds.Parameter(3)}, initial_state=U0)
+    functional = ds.Reduced(PROBLEM, Final(lambda t, u, p: u[0]), make_stepping("rk4"), control)
     x = functional.start()
     x.setValues([0, 1], [0.25, 2.75])
     np.testing.assert_array_equal(functional.trajectory(x).p, [0.25, 2.0, 2.75])

@@ -16,22 +16,7 @@ from forms import (
     make_stepping,
 )
 
-from daeosens import (
-    ODE,
-    Event,
-    InputError,
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Prior,
-    Reduced,
-    SolveError,
-    Stepping,
-    Terminal,
-    UnsupportedError,
-    adjoint,
-    solve,
-)
+import daeosens as ds
 from daeosens.functional import InitialState
 from daeosens.functional.functional import Functional
 from daeosens.functional.runs import most_steps
@@ -39,10 +24,12 @@ from daeosens.petsc import read
 
 SUM = COSTS["sum"].objective
 CONTROLS = {
-    "p": Parameters({"a": Parameter(P0[0], scale="log"), "b": P0[1], "c": Parameter(P0[2])}, U0),
+    "p": ds.Parameters(
+        {"a": ds.Parameter(P0[0], scale="log"), "b": P0[1], "c": ds.Parameter(P0[2])}, U0
+    ),
     "u0": InitialState(U0, P0),
-    "u0(p)": Parameters(
-        {name: Parameter(value) for name, value in zip(NAMES, P0, strict=True)}, initial_state
+    "u0(p)": ds.Parameters(
+        {name: ds.Parameter(value) for name, value in zip(NAMES, P0, strict=True)}, initial_state
     ),
 }
 
@@ -53,7 +40,7 @@ def falls(t, u, p):
 
 def functional(control="p", method="rk4", **keywords):
     problem = FORMS["rhs"].analytic
-    return Reduced(problem, SUM, make_stepping(method), CONTROLS[control], **keywords)
+    return ds.Reduced(problem, SUM, make_stepping(method), CONTROLS[control], **keywords)
 
 
 def orders(reduced, x, dx):
@@ -84,7 +71,7 @@ def test_taylor_remainders_are_of_first_and_second_order(control, method, engine
 @pytest.mark.parametrize(("name", "method"), CELLS, ids=map(" ".join, CELLS))
 def test_gradient_is_dual_to_the_derivative(name, method, rng):
     for control in CONTROLS.values():
-        reduced = Reduced(FORMS[name].analytic, SUM, make_stepping(method), control)
+        reduced = ds.Reduced(FORMS[name].analytic, SUM, make_stepping(method), control)
         x, dx = reduced.start(), reduced.start()
         dx.setArray(rng.normal(size=x.size))
         parts = read(reduced.gradient(x)) * read(dx)
@@ -103,8 +90,8 @@ def test_it_is_a_functional():
 
 def test_value_and_gradient_are_those_of_the_run():
     reduced = functional("u0", "cn")
-    run = solve(FORMS["rhs"].analytic, U0, P0, make_stepping("cn"), SUM.times)
-    expected = adjoint(run, SUM)
+    run = ds.solve(FORMS["rhs"].analytic, U0, P0, make_stepping("cn"), SUM.times)
+    expected = ds.adjoint(run, SUM)
     value, gradient = reduced.value_and_gradient(reduced.start())
     assert value == expected.value
     np.testing.assert_array_equal(read(gradient), expected.u0)
@@ -138,24 +125,24 @@ def test_the_last_run_is_kept_and_counted():
 
 
 def test_bounds_are_those_of_the_control():
-    control = Parameters({"a": Parameter(0.7, lower=0.0), "b": 1.0, "c": 1.0}, U0)
-    reduced = Reduced(FORMS["rhs"].analytic, SUM, make_stepping("rk4"), control)
+    control = ds.Parameters({"a": ds.Parameter(0.7, lower=0.0), "b": 1.0, "c": 1.0}, U0)
+    reduced = ds.Reduced(FORMS["rhs"].analytic, SUM, make_stepping("rk4"), control)
     lower, upper = reduced.bounds()
     assert read(lower).tolist() == [0.0]
     assert read(upper).tolist() == [np.inf]
 
 
 def test_failed_solve_is_a_solve_error_and_the_next_point_works():
-    explosion = ODE(lambda t, u, p: p[0] * u**2, 1, ["rate"])
-    control = Parameters({"rate": Parameter(0.1)}, [1.0])
-    stepping = Stepping((0.0, 2.0), "rk4", dt=0.1)
-    reduced = Reduced(explosion, Terminal(lambda t, u, p: u[0]), stepping, control)
+    explosion = ds.ODE(lambda t, u, p: p[0] * u**2, 1, ["rate"])
+    control = ds.Parameters({"rate": ds.Parameter(0.1)}, [1.0])
+    stepping = ds.Stepping((0.0, 2.0), "rk4", dt=0.1)
+    reduced = ds.Reduced(explosion, ds.Terminal(lambda t, u, p: u[0]), stepping, control)
     x = reduced.start()
     value = reduced.value(x)
     wild = x.copy()
     wild.set(50.0)
     for act in (reduced.value, reduced.gradient, reduced.value_and_gradient):
-        with pytest.raises(SolveError, match=r"not finite|returned inf|returned nan"):
+        with pytest.raises(ds.SolveError, match=r"not finite|returned inf|returned nan"):
             act(wild)
     assert reduced.value(x) == value
 
@@ -166,11 +153,11 @@ def test_failed_solve_is_a_solve_error_and_the_next_point_works():
 def described(**changes):
     values = {
         "problem": DECAY.problem,
-        "objective": LeastSquares([0.5], [0.4]),
-        "stepping": Stepping((0.0, 1.0), "rk4", dt=0.1),
-        "control": Parameters({"a": Parameter(0.6), "b": 1.5}, DECAY.u0),
+        "objective": ds.LeastSquares([0.5], [0.4]),
+        "stepping": ds.Stepping((0.0, 1.0), "rk4", dt=0.1),
+        "control": ds.Parameters({"a": ds.Parameter(0.6), "b": 1.5}, DECAY.u0),
     }
-    return Reduced(**{**values, **changes})
+    return ds.Reduced(**{**values, **changes})
 
 
 def test_a_description_that_fits_is_accepted_without_a_run():
@@ -182,9 +169,9 @@ def test_observations_at_the_end_up_to_rounding_are_at_the_end(method):
     """arange(0.1, 0.31, 0.1) ends with 0.1 * 3, which is more than 0.3."""
     times, data = np.arange(0.1, 0.31, 0.1), [0.9, 0.8, 0.7]
     assert times[-1] > 0.3
-    stepping = Stepping((0.0, 0.3), method, dt=0.1)
-    description = described(objective=LeastSquares(times, data), stepping=stepping)
-    exact = described(objective=LeastSquares([0.1, 0.2, 0.3], data), stepping=stepping)
+    stepping = ds.Stepping((0.0, 0.3), method, dt=0.1)
+    description = described(objective=ds.LeastSquares(times, data), stepping=stepping)
+    exact = described(objective=ds.LeastSquares([0.1, 0.2, 0.3], data), stepping=stepping)
     assert description.trajectory([0.6]).n_steps == 3
     assert description.value([0.6]) == pytest.approx(exact.value([0.6]), rel=1e-14)
     np.testing.assert_allclose(
@@ -196,24 +183,24 @@ def test_observations_at_the_end_up_to_rounding_are_at_the_end(method):
     ("changes", "message"),
     [
         (
-            {"objective": LeastSquares([0.5, 1.5], [0.4, 0.1])},
+            {"objective": ds.LeastSquares([0.5, 1.5], [0.4, 0.1])},
             r"observation time 1\.5 lies outside the time span\n  expected: times in \[0, 1\]",
         ),
         (
-            {"objective": LeastSquares([-0.5], [0.4]) + Terminal(lambda t, u, p: u[0])},
+            {"objective": ds.LeastSquares([-0.5], [0.4]) + ds.Terminal(lambda t, u, p: u[0])},
             r"observation time -0\.5 lies outside(.|\n)*try: a longer t_span, or fewer",
         ),
         (
-            {"objective": LeastSquares([0.5], [[0.4, 0.1]])},
+            {"objective": ds.LeastSquares([0.5], [[0.4, 0.1]])},
             r"data has 2 columns but 1 components are observed",
         ),
-        ({"objective": Prior(0.0, names=["A"])}, r'prior names parameter "A"'),
+        ({"objective": ds.Prior(0.0, names=["A"])}, r'prior names parameter "A"'),
         (
-            {"control": Parameters({"a": Parameter(0.6)}, DECAY.u0)},
+            {"control": ds.Parameters({"a": ds.Parameter(0.6)}, DECAY.u0)},
             r'parameter "b" has no value; expected: an entry for it',
         ),
         (
-            {"control": Parameters({"a": Parameter(0.6), "b": 1.0}, [1.0, 2.0])},
+            {"control": ds.Parameters({"a": ds.Parameter(0.6), "b": 1.0}, [1.0, 2.0])},
             r"initial_state has",
         ),
         (
@@ -224,43 +211,43 @@ def test_observations_at_the_end_up_to_rounding_are_at_the_end(method):
         ({"problem": np.sin}, r"problem is ufunc\n  expected: a Problem"),
         ({"objective": "misfit"}, r"the objective is str\n  expected: Terminal"),
         (
-            {"problem": replace(DECAY.problem, events=(Event(falls, when_hessian_t=3),))},
+            {"problem": replace(DECAY.problem, events=(ds.Event(falls, when_hessian_t=3),))},
             r"event \"event\" when_hessian_t = 3\n  expected: a callback",
         ),
         (
-            {"problem": replace(DECAY.problem, events=(Event(falls, changes={"A": falls}),))},
+            {"problem": replace(DECAY.problem, events=(ds.Event(falls, changes={"A": falls}),))},
             r"event \"event\" names an unknown parameter \"A\"",
         ),
     ],
 )
 def test_what_does_not_fit_together_is_found_before_the_first_run(changes, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ds.InputError, match=message):
         described(**changes)
 
 
 def test_unknown_engine_is_named():
     with pytest.raises(
-        InputError,
+        ds.InputError,
         match=r"engine = 'petsc'\n  expected: \"auto\", \"vectors\", \"arrays\", \"compiled\"",
     ):
         functional(engine="petsc")
 
 
 def test_engine_that_would_be_wrong_is_refused():
-    reduced = Reduced(
+    reduced = ds.Reduced(
         FORMS["F"].analytic, SUM, make_stepping("cn"), CONTROLS["p"], engine="tsadjoint"
     )
-    with pytest.raises(UnsupportedError, match=r'try: adjoint\(..., engine="vectors"\)'):
+    with pytest.raises(ds.UnsupportedError, match=r'try: adjoint\(..., engine="vectors"\)'):
         reduced.gradient(reduced.start())
 
 
 def test_equations_without_a_value_at_the_start_are_bad_input():
-    problem = ODE(lambda t, u, p: np.log(p[0]) * u, 1, ["k"])
-    control = Parameters({"k": Parameter(-1.0)}, initial_state=[1.0])
-    stepping = Stepping((0.0, 1.0), "rk4", dt=0.1)
+    problem = ds.ODE(lambda t, u, p: np.log(p[0]) * u, 1, ["k"])
+    control = ds.Parameters({"k": ds.Parameter(-1.0)}, initial_state=[1.0])
+    stepping = ds.Stepping((0.0, 1.0), "rk4", dt=0.1)
     message = r"at the start: callback 'rhs' returned nan in entry \[0\] at t = 0"
-    with pytest.raises(InputError, match=message):
-        Reduced(problem, Terminal(lambda t, u, p: u[0]), stepping, control)
+    with pytest.raises(ds.InputError, match=message):
+        ds.Reduced(problem, ds.Terminal(lambda t, u, p: u[0]), stepping, control)
 
 
 def test_runs_of_a_search_may_become_longer_but_not_without_end():

@@ -9,22 +9,7 @@ from closed_forms import DECAY_STEPPING, decay, decay_control
 from mpi4py import MPI
 from scipy import optimize, stats
 
-from daeosens import (
-    DAE,
-    ODE,
-    DaeosensError,
-    InputError,
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Prior,
-    Reduced,
-    SolveError,
-    Stepping,
-    UnsupportedError,
-    taylor,
-    trace,
-)
+import daeosens as ds
 from daeosens.inverse import fit, fit_conclusion, likelihood
 from daeosens.inverse.fit_covariance import estimated_uncertainty
 from daeosens.inverse.likelihood.measurements import measurements
@@ -140,14 +125,14 @@ def test_levels_that_differ_weigh_the_data():
     weighted = DESIGN / levels
     covariance = np.linalg.inv(weighted.T @ weighted)
     np.testing.assert_allclose(estimate.covariance.scaled, covariance, rtol=1e-7)
-    with pytest.raises(InputError, match="the noise level differs between times"):
+    with pytest.raises(ds.InputError, match="the noise level differs between times"):
         estimate.prediction([1.0])
     assert estimate.prediction([1.0], noise=0.1).noise.tolist() == [[0.1]]
 
 
 @pytest.mark.slow
 def test_priors_enter_estimate_covariance_and_effective_parameters():
-    prior = Prior([0.9], 0.05, names=["rate"])
+    prior = ds.Prior([0.9], 0.05, names=["rate"])
     estimate = fitted(LogNormal(SIGMA), priors=[prior])
     weight = np.diag([1 / 0.05**2, 0.0])
     covariance = np.linalg.inv(DESIGN.T @ DESIGN / SIGMA**2 + weight)
@@ -161,7 +146,10 @@ def test_priors_enter_estimate_covariance_and_effective_parameters():
 
 @pytest.mark.slow
 def test_priors_and_an_estimated_level_go_together():
-    priors = [Prior([0.9], 0.05, names=["rate"]), Prior([1.0], 2.0, names=["amount"], scale="log")]
+    priors = [
+        ds.Prior([0.9], 0.05, names=["rate"]),
+        ds.Prior([1.0], 2.0, names=["amount"], scale="log"),
+    ]
     estimate = fitted(priors=priors)
 
     def likelihood(z):
@@ -257,14 +245,14 @@ def _second_difference(function, x, i, j, h):
 @pytest.mark.parametrize("level_prior", [None, (0.0, 0.3)])
 def test_derivatives_of_the_likelihood_are_exact(item, level_prior):
     data = measurements(two_columns())
-    misfit = LeastSquares(data.times, data.values, 1.0, both)
+    misfit = ds.LeastSquares(data.times, data.values, 1.0, both)
     functional = EstimatedNoise(
-        [Reduced(decay(), misfit, DECAY_STEPPING, decay_control(0.4, 2.0))],
-        priors=[Prior([0.5], 0.3, names=["rate"])],
+        [ds.Reduced(decay(), misfit, DECAY_STEPPING, decay_control(0.4, 2.0))],
+        priors=[ds.Prior([0.5], 0.3, names=["rate"])],
         each_column=item,
         level_prior=level_prior,
     )
-    assert min(taylor(functional)) > 1.95
+    assert min(ds.taylor(functional)) > 1.95
     x = functional.start()
     value, gradient = functional.value_and_gradient(x)
     runs = functional.count.forward
@@ -289,15 +277,15 @@ def test_derivatives_of_the_likelihood_are_exact(item, level_prior):
 def test_a_likelihood_with_unknown_noise_is_repeated_by_the_steps_of_its_run():
     """By other steps at each point remainders sink no further than the tolerance."""
     data = measurements(two_columns())
-    misfit = LeastSquares(data.times, data.values, 1.0, both)
-    adaptive = Stepping(DECAY_STEPPING.t_span, "rk3bs", rtol=1e-3)
-    functional = EstimatedNoise([Reduced(decay(), misfit, adaptive, decay_control(0.4, 2.0))])
+    misfit = ds.LeastSquares(data.times, data.values, 1.0, both)
+    adaptive = ds.Stepping(DECAY_STEPPING.t_span, "rk3bs", rtol=1e-3)
+    functional = EstimatedNoise([ds.Reduced(decay(), misfit, adaptive, decay_control(0.4, 2.0))])
     x = functional.start()
     again = functional.repeated(x)
     assert again is not None
     assert again.value(x) == pytest.approx(functional.value(x), rel=1e-12)
     assert not again.experiments[0].stepping.adaptive
-    assert min(taylor(functional)) > 1.95
+    assert min(ds.taylor(functional)) > 1.95
 
 
 @pytest.mark.slow
@@ -334,7 +322,7 @@ def test_the_likelihood_stands_alone():
     functional = likelihood(
         decay(), DATA, decay_control(), DECAY_STEPPING, times=TIMES, noise=LogNormal()
     )
-    assert min(taylor(functional)) > 1.9
+    assert min(ds.taylor(functional)) > 1.9
     assert isinstance(functional, EstimatedNoise)
     known = likelihood(decay(), DATA, decay_control(), DECAY_STEPPING, times=TIMES, noise=Normal(1))
     assert not isinstance(known, EstimatedNoise)
@@ -347,9 +335,9 @@ def test_the_likelihood_stands_alone():
 
 
 def two_rates():
-    problem = ODE(lambda t, u, p: -(p[0] + p[1]) * u, size=1, parameters=["burning", "leaking"])
-    control = Parameters(
-        {"burning": Parameter(0.4), "leaking": Parameter(0.4)}, initial_state=[AMOUNT]
+    problem = ds.ODE(lambda t, u, p: -(p[0] + p[1]) * u, size=1, parameters=["burning", "leaking"])
+    control = ds.Parameters(
+        {"burning": ds.Parameter(0.4), "leaking": ds.Parameter(0.4)}, initial_state=[AMOUNT]
     )
     return problem, control
 
@@ -361,10 +349,10 @@ def test_rates_that_only_act_together_are_named_and_the_estimate_is_kept():
     assert fitted.estimate["burning"] + fitted.estimate["leaking"] == pytest.approx(
         TIMES @ (math.log(AMOUNT) - np.log(DATA)) / (TIMES @ TIMES), rel=1e-6
     )
-    with pytest.raises(UnsupportedError, match=r"0\.71 burning - 0\.71 leaking"):
+    with pytest.raises(ds.UnsupportedError, match=r"0\.71 burning - 0\.71 leaking"):
         _ = fitted.covariance
     for ask in (fitted.intervals, fitted.profile, lambda: fitted.prediction([1.0])):
-        with pytest.raises(UnsupportedError, match="the data do not determine burning, leaking"):
+        with pytest.raises(ds.UnsupportedError, match="the data do not determine burning, leaking"):
             ask()
     assert "the data do not determine burning, leaking" in repr(fitted)
     assert fitted.degrees_of_freedom == N - 2
@@ -373,7 +361,7 @@ def test_rates_that_only_act_together_are_named_and_the_estimate_is_kept():
 @pytest.mark.slow
 def test_a_prior_makes_them_known():
     problem, control = two_rates()
-    prior = Prior([0.2], 0.05, names=["leaking"])
+    prior = ds.Prior([0.2], 0.05, names=["leaking"])
     fitted = fit(
         problem, DATA, control, DECAY_STEPPING, times=TIMES, noise=LogNormal(SIGMA), priors=prior
     )
@@ -386,7 +374,7 @@ def test_data_without_noise_leave_no_level_to_estimate():
     fitted = fit(
         decay(), exact, decay_control(RATE, AMOUNT), DECAY_STEPPING, times=TIMES, noise=LogNormal()
     )
-    with pytest.raises(UnsupportedError, match="the model meets the data exactly"):
+    with pytest.raises(ds.UnsupportedError, match="the model meets the data exactly"):
         _ = fitted.covariance
 
 
@@ -416,7 +404,7 @@ def test_an_output_of_the_model_has_its_own_band():
 
 def oscillator():
     """Return x'' = -w^2 x: the misfit has many minima in the frequency w."""
-    problem = ODE(
+    problem = ds.ODE(
         lambda t, u, p: np.array([u[1], -p[0] * p[0] * u[0]]),
         size=2,
         parameters=["frequency"],
@@ -426,10 +414,10 @@ def oscillator():
     times = np.linspace(0.6, 6.0, 10)
     rng = np.random.default_rng(3)
     data = np.cos(2.0 * times) + 0.05 * rng.standard_normal(10)
-    control = Parameters(
-        {"frequency": Parameter(0.7, lower=0.5, upper=4.0)}, initial_state=[1.0, 0.0]
+    control = ds.Parameters(
+        {"frequency": ds.Parameter(0.7, lower=0.5, upper=4.0)}, initial_state=[1.0, 0.0]
     )
-    return problem, data, control, Stepping((0.0, 6.0), "rk4", dt=0.15), times
+    return problem, data, control, ds.Stepping((0.0, 6.0), "rk4", dt=0.15), times
 
 
 @pytest.mark.slow
@@ -472,16 +460,19 @@ def test_multistart_finds_the_frequency_on_any_number_of_ranks(comm, shared_tmp_
 
 @pytest.mark.slow
 def test_starts_spread_over_priors_of_either_scale():
-    control = Parameters(
+    control = ds.Parameters(
         {
-            "rate": Parameter(0.5),
-            "amount": Parameter(2.0, scale="log"),
+            "rate": ds.Parameter(0.5),
+            "amount": ds.Parameter(2.0, scale="log"),
         },
         initial_state=lambda p: p[1:2],
     )
     for first, second in (
-        (Prior([0.7], 0.2, names=["rate"]), Prior([3.0], 1.0, names=["amount"])),
-        (Prior([-0.3], 0.3, names=["rate"], scale="log"), Prior([1.0, 1.0], 0.5, scale="log")),
+        (ds.Prior([0.7], 0.2, names=["rate"]), ds.Prior([3.0], 1.0, names=["amount"])),
+        (
+            ds.Prior([-0.3], 0.3, names=["rate"], scale="log"),
+            ds.Prior([1.0, 1.0], 0.5, scale="log"),
+        ),
     ):
         estimate = fitted(
             LogNormal(SIGMA), control, priors=[first, second], starts=5, gradient_tolerance=1e-2
@@ -490,7 +481,7 @@ def test_starts_spread_over_priors_of_either_scale():
         assert points.shape == (5, 2)
         assert 0.1 < points[:, 0].min() < points[:, 0].max() < 6.0
         assert -1.0 < points[:, 1].min() < points[:, 1].max() < 3.0
-    with pytest.raises(InputError, match='"rate" lies in'):
+    with pytest.raises(ds.InputError, match='"rate" lies in'):
         fitted(LogNormal(SIGMA), control, starts=3)
 
 
@@ -540,7 +531,7 @@ def test_data_come_from_files_tables_mappings_and_arrays(tmp_path):
     ],
 )
 def test_bad_data_are_refused(data, extra, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ds.InputError, match=message):
         measurements(data, extra.get("times"), extra.get("columns"))
 
 
@@ -560,7 +551,7 @@ def test_bad_data_are_refused(data, extra, message):
     ],
 )
 def test_bad_noise_levels_are_refused(make, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ds.InputError, match=message):
         make()
 
 
@@ -573,39 +564,47 @@ def never(t, u, p):
     [
         (
             {"data": DATA[:2], "times": TIMES[:2]},
-            InputError,
+            ds.InputError,
             "2 observations for 2 free parameters and a noise level",
         ),
         (
             {"data": DATA[:1], "times": TIMES[:1], "noise": Normal(0.1)},
-            InputError,
+            ds.InputError,
             "1 observations for 2 free parameters",
         ),
         (
             {"data": -DATA, "noise": LogNormal()},
-            InputError,
+            ds.InputError,
             r'"data\[0\]" is -\S+ at t = 0\.1, with log-normal',
         ),
-        ({"noise": Normal([0.1, 0.2])}, InputError, r"sigma has shape \(2,\)"),
-        ({"priors": [Prior([1.0], 1.0, names=["rat"])]}, InputError, 'prior names parameter "rat"'),
-        ({"times": TIMES + 1.0}, InputError, r"observation time 2\.2 lies outside"),
-        ({"hessian": "newton"}, InputError, "hessian = 'newton'"),
-        ({"method": "lmvn"}, InputError, r"unknown method 'lmvn'(.|\n)*\"lmvm\""),
-        ({"parameters": decay_control(lower=0.0), "method": "lmvm"}, InputError, "ignores bounds"),
-        ({"parameters": {"rate": 1.0}}, InputError, "parameters is dict"),
+        ({"noise": Normal([0.1, 0.2])}, ds.InputError, r"sigma has shape \(2,\)"),
         (
-            {"parameters": Parameters({"rate": Parameter(1.0)}, [1.0])},
-            InputError,
+            {"priors": [ds.Prior([1.0], 1.0, names=["rat"])]},
+            ds.InputError,
+            'prior names parameter "rat"',
+        ),
+        ({"times": TIMES + 1.0}, ds.InputError, r"observation time 2\.2 lies outside"),
+        ({"hessian": "newton"}, ds.InputError, "hessian = 'newton'"),
+        ({"method": "lmvn"}, ds.InputError, r"unknown method 'lmvn'(.|\n)*\"lmvm\""),
+        (
+            {"parameters": decay_control(lower=0.0), "method": "lmvm"},
+            ds.InputError,
+            "ignores bounds",
+        ),
+        ({"parameters": {"rate": 1.0}}, ds.InputError, "parameters is dict"),
+        (
+            {"parameters": ds.Parameters({"rate": ds.Parameter(1.0)}, [1.0])},
+            ds.InputError,
             '"amount" has no value',
         ),
-        ({"starts": 0}, InputError, "starts = 0"),
-        ({"priors": [1.0]}, InputError, r"priors\[0\] is float"),
+        ({"starts": 0}, ds.InputError, "starts = 0"),
+        ({"priors": [1.0]}, ds.InputError, r"priors\[0\] is float"),
         (
             {
-                "parameters": Parameters({"rate": Parameter(-1.0), "amount": 1.0}, [1.0]),
-                "priors": [Prior([0.0], names=["rate"], scale="log")],
+                "parameters": ds.Parameters({"rate": ds.Parameter(-1.0), "amount": 1.0}, [1.0]),
+                "priors": [ds.Prior([0.0], names=["rate"], scale="log")],
             },
-            InputError,
+            ds.InputError,
             'parameter "rate": value = -1 with a log-normal prior',
         ),
     ],
@@ -625,7 +624,7 @@ def test_bad_input_is_refused(change, error, message):
 @pytest.mark.mpi(min_size=2)
 def test_what_is_wrong_on_one_rank_will_end_the_job(comm):
     """Importing daeosens on several ranks sees to that."""
-    with pytest.raises(InputError, match="with log-normal"):
+    with pytest.raises(ds.InputError, match="with log-normal"):
         fit(
             decay(),
             -DATA,
@@ -644,7 +643,7 @@ def decay_that_fails(fails):
     def rhs(t, u, p):
         return u * np.nan if t > 0.05 and fails(p) else -p[0] * u
 
-    return ODE(
+    return ds.ODE(
         rhs,
         1,
         ["rate", "amount"],
@@ -655,13 +654,13 @@ def decay_that_fails(fails):
 
 def fitted_together(comm, fails, **extra):
     rates = {
-        "rate": Parameter(1.5, lower=0.05, upper=6.0),
-        "amount": Parameter(2.0, lower=0.1, upper=9.0),
+        "rate": ds.Parameter(1.5, lower=0.05, upper=6.0),
+        "amount": ds.Parameter(2.0, lower=0.1, upper=9.0),
     }
     return fit(
         decay_that_fails(fails),
         DATA,
-        Parameters(rates, initial_state=lambda p: p[1:2]),
+        ds.Parameters(rates, initial_state=lambda p: p[1:2]),
         DECAY_STEPPING,
         times=TIMES,
         noise=Normal(0.2),
@@ -674,7 +673,7 @@ def fitted_together(comm, fails, **extra):
 @pytest.mark.mpi(min_size=2)
 def test_a_model_that_fails_on_one_rank_is_an_error_on_all_with_what_came_of_starts(comm):
     with pytest.raises(
-        SolveError, match=r"cannot be evaluated at the start(.|\n)*rank 1"
+        ds.SolveError, match=r"cannot be evaluated at the start(.|\n)*rank 1"
     ) as caught:
         fitted_together(comm, lambda p: comm.rank == 1, starts=5)
     assert ("on rank 1 of" in str(caught.value)) == (comm.rank != 1)
@@ -688,9 +687,9 @@ def test_a_model_that_fails_on_one_rank_is_an_error_on_all_with_what_came_of_sta
 
 @pytest.mark.mpi(min_size=2)
 def test_a_model_that_has_no_value_at_the_start_of_one_rank_is_an_error_on_all(comm):
-    nowhere = ODE(lambda t, u, p: u * (math.nan if comm.rank == 1 else -p[0]), 1, ["rate"])
-    rate = Parameters({"rate": Parameter(1.0, lower=0.1, upper=3.0)}, [3.0])
-    with pytest.raises(InputError, match=r"at the start: callback 'rhs' returned nan"):
+    nowhere = ds.ODE(lambda t, u, p: u * (math.nan if comm.rank == 1 else -p[0]), 1, ["rate"])
+    rate = ds.Parameters({"rate": ds.Parameter(1.0, lower=0.1, upper=3.0)}, [3.0])
+    with pytest.raises(ds.InputError, match=r"at the start: callback 'rhs' returned nan"):
         fit(nowhere, DATA, rate, DECAY_STEPPING, times=TIMES, starts=2, comm=comm)
 
 
@@ -709,14 +708,14 @@ def test_trials_that_fail_on_one_rank_are_survived_as_on_one(comm):
 
 @pytest.mark.mpi(min_size=2)
 def test_models_that_differ_between_ranks_are_refused(comm):
-    bent = ODE(lambda t, u, p: -p[0] * u * (1.0 + comm.rank * u), 1, ["rate"])
-    rate = Parameters({"rate": Parameter(1.0, lower=0.1, upper=3.0)}, [3.0])
-    with pytest.raises(InputError, match="the same model on every rank"):
+    bent = ds.ODE(lambda t, u, p: -p[0] * u * (1.0 + comm.rank * u), 1, ["rate"])
+    rate = ds.Parameters({"rate": ds.Parameter(1.0, lower=0.1, upper=3.0)}, [3.0])
+    with pytest.raises(ds.InputError, match="the same model on every rank"):
         fit(bent, DATA, rate, DECAY_STEPPING, times=TIMES, noise=Normal(0.2), comm=comm)
 
 
 @pytest.mark.mpi(min_size=2)
-@pytest.mark.parametrize("kind", [ValueError, SolveError])
+@pytest.mark.parametrize("kind", [ValueError, ds.SolveError])
 def test_what_fails_at_the_estimate_on_one_rank_is_raised_on_all(comm, kind, monkeypatch):
     def at_the_estimate(*arguments):
         if comm.rank == 1:
@@ -724,10 +723,10 @@ def test_what_fails_at_the_estimate_on_one_rank_is_raised_on_all(comm, kind, mon
         return estimated_uncertainty(*arguments)
 
     monkeypatch.setattr(fit_conclusion, "estimated_uncertainty", at_the_estimate)
-    told = kind if comm.rank == 1 else DaeosensError
+    told = kind if comm.rank == 1 else ds.DaeosensError
     with pytest.raises(told, match="no memory") as caught:
         fitted_together(comm, lambda p: False, starts=2)
-    if kind is SolveError:
+    if kind is ds.SolveError:
         assert len(caught.value.starts.attempts) == 2
 
 
@@ -739,16 +738,18 @@ def test_what_fails_at_the_estimate_on_one_rank_is_raised_on_all(comm, kind, mon
     ],
 )
 def test_bad_starts_are_refused(entry, message):
-    with pytest.raises(InputError, match=message):
-        decay_control_of(Parameter(**entry))
+    with pytest.raises(ds.InputError, match=message):
+        decay_control_of(ds.Parameter(**entry))
 
 
 def decay_control_of(rate):
-    return Parameters({"rate": rate, "amount": Parameter(1.0)}, initial_state=lambda p: p[1:2])
+    return ds.Parameters(
+        {"rate": rate, "amount": ds.Parameter(1.0)}, initial_state=lambda p: p[1:2]
+    )
 
 
 def test_missing_second_derivatives_are_named_before_the_first_solve():
-    problem = ODE(
+    problem = ds.ODE(
         lambda t, u, p: -float(p[0]) * u,
         size=1,
         parameters=["rate", "amount"],
@@ -756,7 +757,9 @@ def test_missing_second_derivatives_are_named_before_the_first_solve():
         jacobian_p=lambda t, u, p: np.array([[-float(u[0]), 0.0]]),
     )
     arguments = (DATA, decay_control(), DECAY_STEPPING)
-    with pytest.raises(UnsupportedError, match="second derivatives of callback 'rhs' are needed"):
+    with pytest.raises(
+        ds.UnsupportedError, match="second derivatives of callback 'rhs' are needed"
+    ):
         fit(problem, *arguments, times=TIMES, noise=LogNormal(SIGMA))
     fitted = fit(
         problem, *arguments, times=TIMES, noise=LogNormal(SIGMA), hessian="gauss_newton", **TIGHT
@@ -765,8 +768,10 @@ def test_missing_second_derivatives_are_named_before_the_first_solve():
 
 
 def test_a_model_that_does_not_stay_positive_is_told_with_log_normal_noise():
-    problem = ODE(lambda t, u, p: -p[0] + 0 * u, size=1, parameters=["rate", "amount"])
-    with pytest.raises(SolveError, match=r"what is observed is -0\.4 at t = 0\.5, with log-normal"):
+    problem = ds.ODE(lambda t, u, p: -p[0] + 0 * u, size=1, parameters=["rate", "amount"])
+    with pytest.raises(
+        ds.SolveError, match=r"what is observed is -0\.4 at t = 0\.5, with log-normal"
+    ):
         fit(problem, DATA, decay_control(4.8, 2.0), DECAY_STEPPING, times=TIMES, noise=LogNormal())
 
 
@@ -774,18 +779,18 @@ def test_fields_are_referred_to_laplace():
     from distributed import make  # noqa: PLC0415
 
     case = make(MPI.COMM_SELF)
-    with pytest.raises(UnsupportedError, match=r"fit for a PETSc-style problem(.|\n)*laplace"):
+    with pytest.raises(ds.UnsupportedError, match=r"fit for a PETSc-style problem(.|\n)*laplace"):
         fit(case.problem, DATA, decay_control(), DECAY_STEPPING, times=TIMES)
 
 
 @pytest.mark.slow
 def test_an_implicit_problem_is_fitted_too():
-    problem = DAE(lambda t, u, udot, p: udot + p[0] * u, size=1, parameters=["rate", "amount"])
+    problem = ds.DAE(lambda t, u, udot, p: udot + p[0] * u, size=1, parameters=["rate", "amount"])
     fitted = fit(
         problem,
         DATA,
         decay_control(),
-        Stepping((0.0, 2.0), "midpoint", dt=0.005),
+        ds.Stepping((0.0, 2.0), "midpoint", dt=0.005),
         times=TIMES,
         noise=LogNormal(SIGMA),
     )
@@ -815,9 +820,9 @@ def test_a_fit_that_stopped_early_says_so():
 
 @pytest.mark.slow
 def test_names_and_data_in_the_wrong_place_are_named():
-    with pytest.raises(InputError, match="data is Parameters without times"):
+    with pytest.raises(ds.InputError, match="data is Parameters without times"):
         fit(decay(), decay_control(), DATA, DECAY_STEPPING)
-    with pytest.raises(InputError, match='profile names = "rate", a string'):
+    with pytest.raises(ds.InputError, match='profile names = "rate", a string'):
         fitted().profile("rate")
 
 
@@ -838,12 +843,12 @@ def test_results_of_a_driver_keep_the_estimate(tmp_path):
 def test_the_distance_to_a_minimum_is_in_standard_errors_of_the_corrected_noise():
     """A line through four points, its noise estimated: of N / 2 log RSS all is in closed form."""
     times, data = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.1, 1.9, 3.2, 3.9])
-    model = trace(lambda t, u, p: [p.slope + 0.0 * u[0]], size=1, parameters=["slope", "offset"])
-    control = Parameters(
-        {"slope": Parameter(0.97), "offset": Parameter(0.03)},
+    model = ds.trace(lambda t, u, p: [p.slope + 0.0 * u[0]], size=1, parameters=["slope", "offset"])
+    control = ds.Parameters(
+        {"slope": ds.Parameter(0.97), "offset": ds.Parameter(0.03)},
         initial_state=lambda p: np.array([p[1]]),
     )
-    stepping = Stepping((0.0, 4.0), "rk4", dt=0.5)
+    stepping = ds.Stepping((0.0, 4.0), "rk4", dt=0.5)
     estimate = fit(
         model,
         data,

@@ -7,18 +7,7 @@ import pytest
 from closed_forms import DECAY_STEPPING, decay, decay_control
 from scipy import stats
 
-from daeosens import (
-    ODE,
-    Experiment,
-    InputError,
-    Parameter,
-    Parameters,
-    Prior,
-    Stepping,
-    fit,
-    taylor,
-    trace,
-)
+import daeosens as ds
 from daeosens.inverse import LogNormal, Normal, likelihood
 from daeosens.petsc import gather
 
@@ -42,21 +31,25 @@ N = len(RIGHT)
 
 
 def line():
-    return ODE(
+    return ds.ODE(
         lambda t, u, p: np.array([p[0] * p[2]]), size=1, parameters=["slope", "offset", "feed"]
     )
 
 
 def unknown(**extra):
-    values = {"slope": Parameter(0.1, **extra), "offset": Parameter(0.0, **extra), "feed": 0.0}
-    return Parameters(values, [0.0])
+    values = {
+        "slope": ds.Parameter(0.1, **extra),
+        "offset": ds.Parameter(0.0, **extra),
+        "feed": 0.0,
+    }
+    return ds.Parameters(values, [0.0])
 
 
 def experiments():
     return [
-        Experiment(
+        ds.Experiment(
             {"time": times, "length": seen},
-            Stepping((0.0, times[-1]), "rk4", dt=0.25),
+            ds.Stepping((0.0, times[-1]), "rk4", dt=0.25),
             [level] if level else None,
             {"feed": feed},
         )
@@ -69,7 +62,7 @@ def offset(t, u, p):
 
 
 def fitted(noise=None, parameters=None, **extra):
-    return fit(
+    return ds.fit(
         line(),
         experiments(),
         unknown() if parameters is None else parameters,
@@ -116,7 +109,7 @@ def test_each_experiment_is_predicted_with_its_own_start_and_feed():
         state = estimate.prediction(times, lambda t, u, p: u, experiment=k)
         np.testing.assert_allclose(state.value[:, 0], level + feed * BEST[0] * times, rtol=1e-7)
     with pytest.raises(
-        InputError, match=r"experiment = 3\n  expected: an integer of at least 0 and at most 2"
+        ds.InputError, match=r"experiment = 3\n  expected: an integer of at least 0 and at most 2"
     ):
         estimate.prediction(times, experiment=3)
 
@@ -124,7 +117,7 @@ def test_each_experiment_is_predicted_with_its_own_start_and_feed():
 @pytest.mark.parametrize("kind", ["number", "each time"])
 def test_given_levels_weigh_the_rows_of_all_experiments(kind):
     levels = np.full(N, 0.2) if kind == "number" else 0.1 + 0.02 * np.arange(N)
-    prior = Prior([0.7], 0.05, names=["slope"])
+    prior = ds.Prior([0.7], 0.05, names=["slope"])
     estimate = fitted(Normal(0.2 if kind == "number" else levels[:, None]), priors=prior)
     design = np.vstack([DESIGN / levels[:, None], [1.0 / 0.05, 0.0]])
     right = np.append(RIGHT / levels, 0.7 / 0.05)
@@ -162,7 +155,7 @@ def twice(t, u, p):
 def in_parts():
     """Every other time in either; the initial state is a function of the parameters."""
     return [
-        Experiment(AMOUNTS[first::2], DECAY_STEPPING, times=TIMES[first::2]) for first in (0, 1)
+        ds.Experiment(AMOUNTS[first::2], DECAY_STEPPING, times=TIMES[first::2]) for first in (0, 1)
     ]
 
 
@@ -174,11 +167,11 @@ def test_an_experiment_in_parts_is_the_same_fit(item, level_prior):
     options = {
         "observe": twice,
         "noise": noise,
-        "priors": Prior([0.6], 0.2, names=["rate"]),
+        "priors": ds.Prior([0.6], 0.2, names=["rate"]),
         "gradient_tolerance": 1e-9,
     }
-    parts = fit(decay(), in_parts(), decay_control(), **options)
-    whole = fit(decay(), AMOUNTS, decay_control(), DECAY_STEPPING, times=TIMES, **options)
+    parts = ds.fit(decay(), in_parts(), decay_control(), **options)
+    whole = ds.fit(decay(), AMOUNTS, decay_control(), DECAY_STEPPING, times=TIMES, **options)
     assert parts.objective == pytest.approx(whole.objective, rel=1e-9)
     np.testing.assert_allclose(parts.covariance.x, whole.covariance.x, rtol=1e-7)
     np.testing.assert_allclose(parts.covariance.scaled, whole.covariance.scaled, rtol=1e-6)
@@ -190,8 +183,8 @@ def test_an_experiment_in_parts_is_the_same_fit(item, level_prior):
         decay(), in_parts(), decay_control(), **{k: options[k] for k in ("observe", "noise")}
     )
     x = functional.start()
-    assert min(taylor(functional, x)) > 1.9
-    assert min(taylor(functional, x, hessian=True)) > 2.9
+    assert min(ds.taylor(functional, x)) > 1.9
+    assert min(ds.taylor(functional, x, hessian=True)) > 2.9
     dx = x.duplicate()
     dx.setArray([0.3, -0.8])
     product = gather(functional.hessian_product(x, dx))
@@ -201,29 +194,29 @@ def test_an_experiment_in_parts_is_the_same_fit(item, level_prior):
 @pytest.mark.slow
 def test_nearly_exact_data_go_with_experiments():
     curve = np.exp(-0.5 * TIMES) * (1.0 + 1e-9 * np.cos(9.0 * TIMES))
-    stepping = Stepping((0.0, 2.0), "rk4", dt=0.1)
-    parts = [Experiment(curve[first::2], stepping, times=TIMES[first::2]) for first in (0, 1)]
-    fitted = fit(decay(), parts, decay_control(), hessian="gauss_newton")
+    stepping = ds.Stepping((0.0, 2.0), "rk4", dt=0.1)
+    parts = [ds.Experiment(curve[first::2], stepping, times=TIMES[first::2]) for first in (0, 1)]
+    fitted = ds.fit(decay(), parts, decay_control(), hessian="gauss_newton")
     assert fitted.converged
     assert fitted.estimate["rate"] == pytest.approx(0.5, abs=1e-5)
 
 
 def test_blocks_and_starts_of_a_traced_model_differ_between_experiments():
-    model = trace(lambda t, u, p: p.A @ u + p.feed, 2, parameters={"A": (2, 2), "feed": (2,)})
+    model = ds.trace(lambda t, u, p: p.A @ u + p.feed, 2, parameters={"A": (2, 2), "feed": (2,)})
     truth = np.array([[-0.8, 0.2], [0.3, -0.5]])
     feeds, starts = ([0.0, 0.0], [1.0, 0.0]), ([0.4, 0.1], [0.0, 0.5])
-    stepping = Stepping((0.0, 2.0), "rk4", dt=0.05)
+    stepping = ds.Stepping((0.0, 2.0), "rk4", dt=0.05)
     times = np.linspace(0.2, 2.0, 10)
-    wide = Parameters({"A": Parameter(truth), "feed": [0.0, 0.0]}, [0.0, 0.0])
+    wide = ds.Parameters({"A": ds.Parameter(truth), "feed": [0.0, 0.0]}, [0.0, 0.0])
     measured = []
     for k, (feed, start) in enumerate(zip(feeds, starts, strict=True)):
-        value = Experiment(np.zeros((10, 2)), stepping, start, {"feed": feed}, times)
+        value = ds.Experiment(np.zeros((10, 2)), stepping, start, {"feed": feed}, times)
         functional = likelihood(model, [value], wide, noise=Normal(1.0))
         exact = -gather(functional.experiments[0].residual(functional.start())).reshape(10, 2)
         noise = 0.002 * np.random.default_rng(k).standard_normal((10, 2))
-        measured.append(Experiment(noise - exact, stepping, start, {"feed": feed}, times))
-    rates = Parameters({"A": Parameter(0.5 * truth), "feed": [0.0, 0.0]}, [0.0, 0.0])
-    fitted = fit(model, measured, rates)
+        measured.append(ds.Experiment(noise - exact, stepping, start, {"feed": feed}, times))
+    rates = ds.Parameters({"A": ds.Parameter(0.5 * truth), "feed": [0.0, 0.0]}, [0.0, 0.0])
+    fitted = ds.fit(model, measured, rates)
     estimate = model.unpack(np.array(list(fitted.estimate.values()))).A
     np.testing.assert_allclose(estimate, truth, atol=0.02)
     errors = (fitted.covariance.estimate - truth.ravel()) / np.sqrt(
@@ -237,8 +230,8 @@ def test_blocks_and_starts_of_a_traced_model_differ_between_experiments():
 
 def experiment(**change):
     values = {"time": [0.5, 1.0, 1.5], "length": [1.0, 2.0, 3.0]}
-    options = {"data": values, "stepping": Stepping((0.0, 2.0), "rk4", dt=0.5), **change}
-    return Experiment(**options)
+    options = {"data": values, "stepping": ds.Stepping((0.0, 2.0), "rk4", dt=0.5), **change}
+    return ds.Experiment(**options)
 
 
 @pytest.mark.parametrize(
@@ -246,8 +239,8 @@ def experiment(**change):
     [
         (
             lambda: [
-                experiment(name="a", parameters={"feed": Parameter(1.0)}),
-                experiment(name="a", parameters={"feed": Parameter(2.0)}),
+                experiment(name="a", parameters={"feed": ds.Parameter(1.0)}),
+                experiment(name="a", parameters={"feed": ds.Parameter(2.0)}),
             ],
             {},
             r'experiments\[1\]: parameters\["feed"\] = (.|\n)*another experiment of the name "a"',
@@ -286,12 +279,12 @@ def experiment(**change):
     ],
 )
 def test_what_does_not_go_together_is_refused(make, extra, message):
-    with pytest.raises(InputError, match=message):
-        fit(line(), make(), unknown(), observe=offset, **extra)
+    with pytest.raises(ds.InputError, match=message):
+        ds.fit(line(), make(), unknown(), observe=offset, **extra)
 
 
 @pytest.mark.mpi(min_size=2)
 def test_experiments_that_differ_between_ranks_are_refused(comm):
     parts = [experiment(), experiment(parameters={"feed": 0.1 * comm.rank})]
-    with pytest.raises(InputError, match=r"experiments.*feed"):
-        fit(line(), parts, unknown(), observe=offset, comm=comm)
+    with pytest.raises(ds.InputError, match=r"experiments.*feed"):
+        ds.fit(line(), parts, unknown(), observe=offset, comm=comm)

@@ -8,16 +8,7 @@ from closed_forms import Formula
 from distributed import averaging, make, make_ring
 from petsc4py import PETSc
 
-from daeosens import (
-    InputError,
-    LeastSquares,
-    Reduced,
-    SolveError,
-    Stepping,
-    UnsupportedError,
-    minimize,
-    taylor,
-)
+import daeosens as ds
 from daeosens.functional import InitialState
 from daeosens.inverse.uncertainty.gaussian_prior import GaussianPrior, matern, white_noise
 from daeosens.inverse.uncertainty.laplace import laplace
@@ -170,24 +161,24 @@ def test_matern_on_a_zero_boundary_is_positive_definite():
     ],
 )
 def test_bad_priors_are_refused(change, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ds.InputError, match=message):
         GaussianPrior(vector(0.0), **change)
     short = PETSc.Vec().createMPI(N - 1, comm=WORLD)
-    with pytest.raises(InputError, match=r"prior operator has size \(24, 24\)"):
+    with pytest.raises(ds.InputError, match=r"prior operator has size \(24, 24\)"):
         GaussianPrior(short, tridiagonal())
-    with pytest.raises(InputError, match="samples = 0"):
+    with pytest.raises(ds.InputError, match="samples = 0"):
         GaussianPrior(vector(0.0), tridiagonal()).variance(samples=0)
     grid = Grid(((0.0, 1.0), (0.0, 1.0)), (5, 5), comm=WORLD)
-    with pytest.raises(InputError, match="prior length = -1"):
+    with pytest.raises(ds.InputError, match="prior length = -1"):
         matern(grid, grid.create_vec(), 1.0, -1.0)
-    with pytest.raises(InputError, match="prior sigma = 'small'"):
+    with pytest.raises(ds.InputError, match="prior sigma = 'small'"):
         matern(grid, grid.create_vec(), "small", 1.0)
 
 
 def test_a_solver_that_fails_is_an_error():
     options = {"ksp_type": "cg", "pc_type": "none", "ksp_max_it": 2, "ksp_rtol": 1e-12}
     prior = GaussianPrior(vector(0.0), tridiagonal(2.0), options=options)
-    with pytest.raises(SolveError, match="the prior's solver stopped"):
+    with pytest.raises(ds.SolveError, match="the prior's solver stopped"):
         prior.solve(vector(MEAN**2))
 
 
@@ -235,8 +226,8 @@ def test_modes_are_orthonormal_in_the_prior(case):
 def test_the_map_point_is_found_with_the_prior(case):
     prior, _, _, x = case
     both = Regularized(misfit(), prior)
-    assert min(taylor(both)) > 1.9
-    result = minimize(both, method="nls", gradient_tolerance=1e-9)
+    assert min(ds.taylor(both)) > 1.9
+    result = ds.minimize(both, method="nls", gradient_tolerance=1e-9)
     error = np.linalg.norm(gather(result.x) - x)
     least, *_, largest = np.linalg.eigvalsh(H + case[1])
     rounding = np.finfo(float).eps * largest * np.linalg.norm(x)  # of the gradient, at the end
@@ -290,18 +281,18 @@ def test_without_information_the_posterior_is_the_prior():
 def test_a_saddle_is_refused():
     functional, _ = decaying(0.5, np.diag([-2.0] + [1.0] * (N - 1)))
     prior = GaussianPrior(vector(0.0))
-    with pytest.raises(UnsupportedError, match="not convex at x: eigenvalue -2"):
+    with pytest.raises(ds.UnsupportedError, match="not convex at x: eigenvalue -2"):
         laplace(functional, vector(0.0), prior, hessian="exact")
 
 
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"rank": 0}, InputError, "rank = 0"),
-        ({"cutoff": 0.0}, InputError, "cutoff = 0"),
-        ({"oversampling": -1}, InputError, "oversampling = -1"),
-        ({"hessian": "newton"}, InputError, "hessian = 'newton'"),
-        ({"hessian": "gauss_newton"}, UnsupportedError, "without gauss_newton_product"),
+        ({"rank": 0}, ds.InputError, "rank = 0"),
+        ({"cutoff": 0.0}, ds.InputError, "cutoff = 0"),
+        ({"oversampling": -1}, ds.InputError, "oversampling = -1"),
+        ({"hessian": "newton"}, ds.InputError, "hessian = 'newton'"),
+        ({"hessian": "gauss_newton"}, ds.UnsupportedError, "without gauss_newton_product"),
     ],
 )
 def test_bad_arguments_are_refused(change, error, message):
@@ -322,10 +313,10 @@ def test_posterior_of_an_initial_state_agrees_with_dense_algebra(comm, hessian):
     data = [matrix.createVecLeft() for _ in times]
     for row in data:
         row.set(0.4)
-    misfit = Reduced(
+    misfit = ds.Reduced(
         case.problem,
-        LeastSquares(times, data, 0.05, matrix),
-        Stepping((0.0, 0.13), "cn", dt=0.02),
+        ds.LeastSquares(times, data, 0.05, matrix),
+        ds.Stepping((0.0, 0.13), "cn", dt=0.02),
         InitialState(case.u0, case.p),
     )
     x = misfit.start()
@@ -344,5 +335,5 @@ def test_posterior_of_an_initial_state_agrees_with_dense_algebra(comm, hessian):
 
 
 def test_the_prior_must_be_gaussian():
-    with pytest.raises(InputError, match="prior is NoneType"):
+    with pytest.raises(ds.InputError, match="prior is NoneType"):
         laplace(misfit(), vector(0.0), None)

@@ -3,18 +3,7 @@
 import numpy as np
 import pytest
 
-from daeosens import (
-    DDE,
-    ODE,
-    Event,
-    Stepping,
-    Terminal,
-    adjoint,
-    hessian_product,
-    solve,
-    tangent,
-    trace,
-)
+import daeosens as ds
 from daeosens.costs import EventTime
 from daeosens.errors import GrazingError
 from daeosens.methods.events.event_step import refuse_grazing
@@ -33,17 +22,17 @@ STEPS = [("rk4", {"dt": 0.03}), ("rk6vr", {"rtol": 1e-8}), ("esdirk4", {"dt": 0.
 
 
 def derivatives(run, time):
-    costs = [EventTime("level"), Terminal(lambda t, u, p: u[0])]
-    of_time, of_height = (adjoint(run, cost).p for cost in costs)
-    along = [tangent(run, dp=row).states[-1].array[0] for row in np.eye(2)]
-    second = hessian_product(run, costs[1], dp=[1.0, 0.0])
+    costs = [EventTime("level"), ds.Terminal(lambda t, u, p: u[0])]
+    of_time, of_height = (ds.adjoint(run, cost).p for cost in costs)
+    along = [ds.tangent(run, dp=row).states[-1].array[0] for row in np.eye(2)]
+    second = ds.hessian_product(run, costs[1], dp=[1.0, 0.0])
     return np.concatenate([of_time / time, of_height, along, second.p])
 
 
 def thrown(style, units, method, control):
     """A ball that bounces at a level, and a third unknown that adds up its height."""
     g, time, unit = units
-    bounce = Event(
+    bounce = ds.Event(
         lambda t, u, p: g * (u[0] - p[0]),
         lambda t, u, p: np.array([p[0] + 0.0 * u[0], -0.8 * u[1], u[2]]),
         direction=-1,
@@ -56,12 +45,12 @@ def thrown(style, units, method, control):
         events=[bounce],
     )
     control = {key: value * time if key == "dt" else value for key, value in control.items()}
-    stepping = Stepping((0.0, 1.5 * time), method, **control)
-    return solve(problem, [1.0, 0.0, 0.0], [0.1, 0.8], stepping)
+    stepping = ds.Stepping((0.0, 1.5 * time), method, **control)
+    return ds.solve(problem, [1.0, 0.0, 0.0], [0.1, 0.8], stepping)
 
 
 @pytest.mark.parametrize(("method", "control"), STEPS)
-@pytest.mark.parametrize("style", [ODE, trace])
+@pytest.mark.parametrize("style", [ds.ODE, ds.trace])
 def test_crossings_have_the_same_derivatives_in_all_units(style, method, control):
     expected = derivatives(thrown(style, UNITS[0], method, control), 1.0)
     for units in UNITS[1:]:
@@ -69,10 +58,10 @@ def test_crossings_have_the_same_derivatives_in_all_units(style, method, control
         np.testing.assert_allclose(ours, expected, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("style", [DDE, trace])
+@pytest.mark.parametrize("style", [ds.DDE, ds.trace])
 def test_crossings_of_delay_equations_have_the_same_derivatives_in_all_units(style):
     def gradient(g, time, unit):
-        raised = Event(
+        raised = ds.Event(
             lambda t, u, p: g * (u[0] - p[0]),
             lambda t, u, p: np.array([u[0] + 1.0, u[1]]),
             direction=-1,
@@ -86,11 +75,11 @@ def test_crossings_of_delay_equations_have_the_same_derivatives_in_all_units(sty
             history=[1.0, 0.0],
             events=[raised],
         )
-        stepping = Stepping((0.0, 2.0 * time), "rk5ts", dt=0.03 * time)
-        run = solve(problem, [1.0, 0.0], [0.3, 0.8], stepping)
+        stepping = ds.Stepping((0.0, 2.0 * time), "rk5ts", dt=0.03 * time)
+        run = ds.solve(problem, [1.0, 0.0], [0.3, 0.8], stepping)
         return np.append(
-            adjoint(run, Terminal(lambda t, u, p: u[0])).p,
-            adjoint(run, EventTime("level")).p / time,
+            ds.adjoint(run, ds.Terminal(lambda t, u, p: u[0])).p,
+            ds.adjoint(run, EventTime("level")).p / time,
         )
 
     expected = gradient(*UNITS[0])
@@ -122,7 +111,7 @@ TOUCHED = [
 @pytest.mark.parametrize(("rates", "start", "weights", "level", "direction"), TOUCHED)
 def test_touches_are_refused_in_all_units(rates, start, weights, level, direction, units):
     g, time, unit = units
-    touch = Event(
+    touch = ds.Event(
         lambda t, u, p: g * (weights[0] * u[0] + weights[1] * u[1] - level),
         lambda t, u, p: u + np.array([1.0, 0.0, 0.0]),
         direction=direction,
@@ -132,14 +121,14 @@ def test_touches_are_refused_in_all_units(rates, start, weights, level, directio
     def rhs(t, u, p):
         return np.array([*rates(t / time, u, p), unit * u[0]]) / time
 
-    problem = ODE(rhs, 3, events=[touch])
-    stepping = Stepping((0.0, 1.5 * time), "rk4", dt=0.3 * time)
-    run = solve(problem, [*start, 0.0], None, stepping)
+    problem = ds.ODE(rhs, 3, events=[touch])
+    stepping = ds.Stepping((0.0, 1.5 * time), "rk4", dt=0.3 * time)
+    run = ds.solve(problem, [*start, 0.0], None, stepping)
     assert run.crossings
     with pytest.raises(GrazingError, match='"touch"'):
-        adjoint(run, Terminal(lambda t, u, p: u[0]))
+        ds.adjoint(run, ds.Terminal(lambda t, u, p: u[0]))
     with pytest.raises(GrazingError, match='"touch"'):
-        tangent(run, [1.0, 1.0, 0.0])
+        ds.tangent(run, [1.0, 1.0, 0.0])
 
 
 def test_a_speed_that_is_rounding_of_its_terms_is_refused():

@@ -12,19 +12,7 @@ from interrupted import part_done
 from petsc4py import PETSc
 from support.sweeps import in_c
 
-from daeosens import (
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Reduced,
-    SolveError,
-    Stepping,
-    Terminal,
-    adjoint,
-    solve,
-    taylor,
-    trace_stencil,
-)
+import daeosens as ds
 from daeosens.functional import InitialState
 from daeosens.problem.grids import Grid
 from daeosens.verify import duality
@@ -33,10 +21,10 @@ UNIT = (0.0, 1.0)
 P = np.array([0.7, 0.4])
 OBSERVED = (0.2, 0.45, 0.83)
 STEPPINGS = [
-    Stepping((0.2, 0.83), "cn", dt=0.1),
-    Stepping((0.2, 0.83), "beuler", dt=0.1),
-    Stepping((0.2, 0.83), "theta:0.7", dt=0.1),
-    Stepping((0.2, 0.83), "cn", rtol=1e-4),
+    ds.Stepping((0.2, 0.83), "cn", dt=0.1),
+    ds.Stepping((0.2, 0.83), "beuler", dt=0.1),
+    ds.Stepping((0.2, 0.83), "theta:0.7", dt=0.1),
+    ds.Stepping((0.2, 0.83), "cn", rtol=1e-4),
 ]
 
 EXACT = {"ksp_rtol": 1e-14, "snes_rtol": 1e-13}
@@ -56,11 +44,13 @@ def moving(t, u, p):
 
 def make(shape, boundary="periodic", **more):
     grid = Grid((UNIT,) * len(shape), shape, boundary, dof=2)
-    return grid, trace_stencil(moving, grid, ["k", "r"], **{"jacobian": "products", **more})
+    return grid, ds.trace_stencil(moving, grid, ["k", "r"], **{"jacobian": "products", **more})
 
 
 def final_energy():
-    return Terminal(lambda t, u, p: 0.5 * u.dot(u), lambda t, u, p, out: u.copy(out), "independent")
+    return ds.Terminal(
+        lambda t, u, p: 0.5 * u.dot(u), lambda t, u, p, out: u.copy(out), "independent"
+    )
 
 
 def lowered(run, costs):
@@ -74,9 +64,9 @@ def lowered(run, costs):
 def test_numbers_are_those_of_the_step_map(shape, stepping):
     grid, model = make(shape, "zero" if len(shape) == 3 else "periodic")
     exact = replace(stepping, options=EXACT)
-    run = solve(model, random_field(grid, 3), P, exact)
+    run = ds.solve(model, random_field(grid, 3), P, exact)
     costs = [final_energy(), (-0.5) * final_energy()]
-    swept = (adjoint(run, costs, engine) for engine in ("compiled", "vectors"))
+    swept = (ds.adjoint(run, costs, engine) for engine in ("compiled", "vectors"))
     for ours, expected in zip(*swept, strict=True):
         for vec, same in ((ours.u0_vec, expected.u0_vec), (ours.p_vec, expected.p_vec)):
             assert vec.norm() > 0.0
@@ -84,7 +74,7 @@ def test_numbers_are_those_of_the_step_map(shape, stepping):
 
 
 def misfit(grid):
-    return LeastSquares(OBSERVED, [random_field(grid, seed) for seed in range(3)], sigma=0.3)
+    return ds.LeastSquares(OBSERVED, [random_field(grid, seed) for seed in range(3)], sigma=0.3)
 
 
 @pytest.mark.slow
@@ -92,8 +82,8 @@ def misfit(grid):
 def test_states_on_the_way_are_seen():
     grid, model = make((8, 6))
     exact = replace(STEPPINGS[0], options=EXACT)
-    run = solve(model, random_field(grid, 3), P, exact, t_eval=[0.45])
-    ours, expected = (adjoint(run, misfit(grid), engine) for engine in ("compiled", "vectors"))
+    run = ds.solve(model, random_field(grid, 3), P, exact, t_eval=[0.45])
+    ours, expected = (ds.adjoint(run, misfit(grid), engine) for engine in ("compiled", "vectors"))
     assert close(ours.u0_vec, expected.u0_vec) < 1e-13
     assert close(ours.p_vec, expected.p_vec) < 1e-13
 
@@ -114,15 +104,15 @@ def test_remainders_are_of_second_order_and_adjoints_dual_to_tangents(start, ste
     def begin_p(p, w):
         return np.array([2.0 * p[0] * field.dot(w), 0.0])
 
-    control = Parameters({"k": Parameter(P[0]), "r": Parameter(P[1])}, begin, begin_p)
+    control = ds.Parameters({"k": ds.Parameter(P[0]), "r": ds.Parameter(P[1])}, begin, begin_p)
     if start == "state":
         control = InitialState(field, P)
-    reduced = Reduced(model, misfit(grid), exact, control)
+    reduced = ds.Reduced(model, misfit(grid), exact, control)
     run = reduced.trajectory(reduced.start())
     assert in_c(run, lowered(run, [misfit(grid)])) is not None
     assert duality(run, misfit(grid)) < 1e-12
     if not stepping.adaptive:  # other steps would be chosen
-        assert min(taylor(reduced)) > 1.9
+        assert min(ds.taylor(reduced)) > 1.9
 
 
 @pytest.mark.slow
@@ -148,11 +138,11 @@ def test_gradients_are_those_of_an_independent_program(method):
         residual_u=lambda t, u, udot, p: -rhs_u(t, u, p),
         residual_udot=lambda t, u, udot, p: np.eye(6),
     )
-    model = trace_stencil(on_grid, grid, ["k", "r"], jacobian="products")
+    model = ds.trace_stencil(on_grid, grid, ["k", "r"], jacobian="products")
     u0 = random_field(grid, 3)
     options = {"ksp_rtol": 1e-14, "snes_rtol": 1e-14, "snes_stol": 1e-15}
-    run = solve(model, u0, P, Stepping((0.2, 0.83), method, dt=0.1, options=options), [0.45])
-    gradient = adjoint(run, misfit(grid))
+    run = ds.solve(model, u0, P, ds.Stepping((0.2, 0.83), method, dt=0.1, options=options), [0.45])
+    gradient = ds.adjoint(run, misfit(grid))
     data = [random_field(grid, seed).array for seed in range(3)]
     observed = {
         t: lambda t, u, p, d=d: 0.5 * (((u - d) / 0.3) ** 2).sum()
@@ -169,16 +159,16 @@ def test_gradients_are_those_of_an_independent_program(method):
 def test_one_unknown_at_a_point_without_parameters(method):
     """Of u' = -cos(t) u: each step multiplies u by a number."""
     grid = Grid((UNIT,), (3,), "zero", comm=PETSc.COMM_SELF)
-    model = trace_stencil(lambda t, u, p: -np.cos(t) * u.center, grid, jacobian="products")
+    model = ds.trace_stencil(lambda t, u, p: -np.cos(t) * u.center, grid, jacobian="products")
     start = grid.create_vec()
     start.set(0.7)
-    run = solve(model, start, None, Stepping((0.2, 0.83), method, dt=0.1))
-    cost = Terminal(lambda t, u, p: u.sum(), lambda t, u, p, out: out.set(1.0), "independent")
+    run = ds.solve(model, start, None, ds.Stepping((0.2, 0.83), method, dt=0.1))
+    cost = ds.Terminal(lambda t, u, p: u.sum(), lambda t, u, p, out: out.set(1.0), "independent")
     assert in_c(run, lowered(run, [cost])) is not None
     theta = run.stepping.resolved_method.theta
     t, h = run.times, run.step_sizes
     factors = 1.0 - (1.0 - theta) * h * np.cos(t[:-1]), 1.0 + theta * h * np.cos(t[1:])
-    gradient = adjoint(run, cost)
+    gradient = ds.adjoint(run, cost)
     assert gradient.u0 == pytest.approx(np.prod(factors[0] / factors[1]), rel=1e-13)
     assert gradient.p.size == 0
 
@@ -189,30 +179,30 @@ def test_one_unknown_at_a_point_without_parameters(method):
 )
 def test_other_steps_are_left_to_the_step_map(method, jacobian):
     grid, model = make((8, 6), jacobian=jacobian)
-    run = solve(model, random_field(grid, 3), P, Stepping((0.2, 0.4), method, dt=0.1))
+    run = ds.solve(model, random_field(grid, 3), P, ds.Stepping((0.2, 0.4), method, dt=0.1))
     assert in_c(run, lowered(run, [final_energy()])) is None
-    assert adjoint(run, final_energy()).u0_vec.norm() > 0.0
+    assert ds.adjoint(run, final_energy()).u0_vec.norm() > 0.0
 
 
 def test_a_solver_that_fails_is_named():
     grid, model = make((8, 6))
     stepping = replace(STEPPINGS[0], options={"ksp_max_it": 1})
-    run = replace(solve(model, random_field(grid, 3), P, STEPPINGS[0]), stepping=stepping)
+    run = replace(ds.solve(model, random_field(grid, 3), P, STEPPINGS[0]), stepping=stepping)
     costs = lowered(run, [final_energy()])
     assert in_c(run, costs) is None
-    with pytest.raises(SolveError, match=r"the linear system of a sweep: gmres .*MAX_IT"):
-        adjoint(run, final_energy())
+    with pytest.raises(ds.SolveError, match=r"the linear system of a sweep: gmres .*MAX_IT"):
+        ds.adjoint(run, final_energy())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["cn", "beuler", "rk4"])
 def test_sweeps_can_be_interrupted_and_taken_again(method):
     grid, model = make((32, 32))
-    stepping = Stepping((0.2, 0.8), method, dt=0.002)
-    run = solve(model, random_field(grid, 3), P, stepping, checkpoint="stages")
+    stepping = ds.Stepping((0.2, 0.8), method, dt=0.002)
+    run = ds.solve(model, random_field(grid, 3), P, stepping, checkpoint="stages")
     assert in_c(run, lowered(run, [final_energy()])) is not None
-    before = adjoint(run, final_energy())
-    assert part_done(lambda: adjoint(run, final_energy())) < 0.5
-    after = adjoint(run, final_energy())
+    before = ds.adjoint(run, final_energy())
+    assert part_done(lambda: ds.adjoint(run, final_energy())) < 0.5
+    after = ds.adjoint(run, final_energy())
     np.testing.assert_array_equal(after.u0, before.u0)
     np.testing.assert_array_equal(after.p, before.p)

@@ -6,23 +6,7 @@ from forms import TIGHT
 from petsc4py import PETSc
 from scipy.linalg import hilbert
 
-from daeosens import (
-    DAE,
-    ODE,
-    Event,
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Reduced,
-    Running,
-    SolveError,
-    Stepping,
-    Terminal,
-    adjoint,
-    consistent_state,
-    hessian_product,
-    solve,
-)
+import daeosens as ds
 from daeosens.methods.registry import find_method
 from daeosens.methods.step import Step
 from daeosens.petsc import gather, read, scatter, write
@@ -64,10 +48,10 @@ def residual(t, u, udot, p):
 
 
 FORMS = {
-    "M singular": ODE(sides, 3, NAMES, mass=MASS),
-    "M(p)": ODE(sides, 3, NAMES, mass=mass),
-    "F": DAE(residual, 3, NAMES),
-    "M": ODE(sides, 3, NAMES, mass=np.diag([2.0, 1.0, -1.0]) + 0.1),
+    "M singular": ds.ODE(sides, 3, NAMES, mass=MASS),
+    "M(p)": ds.ODE(sides, 3, NAMES, mass=mass),
+    "F": ds.DAE(residual, 3, NAMES),
+    "M": ds.ODE(sides, 3, NAMES, mass=np.diag([2.0, 1.0, -1.0]) + 0.1),
 }
 METHODS = ["cn", "beuler", "midpoint", "theta:0.7", "esdirk4"]
 CELLS = [
@@ -84,21 +68,21 @@ def reset(t, u, p):
 
 def dosed(form, cost, method, end, when):
     """Return lag -> the reduced functional over [0, ``end``] of a problem with a dose."""
-    dose = Event(when, reset, direction=0 if isinstance(when, str) else 1, name="dose")
+    dose = ds.Event(when, reset, direction=0 if isinstance(when, str) else 1, name="dose")
     problem = add_events(FORMS[form], [dose])
-    stepping = Stepping((0.0, end), method, dt=0.1, options=TIGHT)
+    stepping = ds.Stepping((0.0, end), method, dt=0.1, options=TIGHT)
 
     def functional(lag, level=0.3):
         entries = {
-            "rate": Parameter(0.5),
-            "lag": Parameter(lag),
-            "level": Parameter(level),
+            "rate": ds.Parameter(0.5),
+            "lag": ds.Parameter(lag),
+            "level": ds.Parameter(level),
         }
 
         def start(p):
             return np.array([1.0 + 0.2 * p[0], 0.4 * p[2], 0.2 + 0 * p[0]])
 
-        return Reduced(problem, cost, stepping, Parameters(entries, start, consistent=True))
+        return ds.Reduced(problem, cost, stepping, ds.Parameters(entries, start, consistent=True))
 
     return functional
 
@@ -114,8 +98,8 @@ def slopes(functional):
     ]
 
 
-AT_END = Terminal(lambda t, u, p: u[0] ** 2 * (1 + 0.1 * t * p[1]) + u[1] * u[2] + u[2] ** 2)
-ALONG = Running(lambda t, u, p: (u[0] + u[2]) ** 2 * (1 + t))
+AT_END = ds.Terminal(lambda t, u, p: u[0] ** 2 * (1 + 0.1 * t * p[1]) + u[1] * u[2] + u[2] ** 2)
+ALONG = ds.Running(lambda t, u, p: (u[0] + u[2]) ** 2 * (1 + t))
 
 
 @pytest.mark.slow
@@ -146,18 +130,18 @@ def test_derivatives_of_events_at_the_ends_are_those_from_the_inside(form, metho
 @pytest.mark.parametrize(("form", "method"), CELLS)
 def test_sweeps_are_dual_where_the_state_decides_on_the_last_moment(form, method):
     """The surface is met just at the end, from a state and with algebraic variables that jump."""
-    dose = Event(lambda t, u, p: t - p[1] + 0.1 * (u[0] - p[2]), reset, direction=1, name="dose")
+    dose = ds.Event(lambda t, u, p: t - p[1] + 0.1 * (u[0] - p[2]), reset, direction=1, name="dose")
     problem = add_events(FORMS[form], [dose])
-    stepping = Stepping((0.0, 2.0), method, dt=0.1, options=TIGHT)
+    stepping = ds.Stepping((0.0, 2.0), method, dt=0.1, options=TIGHT)
     p = np.array([0.5, 2.0, 0.0])
-    u0 = read(consistent_state(problem, U0, p)) if form != "M" else U0
-    p[2] = solve(FORMS[form], u0, p, stepping).final.array[0]
-    run = solve(problem, u0, p, stepping)
+    u0 = read(ds.consistent_state(problem, U0, p)) if form != "M" else U0
+    p[2] = ds.solve(FORMS[form], u0, p, stepping).final.array[0]
+    run = ds.solve(problem, u0, p, stepping)
     assert [(crossing.name, crossing.t) for crossing in run.crossings] == [("dose", 2.0)]
     cost = AT_END + ALONG
     assert duality(run, cost) < 1e-12
     values, two = ([0.3, -0.2, 0.0], [0.2, 0.1, -0.3]), ([0.1, 0.4, 0.0], [-0.3, 0.2, 0.5])
-    first, second = (hessian_product(run, cost, *value) for value in (values, two))
+    first, second = (ds.hessian_product(run, cost, *value) for value in (values, two))
     left = first.u0 @ two[0] + first.p @ two[1]
     right = second.u0 @ values[0] + second.p @ values[1]
     assert left == pytest.approx(right, rel=1e-11)
@@ -167,7 +151,7 @@ def test_sweeps_are_dual_where_the_state_decides_on_the_last_moment(form, method
 @pytest.mark.parametrize("lag", [1.0, 1.234])
 def test_observations_beside_an_event_that_moves(method, lag):
     """Derivatives are those of the side after it, to the error of a step."""
-    cost = LeastSquares(
+    cost = ds.LeastSquares(
         [0.25, lag, 1.7],
         [[0.2], [0.3], [0.5]],
         observe=lambda t, u, p: u[:1] * (1 + 0.2 * t + p[1]) + u[2:],
@@ -181,9 +165,9 @@ def test_observations_beside_an_event_that_moves(method, lag):
 
 
 def test_the_midpoint_rule_has_no_state_beside_an_event_with_algebraic_variables():
-    cost = LeastSquares([1.0], [[0.3]], observe=lambda t, u, p: u[:1], side="before")
+    cost = ds.LeastSquares([1.0], [[0.3]], observe=lambda t, u, p: u[:1], side="before")
     functional = dosed("M singular", cost, "midpoint", 2.0, "lag")(1.0)
-    with pytest.raises(SolveError, match=r'"dose", which moves(.|\n)*no "midpoint" with a mass'):
+    with pytest.raises(ds.SolveError, match=r'"dose", which moves(.|\n)*no "midpoint" with a mass'):
         functional.gradient(functional.start())
 
 
@@ -194,7 +178,7 @@ def doses(problem):
     """Two doses that commute, at times that are parameters."""
 
     def dose(which, amount):
-        return Event(which, lambda t, u, p: u + amount * (np.arange(len(u)) == 0), name=which)
+        return ds.Event(which, lambda t, u, p: u + amount * (np.arange(len(u)) == 0), name=which)
 
     return add_events(problem, [dose("one", 0.7), dose("two", 1.1)])
 
@@ -216,13 +200,15 @@ def test_eliminating_mass_and_algebraic_variables_changes_nothing(method, times)
     Doses at one time commute if the equations are linear.
     """
     bend = float(times[0] != times[1])
-    names, stepping = ["rate", "one", "two"], Stepping((0.0, 2.0), method, dt=0.1, options=TIGHT)
+    names, stepping = ["rate", "one", "two"], ds.Stepping((0.0, 2.0), method, dt=0.1, options=TIGHT)
     problems = [
-        ODE(lambda t, u, p: full(t, u, p, bend), 2, names, mass=np.diag([2.0, 0.0])),
-        ODE(lambda t, u, p: 2 * reduced(t, u, p, bend), 1, names, mass=np.array([[2.0]])),
-        ODE(lambda t, u, p: reduced(t, u, p, bend), 1, names),
+        ds.ODE(lambda t, u, p: full(t, u, p, bend), 2, names, mass=np.diag([2.0, 0.0])),
+        ds.ODE(lambda t, u, p: 2 * reduced(t, u, p, bend), 1, names, mass=np.array([[2.0]])),
+        ds.ODE(lambda t, u, p: reduced(t, u, p, bend), 1, names),
     ]
-    cost = Terminal(lambda t, u, p: u[0] ** 2) + Running(lambda t, u, p: u[0] * (1 + t * p[1]))
+    cost = ds.Terminal(lambda t, u, p: u[0] ** 2) + ds.Running(
+        lambda t, u, p: u[0] * (1 + t * p[1])
+    )
 
     def start(size):
         return lambda p: np.array([1.0 + 0.3 * p[0], 0 * p[0]])[:size]
@@ -230,9 +216,9 @@ def test_eliminating_mass_and_algebraic_variables_changes_nothing(method, times)
     numbers = []
     for problem in map(doses, problems):
         values = dict(zip(names, (0.6, *times), strict=True))
-        entries = {name: Parameter(value) for name, value in values.items()}
-        control = Parameters(entries, start(problem.size), consistent=problem.size == 2)
-        functional = Reduced(problem, cost, stepping, control)
+        entries = {name: ds.Parameter(value) for name, value in values.items()}
+        control = ds.Parameters(entries, start(problem.size), consistent=problem.size == 2)
+        functional = ds.Reduced(problem, cost, stepping, control)
         numbers.append([functional.value(functional.start()), *np.ravel(slopes(functional))])
     np.testing.assert_allclose(numbers[1], numbers[2], rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(numbers[0], numbers[2], rtol=1e-9, atol=1e-11)
@@ -245,14 +231,14 @@ def test_the_last_time_may_be_a_breakpoint():
         return -u * (1.0 if t.real < 2.0 else 5.0)
 
     for form in ({}, {"mass": np.array([[2.0]])}):
-        dose = Event("lag", lambda t, u, p: u + 2.0, name="dose")
-        problem = ODE(rhs, 1, ["lag"], breakpoints=[2.0], events=[dose], **form)
+        dose = ds.Event("lag", lambda t, u, p: u + 2.0, name="dose")
+        problem = ds.ODE(rhs, 1, ["lag"], breakpoints=[2.0], events=[dose], **form)
         runs = [
-            solve(problem, [1.0], [lag], Stepping((0.0, 2.0), "cn", dt=0.1))
+            ds.solve(problem, [1.0], [lag], ds.Stepping((0.0, 2.0), "cn", dt=0.1))
             for lag in (2.0, 2.0 - 1e-9)
         ]
-        cost = Terminal(lambda t, u, p: u[0])
-        values, near = (adjoint(run, cost).p[0] for run in runs)
+        cost = ds.Terminal(lambda t, u, p: u[0])
+        values, near = (ds.adjoint(run, cost).p[0] for run in runs)
         assert values == pytest.approx(near, rel=1e-6)
         assert duality(runs[0], cost) < 1e-12
 
@@ -271,7 +257,7 @@ def squares(t, u, p, du, dp, out):
 @pytest.mark.parametrize("end", [0.25, 0.6])
 def test_answers_do_not_depend_on_the_number_of_ranks(method, end):
     """An event at the last time, or two at one instant; equations far from their variables."""
-    cost = Terminal(
+    cost = ds.Terminal(
         lambda t, u, p: float((gather(u) ** 2).sum()),
         gradient_u=lambda t, u, p, out: (u.copy(out), out.scale(2.0)),
         gradient_p=INDEPENDENT,
@@ -282,7 +268,7 @@ def test_answers_do_not_depend_on_the_number_of_ranks(method, end):
     for comm in (PETSc.COMM_WORLD, PETSc.COMM_SELF):
         weak = distributed(comm).modes["weak"]
         scaled = [
-            Event(
+            ds.Event(
                 "b",
                 lambda t, u, p, out, factor=factor: (u.copy(out), out.scale(factor)),
                 reset_u=lambda t, u, p, out, factor=factor: (out.zeroEntries(), out.shift(factor)),
@@ -296,11 +282,11 @@ def test_answers_do_not_depend_on_the_number_of_ranks(method, end):
         p = np.array([0.8, 0.25])
         guess = problem.create_state()
         scatter(np.concatenate([np.linspace(0.5, 0.9, N), np.full(N, 0.4)]), guess)
-        u0 = consistent_state(problem, guess, p)
-        run = solve(problem, u0, p, Stepping((0.0, end), method, dt=0.05, options=options))
+        u0 = ds.consistent_state(problem, guess, p)
+        run = ds.solve(problem, u0, p, ds.Stepping((0.0, end), method, dt=0.05, options=options))
         assert len(run.crossings) == (1 if end == 0.25 else 2)
         assert duality(run, cost) < 1e-12
-        gradient = adjoint(run, cost)
+        gradient = ds.adjoint(run, cost)
         values.append(np.concatenate(gradient.gather()))
     np.testing.assert_allclose(values[0], values[1], rtol=1e-10, atol=1e-12)
 
@@ -310,31 +296,31 @@ def test_answers_do_not_depend_on_the_number_of_ranks(method, end):
 
 def test_a_state_that_misses_its_algebraic_equations_has_no_rate():
     """An implicit event at the start, which backward Euler would forget but the jump does not."""
-    problem = ODE(full, 2, ["rate", "level"], mass=np.diag([2.0, 0.0]))
-    level = Event(lambda t, u, p: u[0] - p[1], direction=-1, terminal=False, name="level")
+    problem = ds.ODE(full, 2, ["rate", "level"], mass=np.diag([2.0, 0.0]))
+    level = ds.Event(lambda t, u, p: u[0] - p[1], direction=-1, terminal=False, name="level")
     problem = add_events(problem, [level])
-    run = solve(problem, [1.0, 3.0], [0.6, 1.0], Stepping((0.0, 1.0), "beuler", dt=0.1))
+    run = ds.solve(problem, [1.0, 3.0], [0.6, 1.0], ds.Stepping((0.0, 1.0), "beuler", dt=0.1))
     assert run.crossings[0].t == 0.0
-    with pytest.raises(SolveError, match=r"event at t = 0, .* miss their equations by 1\.16"):
-        adjoint(run, AT_END_OF_TWO)
-    ok = solve(
-        problem, [1.0, 1.0 + np.sin(1.0)], [0.6, 1.0], Stepping((0.0, 1.0), "beuler", dt=0.1)
+    with pytest.raises(ds.SolveError, match=r"event at t = 0, .* miss their equations by 1\.16"):
+        ds.adjoint(run, AT_END_OF_TWO)
+    ok = ds.solve(
+        problem, [1.0, 1.0 + np.sin(1.0)], [0.6, 1.0], ds.Stepping((0.0, 1.0), "beuler", dt=0.1)
     )
     assert duality(ok, AT_END_OF_TWO) < 1e-12
 
 
-AT_END_OF_TWO = Terminal(lambda t, u, p: u[0] * u[1])
+AT_END_OF_TWO = ds.Terminal(lambda t, u, p: u[0] * u[1])
 
 
 def test_singular_matrices_and_rates_that_cannot_be_found_are_named():
     """Of an index above one, and of an equation without a real rate."""
-    hidden = ODE(lambda t, u, p: np.array([u[1], u[0]]), 2, mass=np.diag([1.0, 0.0]))
-    no_rate = DAE(lambda t, u, udot, p: udot**2 + 1.0 + u, 1)
+    hidden = ds.ODE(lambda t, u, p: np.array([u[1], u[0]]), 2, mass=np.diag([1.0, 0.0]))
+    no_rate = ds.DAE(lambda t, u, udot, p: udot**2 + 1.0 + u, 1)
     for problem, why in ((hidden, "singular"), (no_rate, "not converge|singular")):
         u = problem.create_state()
         step = Step(0.5, 0.0, u, u, np.empty(0))
         instant = find_method("beuler").instant_map(problem, {})
-        with pytest.raises(SolveError, match=f"(?s)event at t = 0.5, .*({why}).*index one"):
+        with pytest.raises(ds.SolveError, match=f"(?s)event at t = 0.5, .*({why}).*index one"):
             instant.adjoint(step, [problem.create_state()], [], [()], times=True)
 
 
@@ -345,8 +331,8 @@ def test_rates_of_residuals_with_nearly_singular_matrices_are_those_of_masses(n,
     mass, stiffness = hilbert(n), np.eye(n) + 0.1 * np.arange(n * n).reshape(n, n) / n**2
     names = ["rate", "lag"]
     problems = (
-        ODE(lambda t, u, p: -p[0] * (stiffness @ u), n, names, mass=mass),
-        DAE(
+        ds.ODE(lambda t, u, p: -p[0] * (stiffness @ u), n, names, mass=mass),
+        ds.DAE(
             lambda t, u, udot, p: mass @ udot + p[0] * (stiffness @ u),
             n,
             names,
@@ -356,7 +342,7 @@ def test_rates_of_residuals_with_nearly_singular_matrices_are_those_of_masses(n,
     start = np.linalg.eigh(mass)[1][:, -1]
     values = []
     for problem in problems:
-        dosed = add_events(problem, [Event("lag", lambda t, u, p: 1.1 * u, name="dose")])
-        run = solve(dosed, start, [0.5, 1.0], Stepping((0.0, 1.0), "beuler", dt=0.1))
-        values.append(adjoint(run, Terminal(lambda t, u, p: u[0] ** 2 + u[-1])).p)
+        dosed = add_events(problem, [ds.Event("lag", lambda t, u, p: 1.1 * u, name="dose")])
+        run = ds.solve(dosed, start, [0.5, 1.0], ds.Stepping((0.0, 1.0), "beuler", dt=0.1))
+        values.append(ds.adjoint(run, ds.Terminal(lambda t, u, p: u[0] ** 2 + u[-1])).p)
     assert abs(values[1] - values[0]).max() < 1e-14 * np.linalg.cond(mass) * abs(values[0]).max()

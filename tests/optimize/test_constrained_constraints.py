@@ -9,19 +9,7 @@ from distributed import make, make_cost
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens import (
-    ODE,
-    Constraint,
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Prior,
-    Reduced,
-    Running,
-    Stepping,
-    Terminal,
-    minimize,
-)
+import daeosens as ds
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.functional import FieldParameter, InitialState
 from daeosens.optimize.constrained.constraints import named, sides
@@ -47,7 +35,7 @@ METHODS = list(CONSTRAINED_METHODS)
     ],
 )
 def test_constraint_prints_its_relation(arguments, text):
-    assert str(Constraint(len, name="c", **arguments)) == text
+    assert str(ds.Constraint(len, name="c", **arguments)) == text
 
 
 @pytest.mark.parametrize(
@@ -69,7 +57,7 @@ def test_constraint_prints_its_relation(arguments, text):
 )
 def test_contradictory_bounds_are_refused(arguments, message):
     with pytest.raises(InputError, match=message):
-        Constraint(len, name="c", **arguments)
+        ds.Constraint(len, name="c", **arguments)
 
 
 @pytest.mark.parametrize(
@@ -78,20 +66,20 @@ def test_contradictory_bounds_are_refused(arguments, message):
         (3.0, {}, "is on a float(.|\n)*a function of x, an objective"),
         ([], {}, "is on a list"),
         ([len], {}, "is on a list"),
-        (Prior([0.0]), {"jacobian": len}, "has jacobian= but is no function"),
-        ([Prior([0.0])], {"parameters": ["a"]}, "has parameters= but is no function"),
+        (ds.Prior([0.0]), {"jacobian": len}, "has jacobian= but is no function"),
+        ([ds.Prior([0.0])], {"parameters": ["a"]}, "has parameters= but is no function"),
     ],
 )
 def test_what_cannot_be_constrained_is_refused(what, arguments, message):
     with pytest.raises(InputError, match=message):
-        Constraint(what, upper=1.0, **arguments)
+        ds.Constraint(what, upper=1.0, **arguments)
 
 
 def test_constraints_get_names_and_keep_all_else():
-    value = Constraint(
+    value = ds.Constraint(
         len, [0, 1], 5.0, parameters="rate", jacobian=max, hessian=min, scale=[1.0, 2.0]
     )
-    first, second = named([value, Constraint(len, equals=[1, 2], name="mine")])
+    first, second = named([value, ds.Constraint(len, equals=[1, 2], name="mine")])
     assert (first.name, second.name) == ("constraint 1", "mine")
     assert (first.parameters, first.jacobian, first.hessian) == (("rate",), max, min)
     lower, upper, scale = sides(first, 2)
@@ -115,14 +103,16 @@ def double_integrator(comm=None):
     """Least effort: x'' = w(t), w constant on N intervals, Euler's method in steps as long."""
     names = [f"w{i}" for i in range(N)]
     extra = {} if comm is None else {"comm": comm}
-    problem = ODE(lambda t, u, p: np.array([u[1], force(t, p)]), size=2, parameters=names, **extra)
-    effort = Running(lambda t, u, p: 0.5 * force(t, p) ** 2)
-    control = Parameters({name: Parameter(0.0) for name in names}, initial_state=[0.0, 0.0])
-    return Reduced(problem, effort, Stepping((0.0, 1.0), "1fe", dt=H), control)
+    problem = ds.ODE(
+        lambda t, u, p: np.array([u[1], force(t, p)]), size=2, parameters=names, **extra
+    )
+    effort = ds.Running(lambda t, u, p: 0.5 * force(t, p) ** 2)
+    control = ds.Parameters({name: ds.Parameter(0.0) for name in names}, initial_state=[0.0, 0.0])
+    return ds.Reduced(problem, effort, ds.Stepping((0.0, 1.0), "1fe", dt=H), control)
 
 
-ARRIVAL = Constraint(
-    [Terminal(lambda t, u, p: u[0]), Terminal(lambda t, u, p: u[1])],
+ARRIVAL = ds.Constraint(
+    [ds.Terminal(lambda t, u, p: u[0]), ds.Terminal(lambda t, u, p: u[1])],
     equals=[1.0, 0.0],
     name="arrival",
 )
@@ -139,7 +129,7 @@ def least_effort():
 @pytest.mark.parametrize("method", METHODS)
 def test_least_effort_of_a_double_integrator(method):
     functional = double_integrator()
-    result = minimize(functional, method=method, constraints=ARRIVAL)
+    result = ds.minimize(functional, method=method, constraints=ARRIVAL)
     force_exact, v = least_effort()
     assert result.converged
     np.testing.assert_allclose(result.x.getArray(), force_exact, atol=1e-7)
@@ -152,14 +142,14 @@ def test_least_effort_of_a_double_integrator(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_implicit_methods_keep_their_own_solvers(method):
-    functional = Reduced(
+    functional = ds.Reduced(
         DECAY,
-        Prior([1.0, 0.0]),
-        Stepping((0.0, 2.0), "cn", dt=0.1),
-        Parameters({"rate": Parameter(0.5), "feed": Parameter(0.3)}, initial_state=[1.0]),
+        ds.Prior([1.0, 0.0]),
+        ds.Stepping((0.0, 2.0), "cn", dt=0.1),
+        ds.Parameters({"rate": ds.Parameter(0.5), "feed": ds.Parameter(0.3)}, initial_state=[1.0]),
     )
-    end = Constraint(Terminal(lambda t, u, p: u[0]), equals=0.6, name="end")
-    result = minimize(functional, method=method, constraints=end)
+    end = ds.Constraint(ds.Terminal(lambda t, u, p: u[0]), equals=0.6, name="end")
+    result = ds.minimize(functional, method=method, constraints=end)
     assert result.converged
     rate, feed = result.x.getArray()
     growth = (1.0 - 0.05 * rate) / (1.0 + 0.05 * rate)
@@ -169,7 +159,7 @@ def test_implicit_methods_keep_their_own_solvers(method):
 
 def test_outputs_share_one_run_and_one_sweep_with_the_objective():
     functional = double_integrator()
-    result = minimize(functional, method="almm", constraints=ARRIVAL)
+    result = ds.minimize(functional, method="almm", constraints=ARRIVAL)
     assert functional.count.forward == functional.count.adjoint == result.evaluations
 
 
@@ -181,8 +171,8 @@ def test_active_speed_limit(method):
     free = least_effort()[0]
     limit = 0.5 * (N / (N - 1) + H * np.sum((speed @ free) ** 2))
     functional = double_integrator()
-    spread = Constraint(Running(lambda t, u, p: u[1] ** 2), upper=limit, name="speed")
-    result = minimize(functional, method=method, constraints=[ARRIVAL, spread])
+    spread = ds.Constraint(ds.Running(lambda t, u, p: u[1] ** 2), upper=limit, name="speed")
+    result = ds.minimize(functional, method=method, constraints=[ARRIVAL, spread])
     assert result.converged
     reference = scipy.optimize.minimize(
         lambda w: 0.5 * H * w @ w,
@@ -211,27 +201,27 @@ def test_active_speed_limit(method):
 
 # ---- other outputs, parameters by name -----------------------------------------------------------
 
-DECAY = ODE(lambda t, u, p: -p[0] * u + p[1], size=1, parameters=["rate", "feed"])
-STEPS = Stepping((0.0, 2.0), "4", dt=0.1)
+DECAY = ds.ODE(lambda t, u, p: -p[0] * u + p[1], size=1, parameters=["rate", "feed"])
+STEPS = ds.Stepping((0.0, 2.0), "4", dt=0.1)
 
 
 def decay(objective, **entries):
-    chosen = {"rate": Parameter(0.5, scale="log"), "feed": Parameter(0.3), **entries}
-    return Reduced(DECAY, objective, STEPS, Parameters(chosen, initial_state=[1.0]))
+    chosen = {"rate": ds.Parameter(0.5, scale="log"), "feed": ds.Parameter(0.3), **entries}
+    return ds.Reduced(DECAY, objective, STEPS, ds.Parameters(chosen, initial_state=[1.0]))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_discrepancy_principle_hits_times_the_objective_does_not_know(method):
     """The least parameters that fit the data to its noise (Morozov): the prior is the objective."""
-    data = LeastSquares([0.33, 0.77, 1.9], [0.9, 0.8, 0.75], sigma=0.05)
-    functional = decay(Prior([0.1, 0.1]), rate=Parameter(0.5))
-    result = minimize(
-        functional, method=method, constraints=Constraint(data, upper=1.5, name="fit")
+    data = ds.LeastSquares([0.33, 0.77, 1.9], [0.9, 0.8, 0.75], sigma=0.05)
+    functional = decay(ds.Prior([0.1, 0.1]), rate=ds.Parameter(0.5))
+    result = ds.minimize(
+        functional, method=method, constraints=ds.Constraint(data, upper=1.5, name="fit")
     )
     assert result.converged
     assert result.constraints["fit"].value[0] == pytest.approx(1.5, abs=1e-6)
-    misfit = decay(data, rate=Parameter(0.5))
+    misfit = decay(data, rate=ds.Parameter(0.5))
     value, gradient = misfit.value_and_gradient(result.x)
     assert value == pytest.approx(1.5, abs=1e-6)
     slope = functional.gradient(result.x).getArray()
@@ -245,17 +235,17 @@ def test_discrepancy_principle_hits_times_the_objective_does_not_know(method):
 @pytest.mark.parametrize("value", ["nothing", "rows", "a row"])
 def test_named_parameters_in_their_own_units(method, scale, value):
     """The product of two parameters is fixed; which multiplier belongs to it is known."""
-    functional = decay(Prior([1.0, 0.0], sigma=1.0), rate=Parameter(0.5, scale=scale))
+    functional = decay(ds.Prior([1.0, 0.0], sigma=1.0), rate=ds.Parameter(0.5, scale=scale))
     extra = {}
     if value != "nothing":
         extra = {
             "jacobian": lambda p: [[p[1], p[0]]] if value == "rows" else [p[1], p[0]],
             "hessian": lambda p, v: v[0] * np.array([[0.0, 1.0], [1.0, 0.0]]),
         }
-    constraint = Constraint(
+    constraint = ds.Constraint(
         lambda p: p[0] * p[1], equals=0.5, parameters=["feed", "rate"], name="product", **extra
     )
-    result = minimize(functional, method=method, constraints=constraint)
+    result = ds.minimize(functional, method=method, constraints=constraint)
     assert result.converged
     values = functional.control.values_at(DECAY, result.x)
     rate, feed = values["rate"], values["feed"]
@@ -265,9 +255,9 @@ def test_named_parameters_in_their_own_units(method, scale, value):
 
 
 def test_fixed_parameters_may_be_named_too():
-    functional = decay(Prior([1.0], names=["rate"]), feed=0.25)
-    constraint = Constraint(lambda p: p[0] / p[1], equals=8.0, parameters=["rate", "feed"])
-    result = minimize(functional, method="almm", constraints=constraint)
+    functional = decay(ds.Prior([1.0], names=["rate"]), feed=0.25)
+    constraint = ds.Constraint(lambda p: p[0] / p[1], equals=8.0, parameters=["rate", "feed"])
+    result = ds.minimize(functional, method="almm", constraints=constraint)
     assert math.exp(result.x.getArray()[0]) == pytest.approx(2.0, rel=1e-7)
 
 
@@ -275,31 +265,31 @@ def test_fixed_parameters_may_be_named_too():
     ("constraint", "message"),
     [
         (
-            Constraint(lambda p: p[0], upper=1.0, parameters=["rat"], name="c"),
+            ds.Constraint(lambda p: p[0], upper=1.0, parameters=["rat"], name="c"),
             'constraint "c" names parameter "rat"(.|\n)*expected: rate, feed(.|\n)*try: "rate"',
         ),
         (
-            Constraint(lambda p: p[0], upper=1.0, parameters="feed", name="c"),
+            ds.Constraint(lambda p: p[0], upper=1.0, parameters="feed", name="c"),
             'constraint "c" is on fixed parameters only(.|\n)*rate',
         ),
         (
-            Constraint(LeastSquares([0.5, 3.0], [1.0, 1.0]), upper=1.0, name="c"),
+            ds.Constraint(ds.LeastSquares([0.5, 3.0], [1.0, 1.0]), upper=1.0, name="c"),
             "observation time 3 lies outside the time span",
         ),
         (
-            Constraint(LeastSquares([0.5], [[1.0, 2.0]]), upper=1.0, name="c"),
+            ds.Constraint(ds.LeastSquares([0.5], [[1.0, 2.0]]), upper=1.0, name="c"),
             "data has 2 columns",
         ),
         (
-            Constraint([Terminal(len), Terminal(len)], upper=[1.0, 2.0, 3.0], name="c"),
+            ds.Constraint([ds.Terminal(len), ds.Terminal(len)], upper=[1.0, 2.0, 3.0], name="c"),
             'constraint "c" has 2 components',
         ),
     ],
 )
 def test_constraints_that_do_not_fit_are_named_before_the_first_run(constraint, message):
-    functional = decay(Prior([1.0], names=["rate"]), feed=0.25)
+    functional = decay(ds.Prior([1.0], names=["rate"]), feed=0.25)
     with pytest.raises(InputError, match=message):
-        minimize(functional, method="almm", constraints=constraint)
+        ds.minimize(functional, method="almm", constraints=constraint)
     assert functional.count.forward == 0
 
 
@@ -308,12 +298,14 @@ def test_constraints_that_do_not_fit_are_named_before_the_first_run(constraint, 
 
 @pytest.mark.slow
 def test_hessian_of_the_lagrangian_is_the_derivative_of_its_gradient():
-    functional = decay(Prior([1.0, 0.0]) + Running(lambda t, u, p: u[0] ** 2))
+    functional = decay(ds.Prior([1.0, 0.0]) + ds.Running(lambda t, u, p: u[0] ** 2))
     constraints = [
-        Constraint([Terminal(lambda t, u, p: u[0] ** 3), LeastSquares([0.5], [0.7])], upper=1.0),
-        Constraint(lambda x: x[0] * np.exp(x[1]), upper=1.0),
-        Constraint(decay(Terminal(lambda t, u, p: u[0] * p[0])), upper=1.0),
-        Constraint(lambda p: p[0] ** 2 * p[1], upper=1.0, parameters=["rate", "feed"]),
+        ds.Constraint(
+            [ds.Terminal(lambda t, u, p: u[0] ** 3), ds.LeastSquares([0.5], [0.7])], upper=1.0
+        ),
+        ds.Constraint(lambda x: x[0] * np.exp(x[1]), upper=1.0),
+        ds.Constraint(decay(ds.Terminal(lambda t, u, p: u[0] * p[0])), upper=1.0),
+        ds.Constraint(lambda p: p[0] ** 2 * p[1], upper=1.0, parameters=["rate", "feed"]),
     ]
     x = functional.start()
     law = Lagrangian(functional, constraints, x)
@@ -332,10 +324,12 @@ def test_hessian_of_the_lagrangian_is_the_derivative_of_its_gradient():
 
 
 def test_gradients_agree_with_differences_of_the_outputs():
-    functional = decay(Prior([1.0, 0.0]))
+    functional = decay(ds.Prior([1.0, 0.0]))
     constraints = [
-        Constraint([Terminal(lambda t, u, p: u[0] ** 3), LeastSquares([0.55], [0.7])], upper=1.0),
-        Constraint(lambda p: p[0] ** 2 * p[1], upper=1.0, parameters=["rate", "feed"]),
+        ds.Constraint(
+            [ds.Terminal(lambda t, u, p: u[0] ** 3), ds.LeastSquares([0.55], [0.7])], upper=1.0
+        ),
+        ds.Constraint(lambda p: p[0] ** 2 * p[1], upper=1.0, parameters=["rate", "feed"]),
     ]
     x = functional.start()
     law = Lagrangian(functional, constraints, x)
@@ -365,9 +359,9 @@ def state_on_the_ring(comm, *, field):
     """Move the initial state, or the field of rates, under a constraint on the end and on x."""
     case = make(comm, field=field)
     control = FieldParameter(case.p, case.u0, lower=0.0) if field else InitialState(case.u0, case.p)
-    stepping = Stepping((0.0, 0.2), "rk4", dt=0.02)
+    stepping = ds.Stepping((0.0, 0.2), "rk4", dt=0.02)
     # the state is observed at the start too: diffusion hides its ripples later
-    functional = Reduced(case.problem, make_cost(case, (0.0, 0.14)), stepping, control)
+    functional = ds.Reduced(case.problem, make_cost(case, (0.0, 0.14)), stepping, control)
 
     def total(t, u, p):
         return u.sum() / 24
@@ -375,10 +369,10 @@ def state_on_the_ring(comm, *, field):
     def total_u(t, u, p, out):
         out.set(1.0 / 24)
 
-    end = Terminal(total, total_u, INDEPENDENT)
+    end = ds.Terminal(total, total_u, INDEPENDENT)
     constraints = [
-        Constraint(end, lower=0.55, name="end"),
-        Constraint(lambda x: x[3] - x[15], equals=0.1, jacobian=difference, name="difference"),
+        ds.Constraint(end, lower=0.55, name="end"),
+        ds.Constraint(lambda x: x[3] - x[15], equals=0.1, jacobian=difference, name="difference"),
     ]
     return functional, constraints
 
@@ -396,7 +390,7 @@ def test_distributed_variables(field):
     values = []
     for comm in (PETSc.COMM_WORLD, PETSc.COMM_SELF):
         functional, constraints = state_on_the_ring(comm, field=field)
-        result = minimize(functional, method="almm", constraints=constraints)
+        result = ds.minimize(functional, method="almm", constraints=constraints)
         assert result.converged
         # no subproblem goes on where rounding hides the rest of its gradient
         assert functional.count.forward < 400
@@ -417,6 +411,6 @@ def test_distributed_variables(field):
 def test_bad_input_is_an_error_on_every_rank(method):
     functional, _ = state_on_the_ring(PETSc.COMM_WORLD, field=False)
     with pytest.raises(InputError) as caught:
-        minimize(functional, method=method, constraints=Constraint(lambda x: x, upper=[0, 1]))
+        ds.minimize(functional, method=method, constraints=ds.Constraint(lambda x: x, upper=[0, 1]))
     assert len(set(MPI.COMM_WORLD.allgather(str(caught.value)))) == 1
     assert functional.count.forward == 0

@@ -15,21 +15,11 @@ import pytest
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens import (
-    ODE,
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Reduced,
-    SolveError,
-    Stepping,
-    fit,
-    minimize,
-)
+import daeosens as ds
 from daeosens.optimize.interruption import interruptible
 from daeosens.petsc import gather
 
-STEPPING = Stepping((0.0, 3.0), "rk4", dt=0.1)
+STEPPING = ds.Stepping((0.0, 3.0), "rk4", dt=0.1)
 DATA = {"time": [1.0, 2.0, 3.0], "mass": [0.62, 0.35, 0.23]}
 
 
@@ -58,7 +48,7 @@ def decay(hand):
         hand()
         return -p[0] * u * u + p[1] * u
 
-    return ODE(
+    return ds.ODE(
         rhs,
         1,
         ["rate", "growth"],
@@ -72,12 +62,12 @@ def decay(hand):
 
 
 def control():
-    return Parameters({"rate": Parameter(2.0), "growth": Parameter(1.5)}, [1.0])
+    return ds.Parameters({"rate": ds.Parameter(2.0), "growth": ds.Parameter(1.5)}, [1.0])
 
 
 def reduced(hand):
-    misfit = LeastSquares(DATA["time"], DATA["mass"], 0.01)
-    return Reduced(decay(hand), misfit, STEPPING, control())
+    misfit = ds.LeastSquares(DATA["time"], DATA["mass"], 0.01)
+    return ds.Reduced(decay(hand), misfit, STEPPING, control())
 
 
 RUN = 4 * 30  # evaluations of rhs in a run
@@ -86,10 +76,10 @@ RUN = 4 * 30  # evaluations of rhs in a run
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["lmvm", "bntr", "brgn", "bncg"])
 def test_ctrl_c_keeps_the_last_iterate(method):
-    whole = minimize(reduced(Hand(0)), method=method)
+    whole = ds.minimize(reduced(Hand(0)), method=method)
     hand = Hand(5 * RUN + 17)
     functional = reduced(hand)
-    result = minimize(functional, method=method)
+    result = ds.minimize(functional, method=method)
     assert result.interrupted
     assert not result.converged
     assert "interrupted" in repr(result)
@@ -97,27 +87,27 @@ def test_ctrl_c_keeps_the_last_iterate(method):
     assert result.value == whole.history.value[result.iterations]
     # nothing is left behind
     assert functional.value(result.x) == result.value
-    again = minimize(functional, result.x, method=method)
+    again = ds.minimize(functional, result.x, method=method)
     np.testing.assert_allclose(gather(again.x), gather(whole.x), rtol=1e-6)
 
 
 def test_ctrl_c_before_the_first_iterate_comes_out():
     with pytest.raises(KeyboardInterrupt):
-        minimize(reduced(Hand(40)))
+        ds.minimize(reduced(Hand(40)))
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.parametrize("starts", [1, 3])
 def test_a_fit_that_is_interrupted_has_the_best_point(starts):
-    bounded = Parameters(
+    bounded = ds.Parameters(
         {
-            "rate": Parameter(2.0, lower=0.1, upper=4.0),
-            "growth": Parameter(1.5, lower=-1.0, upper=3.0),
+            "rate": ds.Parameter(2.0, lower=0.1, upper=4.0),
+            "growth": ds.Parameter(1.5, lower=-1.0, upper=3.0),
         },
         [1.0],
     )
     hand = Hand((6 if starts == 1 else 25) * RUN)
-    fitted = fit(decay(hand), DATA, bounded, STEPPING, starts=starts)
+    fitted = ds.fit(decay(hand), DATA, bounded, STEPPING, starts=starts)
     assert hand.left < 0
     assert fitted.result.interrupted
     assert "NOT converged (interrupted" in repr(fitted)
@@ -131,7 +121,7 @@ def test_a_fit_that_is_interrupted_has_the_best_point(starts):
 @pytest.mark.parametrize("rank", [0, 1])
 def test_ctrl_c_on_one_rank_stops_all_at_the_same_iterate(rank):
     hand = Hand(6 * RUN + 5, rank)
-    fitted = fit(decay(hand), DATA, control(), STEPPING, comm=MPI.COMM_WORLD, method="lmvm")
+    fitted = ds.fit(decay(hand), DATA, control(), STEPPING, comm=MPI.COMM_WORLD, method="lmvm")
     assert fitted.result.interrupted
     every = MPI.COMM_WORLD.allgather((fitted.result.iterations, *gather(fitted.result.x).tolist()))
     assert len(set(every)) == 1
@@ -170,7 +160,7 @@ class Bowl:
 
 @pytest.mark.mpi
 def test_ctrl_c_stops_distributed_minimisations():
-    result = minimize(Bowl(4))
+    result = ds.minimize(Bowl(4))
     assert result.interrupted
     assert 0 < result.iterations < 5
     assert len(set(MPI.COMM_WORLD.allgather(result.value))) == 1
@@ -185,7 +175,7 @@ def test_ranks_with_functionals_of_their_own_need_not_evaluate_as_often(comm, fa
         stop.check()
         checks.append(comm.rank)
         if failing and comm.rank == 0 and len(checks) == 2:
-            raise SolveError("no memory")
+            raise ds.SolveError("no memory")
 
     def evaluate_often():
         with interruptible(comm, copies=True) as stop:
@@ -193,7 +183,7 @@ def test_ranks_with_functionals_of_their_own_need_not_evaluate_as_often(comm, fa
                 evaluate(stop)
 
     if failing:
-        with pytest.raises(SolveError, match="no memory") as caught:
+        with pytest.raises(ds.SolveError, match="no memory") as caught:
             evaluate_often()
         assert (f"on rank 0 of {comm.size}" in str(caught.value)) == (comm.rank > 0)
         assert len(checks) == 2  # the others do not go on
@@ -251,5 +241,5 @@ def test_progress_is_shown_on_terminals_unless_unwanted():
 
 
 def test_nothing_is_shown_elsewhere(capfd):
-    minimize(reduced(Hand(0)))
+    ds.minimize(reduced(Hand(0)))
     assert capfd.readouterr() == ("", "")

@@ -13,29 +13,7 @@ from finite_differences import finite_differences
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens import (
-    ODE,
-    InputError,
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Prior,
-    Reduced,
-    Stepping,
-    Terminal,
-    adjoint,
-    check,
-    consistent_state,
-    fit,
-    hessian_product,
-    minimize,
-    sensitivities,
-    solve,
-    tangent,
-    taylor,
-    trace,
-    trace_stencil,
-)
+import daeosens as ds
 from daeosens.derivatives import gauss_newton_product
 from daeosens.functional import InitialState, solve_batch
 from daeosens.inverse import (
@@ -138,7 +116,7 @@ def test_ranks_that_are_alone_agree_on_anything(comm):
     ],
 )
 def test_other_options_on_some_rank_are_an_error_on_all(comm, options, message):
-    with pytest.raises(InputError, match=message) as raised:
+    with pytest.raises(ds.InputError, match=message) as raised:
         agree(comm, "call", **options(comm.rank))
     assert "try: comm.bcast" in str(raised.value)
     assert len(set(comm.allgather(str(raised.value)))) == 1
@@ -147,14 +125,14 @@ def test_other_options_on_some_rank_are_an_error_on_all(comm, options, message):
 @pytest.mark.mpi(min_size=2)
 def test_other_calls_on_some_rank_are_an_error_on_all(comm):
     name = "tangents" if comm.rank else "adjoint"
-    with pytest.raises(InputError, match="the call is adjoint on rank 0 and tangents on rank 1"):
+    with pytest.raises(ds.InputError, match="the call is adjoint on rank 0 and tangents on rank 1"):
         agree(comm, name, **({} if comm.rank else {"engine": "vectors"}))
 
 
 # ---- calls that ask for it -----------------------------------------------------------------------
 
-STEPPING = Stepping((0.0, 1.0), "rk4", dt=0.25)
-COST = Terminal(lambda t, u, p: float(u.norm()), gradient_u=lambda t, u, p, out: u.copy(out))
+STEPPING = ds.Stepping((0.0, 1.0), "rk4", dt=0.25)
+COST = ds.Terminal(lambda t, u, p: float(u.norm()), gradient_u=lambda t, u, p, out: u.copy(out))
 
 
 def decay(comm):
@@ -165,7 +143,7 @@ def decay(comm):
         du.copy(out)
         out.scale(-p[0])
 
-    return ODE(
+    return ds.ODE(
         lambda t, u, p, out: times(t, u, p, u, out),
         state=state,
         parameters=["k"],
@@ -175,22 +153,22 @@ def decay(comm):
 
 def run_of(comm, stepping=STEPPING, **keywords):
     problem, state = decay(comm)
-    return solve(problem, state, [1.0], stepping, **keywords)
+    return ds.solve(problem, state, [1.0], stepping, **keywords)
 
 
 def reduced_of(comm, *, cost=COST, stepping=STEPPING, control=None, **keywords):
     problem, state = decay(comm)
-    control = Parameters({"k": Parameter(1.0)}, state) if control is None else control(state)
-    return Reduced(problem, cost, stepping, control, **keywords)
+    control = ds.Parameters({"k": ds.Parameter(1.0)}, state) if control is None else control(state)
+    return ds.Reduced(problem, cost, stepping, control, **keywords)
 
 
 def measured(odd=0, count=2, *, control=None, stepping=0.25):
     """Return what ``fit`` takes: other data where it is ``odd``."""
-    problem = ODE(lambda t, u, p: -p[0] * u, 1, ["k"])
+    problem = ds.ODE(lambda t, u, p: -p[0] * u, 1, ["k"])
     moments = np.linspace(0.5, 1.0, count)
     data = {"t": moments, "u": np.linspace(0.6, 0.4 + 0.1 * odd, count)}
-    control = Parameters({"k": Parameter(1.0) if control is None else control}, [1.0])
-    return problem, data, control, Stepping((0.0, 1.0), "rk4", dt=stepping)
+    control = ds.Parameters({"k": ds.Parameter(1.0) if control is None else control}, [1.0])
+    return problem, data, control, ds.Stepping((0.0, 1.0), "rk4", dt=stepping)
 
 
 def grid_and_mean(comm):
@@ -208,16 +186,18 @@ APART = {
         "checkpoint is 'states' on rank 0 and 'none' on rank 1",
     ),
     "solve: method": (
-        lambda comm, odd: run_of(comm, Stepping((0.0, 1.0), "cn" if odd else "rk4", dt=0.25)),
+        lambda comm, odd: run_of(comm, ds.Stepping((0.0, 1.0), "cn" if odd else "rk4", dt=0.25)),
         r"stepping\.method is 'rk4' on rank 0 and 'cn' on rank 1",
     ),
     "solve: tolerances": (
-        lambda comm, odd: run_of(comm, Stepping((0.0, 1.0), "rk5dp", rtol=1e-5 if odd else 1e-6)),
+        lambda comm, odd: run_of(
+            comm, ds.Stepping((0.0, 1.0), "rk5dp", rtol=1e-5 if odd else 1e-6)
+        ),
         r"stepping\.rtol is 1e-06 on rank 0 and 1e-05 on rank 1",
     ),
     "solve: options": (
         lambda comm, odd: run_of(
-            comm, Stepping((0.0, 1.0), "cn", dt=0.5, options={"snes_max_it": 5 + odd})
+            comm, ds.Stepping((0.0, 1.0), "cn", dt=0.5, options={"snes_max_it": 5 + odd})
         ),
         r"stepping\.options\['snes_max_it'\] is 5 on rank 0 and 6 on rank 1",
     ),
@@ -230,23 +210,23 @@ APART = {
         r"t_eval is \[0\.25, 0\.5\] on rank 0 and \[0\.5, 0\.25\] on rank 1",
     ),
     "adjoint: engine": (
-        lambda comm, odd: adjoint(run_of(comm), COST, engine="arrays" if odd else "vectors"),
+        lambda comm, odd: ds.adjoint(run_of(comm), COST, engine="arrays" if odd else "vectors"),
         "adjoint: engine is 'vectors' on rank 0 and 'arrays' on rank 1",
     ),
     "adjoint: an unknown engine": (
-        lambda comm, odd: adjoint(run_of(comm), COST, engine="lumps" if odd else "vectors"),
+        lambda comm, odd: ds.adjoint(run_of(comm), COST, engine="lumps" if odd else "vectors"),
         "engine is 'vectors' on rank 0 and 'lumps' on rank 1",
     ),
     "adjoint: number of costs": (
-        lambda comm, odd: adjoint(run_of(comm), [COST] * (1 + odd)),
+        lambda comm, odd: ds.adjoint(run_of(comm), [COST] * (1 + odd)),
         r"objective is \[Terminal\] on rank 0 and \[Terminal, Terminal\] on rank 1",
     ),
     "tangent: engine": (
-        lambda comm, odd: tangent(run_of(comm), dp=[1.0], engine="arrays" if odd else "vectors"),
+        lambda comm, odd: ds.tangent(run_of(comm), dp=[1.0], engine="arrays" if odd else "vectors"),
         "tangents: engine is 'vectors' on rank 0 and 'arrays' on rank 1",
     ),
     "hessian_product: engine": (
-        lambda comm, odd: hessian_product(
+        lambda comm, odd: ds.hessian_product(
             run_of(comm), COST, dp=[1.0], engine="arrays" if odd else "vectors"
         ),
         "hessian_products: engine is 'vectors' on rank 0 and 'arrays' on rank 1",
@@ -258,15 +238,15 @@ APART = {
         "gauss_newton_product: engine is 'vectors' on rank 0 and 'arrays' on rank 1",
     ),
     "sensitivities: t": (
-        lambda comm, odd: sensitivities(run_of(comm), t=0.3 if odd else 0.5),
+        lambda comm, odd: ds.sensitivities(run_of(comm), t=0.3 if odd else 0.5),
         r"sensitivities: t is 0\.5 on rank 0 and 0\.3 on rank 1",
     ),
     "sensitivities: with_respect_to": (
-        lambda comm, odd: sensitivities(run_of(comm), with_respect_to=("p", "u0")[: 1 + odd]),
+        lambda comm, odd: ds.sensitivities(run_of(comm), with_respect_to=("p", "u0")[: 1 + odd]),
         r"sensitivities: with_respect_to is \['p'\] on rank 0 and \['p', 'u0'\] on rank 1",
     ),
     "sensitivities: engine": (
-        lambda comm, odd: sensitivities(run_of(comm), engine="arrays" if odd else "vectors"),
+        lambda comm, odd: ds.sensitivities(run_of(comm), engine="arrays" if odd else "vectors"),
         "sensitivities: engine is 'vectors' on rank 0 and 'arrays' on rank 1",
     ),
     "Reduced: engine": (
@@ -274,7 +254,7 @@ APART = {
         "Reduced: engine is 'vectors' on rank 0 and 'tsadjoint' on rank 1",
     ),
     "Reduced: observation times": (
-        lambda comm, odd: reduced_of(comm, cost=LeastSquares([0.5 * (1 + odd)], [1.0])),
+        lambda comm, odd: reduced_of(comm, cost=ds.LeastSquares([0.5 * (1 + odd)], [1.0])),
         r"Reduced: times is \[0\.5\] on rank 0 and \[1\.0\] on rank 1",
     ),
     "Reduced: control": (
@@ -285,12 +265,12 @@ APART = {
     ),
     "Parameters: free": (
         lambda comm, odd: reduced_of(
-            comm, control=lambda u: Parameters({"k": Parameter(1.0, free=not odd)}, u)
+            comm, control=lambda u: ds.Parameters({"k": ds.Parameter(1.0, free=not odd)}, u)
         ),
         r"Parameters: entries\['k'\]\.free is True on rank 0 and False on rank 1",
     ),
     "Parameters: order": (
-        lambda comm, odd: Parameters(dict.fromkeys("ba" if odd else "ab", 1.0), [1.0]).check(
+        lambda comm, odd: ds.Parameters(dict.fromkeys("ba" if odd else "ab", 1.0), [1.0]).check(
             decay(comm)[0]
         ),
         r"Parameters: names is \['a', 'b'\] on rank 0 and \['b', 'a'\] on rank 1",
@@ -302,43 +282,43 @@ APART = {
         r"InitialState: lower is -inf on rank 0 and 0\.0 on rank 1",
     ),
     "consistent_state: t": (
-        lambda comm, odd: consistent_state(*decay(comm), [1.0], t=np.nan if odd else 0.0),
+        lambda comm, odd: ds.consistent_state(*decay(comm), [1.0], t=np.nan if odd else 0.0),
         r"consistent_state: t is 0\.0 on rank 0 and nan on rank 1",
     ),
     "consistent_state: p": (
-        lambda comm, odd: consistent_state(*decay(comm), [1.0 + odd]),
+        lambda comm, odd: ds.consistent_state(*decay(comm), [1.0 + odd]),
         r"consistent_state: p is \[1\.0\] on rank 0 and \[2\.0\] on rank 1",
     ),
     "minimize: method": (
-        lambda comm, odd: minimize(reduced_of(comm), method="lmbfgs" if odd else "lmvm"),
+        lambda comm, odd: ds.minimize(reduced_of(comm), method="lmbfgs" if odd else "lmvm"),
         "minimize: method is 'lmvm' on rank 0 and 'lmbfgs' on rank 1",
     ),
     "minimize: a tolerance": (
-        lambda comm, odd: minimize(reduced_of(comm), gradient_tolerance=-1.0 if odd else 1e-8),
+        lambda comm, odd: ds.minimize(reduced_of(comm), gradient_tolerance=-1.0 if odd else 1e-8),
         r"minimize: gradient_tolerance is 1e-08 on rank 0 and -1\.0 on rank 1",
     ),
     "minimize: bounds": (
-        lambda comm, odd: minimize(reduced_of(comm), bounds=(0.0, 2.0) if odd else None),
+        lambda comm, odd: ds.minimize(reduced_of(comm), bounds=(0.0, 2.0) if odd else None),
         r"minimize: bounds is None on rank 0 and \[0\.0, 2\.0\] on rank 1",
     ),
     "minimize: restart": (
-        lambda comm, odd: minimize(reduced_of(comm), restart="file.h5" if odd else None),
+        lambda comm, odd: ds.minimize(reduced_of(comm), restart="file.h5" if odd else None),
         "minimize: restart is False on rank 0 and True on rank 1",
     ),
     "minimize: options": (
-        lambda comm, odd: minimize(reduced_of(comm), options={"tao_ls_max_funcs": 5 + odd}),
+        lambda comm, odd: ds.minimize(reduced_of(comm), options={"tao_ls_max_funcs": 5 + odd}),
         r"minimize: options\['tao_ls_max_funcs'\] is 5 on rank 0 and 6 on rank 1",
     ),
     "check: t": (
-        lambda comm, odd: check(*decay(comm), [1.0], t=np.nan if odd else 0.0),
+        lambda comm, odd: ds.check(*decay(comm), [1.0], t=np.nan if odd else 0.0),
         r"check: t is 0\.0 on rank 0 and nan on rank 1",
     ),
     "check: objective": (
-        lambda comm, odd: check(*decay(comm), [1.0], objective=COST if odd else None),
+        lambda comm, odd: ds.check(*decay(comm), [1.0], objective=COST if odd else None),
         "check: objective is None on rank 0 and Terminal on rank 1",
     ),
     "taylor: hessian": (
-        lambda comm, odd: taylor(reduced_of(comm), hessian=odd),
+        lambda comm, odd: ds.taylor(reduced_of(comm), hessian=odd),
         "taylor: hessian is False on rank 0 and True on rank 1",
     ),
     "duality: seed": (
@@ -390,7 +370,7 @@ APART = {
         r"multistart: starts is \[\[1\.0\]\] on rank 0 and \[\[1\.0\], \[1\.0\]\] on rank 1",
     ),
     "fit: starts": (
-        lambda comm, odd: fit(None, None, None, STEPPING, comm=comm, starts=1 + odd),
+        lambda comm, odd: ds.fit(None, None, None, STEPPING, comm=comm, starts=1 + odd),
         "fit: starts is 1 on rank 0 and 2 on rank 1",
     ),
     "solve_batch: gradients": (
@@ -400,35 +380,35 @@ APART = {
         "solve_batch: gradients is True on rank 0 and False on rank 1",
     ),
     "Reduced: noise": (
-        lambda comm, odd: reduced_of(comm, cost=LeastSquares([1.0], [0.5], sigma=1.0 + odd)),
+        lambda comm, odd: reduced_of(comm, cost=ds.LeastSquares([1.0], [0.5], sigma=1.0 + odd)),
         r"Reduced: sigma is \[\[1\.0\]\] on rank 0 and \[\[2\.0\]\] on rank 1",
     ),
     "fit: data": (
-        lambda comm, odd: fit(*measured(odd), comm=comm),
+        lambda comm, odd: ds.fit(*measured(odd), comm=comm),
         r"fit: data is \[\[0\.6\], \[0\.4\]\] on rank 0 and \[\[0\.6\], \[0\.5\]\] on rank 1",
     ),
     "fit: many data": (
-        lambda comm, odd: fit(*measured(odd, 40), comm=comm),
+        lambda comm, odd: ds.fit(*measured(odd, 40), comm=comm),
         "fit: data is 40 numbers of checksum [0-9a-f]{8} on rank 0 and 40 numbers of checksum",
     ),
     "fit: times": (
-        lambda comm, odd: fit(*measured(), times=[0.5, 1.0 - odd / 4], comm=comm),
+        lambda comm, odd: ds.fit(*measured(), times=[0.5, 1.0 - odd / 4], comm=comm),
         r"fit: times is \[0\.5, 1\.0\] on rank 0 and \[0\.5, 0\.75\] on rank 1",
     ),
     "fit: noise": (
-        lambda comm, odd: fit(*measured(), noise=Normal(0.1 + odd), comm=comm),
+        lambda comm, odd: ds.fit(*measured(), noise=Normal(0.1 + odd), comm=comm),
         r"fit: noise\['sigma'\] is 0\.1 on rank 0 and 1\.1 on rank 1",
     ),
     "fit: priors": (
-        lambda comm, odd: fit(*measured(), priors=Prior([1.0 + odd]), comm=comm),
+        lambda comm, odd: ds.fit(*measured(), priors=ds.Prior([1.0 + odd]), comm=comm),
         r"fit: priors\[0\]\['mean'\] is \[1\.0\] on rank 0 and \[2\.0\] on rank 1",
     ),
     "fit: bounds": (
-        lambda comm, odd: fit(*measured(control=Parameter(0.5, lower=-odd)), comm=comm),
+        lambda comm, odd: ds.fit(*measured(control=ds.Parameter(0.5, lower=-odd)), comm=comm),
         r"fit: parameters\['values'\]\['k'\]\.lower is 0 on rank 0 and -1 on rank 1",
     ),
     "fit: stepping": (
-        lambda comm, odd: fit(*measured(stepping=0.25 + odd / 4), comm=comm),
+        lambda comm, odd: ds.fit(*measured(stepping=0.25 + odd / 4), comm=comm),
         r"fit: stepping\.dt is 0\.25 on rank 0 and 0\.5 on rank 1",
     ),
     "solve_batch: data": (
@@ -437,7 +417,7 @@ APART = {
             [1.0],
             None,
             STEPPING,
-            LeastSquares([1.0], [0.5 + odd]),
+            ds.LeastSquares([1.0], [0.5 + odd]),
             comm=comm,
         ),
         r"solve_batch: objective\['data'\] is \[\[0\.5\]\] on rank 0 and \[\[1\.5\]\] on rank 1",
@@ -447,17 +427,17 @@ APART = {
         r"matern: length is 0\.5 on rank 0 and -1\.0 on rank 1",
     ),
     "trace: size": (
-        lambda comm, odd: trace(lambda t, u, p: -u, size=1 + odd, comm=comm),
+        lambda comm, odd: ds.trace(lambda t, u, p: -u, size=1 + odd, comm=comm),
         "trace: size is 1 on rank 0 and 2 on rank 1",
     ),
     "trace: order of parameters": (
-        lambda comm, odd: trace(
+        lambda comm, odd: ds.trace(
             lambda t, u, p: -u, 1, dict.fromkeys("ba" if odd else "ab", ()), comm=comm
         ),
         r"parameters is \[\['a', \[\]\], \['b', \[\]\]\] on rank 0 and \[\['b', \[\]\], \['a'",
     ),
     "trace_stencil: jacobian": (
-        lambda comm, odd: trace_stencil(
+        lambda comm, odd: ds.trace_stencil(
             lambda t, u, p: u.laplacian(),
             grid_and_mean(comm)[0],
             jacobian="assembled" if odd else "products",
@@ -475,7 +455,7 @@ APART = {
 @pytest.mark.parametrize(("call", "message"), APART.values(), ids=APART)
 def test_options_that_choose_the_way_are_the_same_on_all_ranks(comm, call, message):
     """Otherwise ranks would wait for each other for ever, or raise alone."""
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ds.InputError, match=message):
         call(comm, comm.rank == 1)
 
 
@@ -521,5 +501,5 @@ def test_patience_is_chosen_in_the_environment(monkeypatch, value, seconds):
 @pytest.mark.parametrize("value", ["soon", "-1", "nan"])
 def test_patience_is_a_number_of_seconds(monkeypatch, value):
     monkeypatch.setenv("DAEOSENS_PATIENCE", value)
-    with pytest.raises(InputError, match=f"DAEOSENS_PATIENCE = {value}"):
+    with pytest.raises(ds.InputError, match=f"DAEOSENS_PATIENCE = {value}"):
         patience()

@@ -12,19 +12,7 @@ from forms import P0, U0, rhs, rhs_p, rhs_t, rhs_u
 from petsc4py import PETSc
 from scipy import linalg
 
-from daeosens import (
-    ODE,
-    Event,
-    InputError,
-    Parameter,
-    Parameters,
-    Reduced,
-    Stepping,
-    Terminal,
-    adjoint,
-    hessian_product,
-    solve,
-)
+import daeosens as ds
 from daeosens.errors import UnsupportedError
 from daeosens.problem.automatic_derivatives import AutomaticJacobian, Differentiated, ignores
 from daeosens.problem.automatic_hessian import AutomaticHessian
@@ -176,7 +164,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("function", "reason"), REFUSED.values(), ids=REFUSED)
 def test_what_drops_the_derivative_is_refused_with_its_line(function, reason):
-    with pytest.raises(InputError, match="callback 'rhs' cannot be differentiated") as raised:
+    with pytest.raises(ds.InputError, match="callback 'rhs' cannot be differentiated") as raised:
         automatic(function)(T, U0, P0)
     text = str(raised.value)
     assert Path(__file__).name in text
@@ -187,7 +175,7 @@ def test_what_drops_the_derivative_is_refused_with_its_line(function, reason):
 
 def test_random_callbacks_are_refused():
     random = np.random.default_rng(3)
-    with pytest.raises(InputError, match="no random numbers"):
+    with pytest.raises(ds.InputError, match="no random numbers"):
         automatic(lambda t, u, p: u * random.normal())(T, U0, P0)
 
 
@@ -201,7 +189,7 @@ def test_a_refusal_concerns_the_argument_it_is_about():
         return np.array([float(x) for x in u]) * p
 
     np.testing.assert_allclose(automatic(partly, 2)(T, U0, P0), np.diag(U0))
-    with pytest.raises(InputError, match=r"float\(\)"):
+    with pytest.raises(ds.InputError, match=r"float\(\)"):
         automatic(partly, 1)(T, U0, P0)
 
 
@@ -227,7 +215,7 @@ def test_errors_name_the_callback_once():
 
 def test_numpy_is_itself_again_after_errors():
     before = (np.zeros, np.array, math.sin, np.vectorize.__call__)
-    with pytest.raises(InputError):
+    with pytest.raises(ds.InputError):
         automatic(lambda t, u, p: float(u[0]))(T, U0, P0)
     assert (np.zeros, np.array, math.sin, np.vectorize.__call__) == before
 
@@ -249,7 +237,7 @@ def test_a_first_derivative_that_drops_them_is_replaced_by_the_function():
 
 
 def test_differentiated_wants_numbers():
-    with pytest.raises(InputError, match="returned <U1 values"):
+    with pytest.raises(ds.InputError, match="returned <U1 values"):
         Differentiated(lambda u: "a", "f", "")((1.0,), (1.0,), (1,))
 
 
@@ -306,11 +294,11 @@ def test_gradients_and_hessians_are_those_of_the_whole_program(name, method):
     """Of all but ``branch`` the discrete program is smooth near the point: fixed steps."""
     right, u0, p = PROGRAMS[name]
     weights = np.cos(np.arange(len(u0)))
-    control = Parameters({f"p{k}": Parameter(value) for k, value in enumerate(p)}, u0)
-    functional = Reduced(
-        ODE(right, len(u0), len(p)),
-        Terminal(lambda t, u, p: weights @ u + u @ u),
-        Stepping((0.0, 1.0), method, dt=0.02),
+    control = ds.Parameters({f"p{k}": ds.Parameter(value) for k, value in enumerate(p)}, u0)
+    functional = ds.Reduced(
+        ds.ODE(right, len(u0), len(p)),
+        ds.Terminal(lambda t, u, p: weights @ u + u @ u),
+        ds.Stepping((0.0, 1.0), method, dt=0.02),
         control,
     )
     x = np.array(p)
@@ -402,7 +390,7 @@ def test_derivatives_in_arguments_that_are_never_read_are_not_evaluated():
         calls.append(1)
         return -u
 
-    problem = ODE(rhs, 1, ["unused"])
+    problem = ds.ODE(rhs, 1, ["unused"])
     u, out = problem.create_state(), problem.create_state()
     out.set(3.0)
     problem.rhs_t(0.0, u, np.ones(1), out)
@@ -423,21 +411,21 @@ def test_copies_of_the_state_may_be_filled():
         after[1] = -p[1] * u[1]
         return after
 
-    ground = Event(lambda t, u, p: u[0], reset=bounce, direction=-1)
-    ball = ODE(lambda t, u, p: np.array([u[1], -p[0]]), 2, ["g", "e"], events=[ground])
-    run = solve(ball, [5.0, -0.1], [10.0, 0.8], Stepping((0.0, 1.9), "rk4", dt=0.05))
-    height = Terminal(lambda t, u, p: u[0])
-    gradient = adjoint(run, height)
+    ground = ds.Event(lambda t, u, p: u[0], reset=bounce, direction=-1)
+    ball = ds.ODE(lambda t, u, p: np.array([u[1], -p[0]]), 2, ["g", "e"], events=[ground])
+    run = ds.solve(ball, [5.0, -0.1], [10.0, 0.8], ds.Stepping((0.0, 1.9), "rk4", dt=0.05))
+    height = ds.Terminal(lambda t, u, p: u[0])
+    gradient = ds.adjoint(run, height)
     # z = e v1 s - g s^2 / 2 after the impact with speed v1, s later
     v1 = np.sqrt(0.01 + 100.0)
     s = 1.9 - (v1 - 0.1) / 10.0
     assert gradient.u0[0] == pytest.approx(0.83782811, abs=1e-8)
     assert gradient.p[1] == pytest.approx(v1 * s, rel=1e-9)
     slopes = [
-        adjoint(solve(ball, [5.0, -0.1], [10.0, e], run.stepping), height).u0[0]
+        ds.adjoint(ds.solve(ball, [5.0, -0.1], [10.0, e], run.stepping), height).u0[0]
         for e in (0.8 + 1e-5, 0.8 - 1e-5)
     ]
-    mixed = hessian_product(run, height, [1.0, 0.0], [0.0, 0.0]).p[1]
+    mixed = ds.hessian_product(run, height, [1.0, 0.0], [0.0, 0.0]).p[1]
     assert mixed == pytest.approx((slopes[0] - slopes[1]) / 2e-5, rel=1e-7)
 
 
@@ -453,10 +441,10 @@ def test_copies_of_the_state_may_be_filled():
 )
 def test_functions_of_scipy_linalg_are_named_with_those_of_numpy(function, remedy, request):
     matrix = np.array([[2.0, 1.0], [1.0, 3.0]])
-    problem = ODE(lambda t, u, p: -function(p[0] * matrix, u), 2, ["k"])
-    run = solve(problem, [1.0, 0.5], [0.8], Stepping((0.0, 0.1), "rk4", dt=0.1))
-    with pytest.raises(InputError) as refusal:
-        adjoint(run, Terminal(lambda t, u, p: u[0]))
+    problem = ds.ODE(lambda t, u, p: -function(p[0] * matrix, u), 2, ["k"])
+    run = ds.solve(problem, [1.0, 0.5], [0.8], ds.Stepping((0.0, 0.1), "rk4", dt=0.1))
+    with pytest.raises(ds.InputError) as refusal:
+        ds.adjoint(run, ds.Terminal(lambda t, u, p: u[0]))
     name = request.node.callspec.id
     assert f"scipy.linalg.{name} takes plain numbers alone" in str(refusal.value)
     assert remedy in str(refusal.value)
@@ -464,13 +452,13 @@ def test_functions_of_scipy_linalg_are_named_with_those_of_numpy(function, remed
 
 
 def assert_gradients_are_those_of_differences(rate, start, atol):
-    problem, stepping = ODE(rate, 2, 2), Stepping((0.0, 1.0), "rk4", dt=0.1)
+    problem, stepping = ds.ODE(rate, 2, 2), ds.Stepping((0.0, 1.0), "rk4", dt=0.1)
     p0 = np.array([0.3, 0.7])
-    run = solve(problem, start, p0, stepping)
-    gradient = adjoint(run, Terminal(lambda t, u, p: u[0] + u[1]))
+    run = ds.solve(problem, start, p0, stepping)
+    gradient = ds.adjoint(run, ds.Terminal(lambda t, u, p: u[0] + u[1]))
 
     def place(p):
-        return solve(problem, start, p, stepping).u[-1].sum()
+        return ds.solve(problem, start, p, stepping).u[-1].sum()
 
     e = 1e-6
     slopes = [(place(p0 + x) - place(p0 - x)) / (2 * e) for x in e * np.eye(2)]

@@ -3,16 +3,7 @@
 import numpy as np
 import pytest
 
-from daeosens import (
-    ODE,
-    LeastSquares,
-    Stepping,
-    Terminal,
-    adjoint,
-    hessian_product,
-    solve,
-    tangent,
-)
+import daeosens as ds
 from daeosens.errors import KinkWarning
 from daeosens.problem.batched.pointwise import OneByOne, SinglePoint, one_by_one
 
@@ -101,14 +92,14 @@ def gradients(rhs, u0=(1.0, 0.3), p=(2.0, 0.3, 0.2), dt=0.1):
         calls.append(np.shape(u))
         return rhs(t, u, p)
 
-    cost = Terminal(lambda t, u, p: u[0] ** 2 + u[1])
-    problem = ODE(counted, len(u0), len(p))
-    run = solve(problem, u0, p, Stepping((0.0, 2.0), "rk4", dt=dt))
-    adjoint(run, cost, "arrays")
+    cost = ds.Terminal(lambda t, u, p: u[0] ** 2 + u[1])
+    problem = ds.ODE(counted, len(u0), len(p))
+    run = ds.solve(problem, u0, p, ds.Stepping((0.0, 2.0), "rk4", dt=dt))
+    ds.adjoint(run, cost, "arrays")
     calls.clear()
-    blocks = adjoint(run, cost, "arrays")
+    blocks = ds.adjoint(run, cost, "arrays")
     counts = len(calls)
-    steps = adjoint(solve(ODE(rhs, len(u0), len(p)), u0, p, run.stepping), cost, "vectors")
+    steps = ds.adjoint(ds.solve(ds.ODE(rhs, len(u0), len(p)), u0, p, run.stepping), cost, "vectors")
     return np.concatenate([blocks.u0, blocks.p]), np.concatenate([steps.u0, steps.p]), counts
 
 
@@ -269,7 +260,7 @@ def test_derivatives_at_all_points_are_those_at_single_points(rhs):
 @pytest.mark.parametrize("rhs", AT_ONCE + ALONE)
 def test_second_derivatives_at_all_points_are_those_at_single_points(rhs):
     rng = np.random.default_rng(4)
-    single = OneByOne(ODE(rhs, 4, 2).batch._single)._single
+    single = OneByOne(ds.ODE(rhs, 4, 2).batch._single)._single
     t, u, p = np.linspace(0.0, 1.9, 80), rng.uniform(0.1, 1.0, (80, 4)), np.array([0.7, 1.3])
     w, du, dp = rng.normal(size=(80, 4)), rng.normal(size=(3, 80, 4)), rng.normal(size=(3, 2))
     alone = one_by_one(single, t, u, p, w, du, dp)
@@ -292,18 +283,18 @@ def test_hessian_products_of_numpy_models_ask_for_many_points_at_once():
         calls.append(t)
         return np.array([TABLE[int(t)] - p[0] * u[0] ** 1.5, p[0] * u[0] - p[1] * u[1] * u[0]])
 
-    problem = ODE(rhs, 2, 2)
-    run = solve(problem, [1.0, 0.5], [0.3, 0.2], Stepping((0.0, 4.0), "rk4", dt=0.01))
-    cost = Terminal(lambda t, u, p: u[0] * u[1])
+    problem = ds.ODE(rhs, 2, 2)
+    run = ds.solve(problem, [1.0, 0.5], [0.3, 0.2], ds.Stepping((0.0, 4.0), "rk4", dt=0.01))
+    cost = ds.Terminal(lambda t, u, p: u[0] * u[1])
     du, dp = np.array([0.3, -0.2]), np.array([0.5, 0.1])
-    first = hessian_product(run, cost, du, dp)
+    first = ds.hessian_product(run, cost, du, dp)
     calls.clear()
-    again = hessian_product(run, cost, du, dp)
+    again = ds.hessian_product(run, cost, du, dp)
     assert len(calls) < 1600  # of as many stages, several times each
     step = 1e-4
     gradients = [
-        adjoint(
-            solve(
+        ds.adjoint(
+            ds.solve(
                 problem,
                 np.array([1.0, 0.5]) + side * step * du,
                 np.array([0.3, 0.2]) + side * step * dp,
@@ -326,26 +317,26 @@ def of_tables_and_time(t, u, p):
 @pytest.mark.parametrize("method", ["rk4", "cn", "esdirk5"])
 def test_runs_of_tables_of_states_have_remainders_of_orders_two_and_three(method):
     """With residuals, explicit time, a start that parameters move, and a last step cut short."""
-    problem, stepping = ODE(of_tables_and_time, 2, 2), Stepping((0.0, 1.97), method, dt=0.06)
-    cost = LeastSquares([0.6, 1.97], [[0.3, -0.1], [0.8, 0.4]])
+    problem, stepping = ds.ODE(of_tables_and_time, 2, 2), ds.Stepping((0.0, 1.97), method, dt=0.06)
+    cost = ds.LeastSquares([0.6, 1.97], [[0.3, -0.1], [0.8, 0.4]])
     p, along = np.array([1.15, 0.8]), np.array([0.6, -0.4])
 
     def run(p):
-        return solve(problem, [p[0] * p[1], 0.3], p, stepping, [0.6])
+        return ds.solve(problem, [p[0] * p[1], 0.3], p, stepping, [0.6])
 
     moved, bent = along[0] * p[1] + along[1] * p[0], 2.0 * along[0] * along[1]
     here = run(p)
-    gradient = adjoint(here, cost)
+    gradient = ds.adjoint(here, cost)
     with pytest.warns(KinkWarning):  # of the solution, which fixed steps do not end at
-        product = hessian_product(here, cost, [moved, 0.0], along)
+        product = ds.hessian_product(here, cost, [moved, 0.0], along)
     assert gradient.engine == product.engine == "arrays"
     first = gradient.p @ along + gradient.u0[0] * moved
     second = product.p @ along + product.u0[0] * moved + gradient.u0[0] * bent
-    slope = tangent(here, [moved, 0.0], along).derivative(cost)
+    slope = ds.tangent(here, [moved, 0.0], along).derivative(cost)
     assert slope == pytest.approx(first, rel=1e-12)
     remainders = []
     for size in (8e-4, 4e-4, 2e-4):  # no stage comes to another line of the table
-        change = adjoint(run(p + size * along), cost).value - gradient.value
+        change = ds.adjoint(run(p + size * along), cost).value - gradient.value
         by_first = change - size * first
         remainders.append([abs(by_first), abs(by_first - 0.5 * size**2 * second)])
     orders = np.log2(np.divide(remainders[:-1], remainders[1:]))

@@ -6,17 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from daeosens import (
-    ODE,
-    InputError,
-    SolveError,
-    Stepping,
-    Terminal,
-    adjoint,
-    hessian_product,
-    sensitivities,
-    solve,
-)
+import daeosens as ds
 from daeosens.problem import Products
 from daeosens.problem.batched.hessians import TEMPORARY
 from daeosens.problem.batched.protocol import make_batch
@@ -57,7 +47,7 @@ def one_by_one():
             lambda t, u, p, w: forms.rhs_p(t, u, p).T @ w,
         ),
     }
-    return {name: ODE(forms.rhs, 3, 3, **entry).batch for name, entry in loops.items()}
+    return {name: ds.ODE(forms.rhs, 3, 3, **entry).batch for name, entry in loops.items()}
 
 
 BATCHES = {f"one by one, {name}": batch for name, batch in one_by_one().items()} | {
@@ -193,7 +183,7 @@ def test_points_that_are_mixed_up_are_named_with_both_values():
         r"callback 'rhs' gives 0.5 in entry \[2\] of point 0 of 3, and -2 at single points\n"
         r"  expected: the same, as batched=True promises\n  try: u\[..., i\]"
     )
-    with pytest.raises(InputError, match=match):
+    with pytest.raises(ds.InputError, match=match):
         batch.rhs(t, u, forms.P0)
 
 
@@ -202,7 +192,7 @@ def test_a_wrong_batched_jacobian_is_named(points):
         values = batched.rhs_u(t, u, p)
         return values.swapaxes(-1, -2) if values.ndim == 3 else values
 
-    with pytest.raises(InputError, match=r"callback 'jacobian' gives .* in entry \[\d, \d\] of"):
+    with pytest.raises(ds.InputError, match=r"callback 'jacobian' gives .* in entry \[\d, \d\] of"):
         wrong(jacobian=transposed).jacobian(*points, forms.P0)
 
 
@@ -212,7 +202,7 @@ def test_a_sum_of_products_that_is_none_is_named(points):
 
     batch = wrong(jacobian_p=Products(batched.apply_p, last_only))
     match = r"'jacobian_p.apply_transpose' gives .* of a sum over 3 points, and"
-    with pytest.raises(InputError, match=match):
+    with pytest.raises(ds.InputError, match=match):
         batch.pull_parameters(*points, forms.P0, np.ones((M, K, 3)))
 
 
@@ -220,13 +210,15 @@ def test_a_wrong_batched_matrix_of_the_parameters_is_named(points):
     def by_p(t, u, p):
         return batched.rhs_p(t, u, p) if np.ndim(t) == 0 else 2.0 * batched.rhs_p(t, u, p)
 
-    with pytest.raises(InputError, match=r"callback 'jacobian_p' gives .* of a sum over 3 points"):
+    with pytest.raises(
+        ds.InputError, match=r"callback 'jacobian_p' gives .* of a sum over 3 points"
+    ):
         wrong(jacobian_p=by_p).pull_parameters(*points, forms.P0, np.ones((M, K, 3)))
 
 
 def test_a_wrong_shape_is_named_with_the_right_one(points):
     batch = wrong(rhs=lambda t, u, p: batched.rhs(t, u, p).T)
-    with pytest.raises(InputError, match=r"'rhs' returned shape .*\n  expected: shape \(5, 3\)"):
+    with pytest.raises(ds.InputError, match=r"'rhs' returned shape .*\n  expected: shape \(5, 3\)"):
         batch.rhs(points[0][:5], np.ones((5, 3)), forms.P0)
 
 
@@ -235,14 +227,14 @@ def test_one_point_alone_proves_nothing(points):
     batch = wrong(rhs=lambda t, u, p: u - u.mean(axis=0) if u.ndim == 2 and len(u) > 1 else u)
     t, u = points
     batch.rhs(t[:1], u[:1], forms.P0)
-    with pytest.raises(InputError, match="callback 'rhs' gives"):
+    with pytest.raises(ds.InputError, match="callback 'rhs' gives"):
         batch.rhs(t, u, forms.P0)
 
 
 def test_values_that_are_not_finite_are_named(points):
     batch = wrong(rhs=lambda t, u, p: u / 0.0)
     match = r"callback 'rhs' returned -?inf in entry \[0, 0\]"
-    with pytest.raises(SolveError, match=match), np.errstate(divide="ignore"):
+    with pytest.raises(ds.SolveError, match=match), np.errstate(divide="ignore"):
         batch.rhs(*points, forms.P0)
 
 
@@ -250,8 +242,8 @@ def test_batched_is_for_callbacks_that_return_arrays():
     from petsc4py import PETSc  # noqa: PLC0415
 
     template = PETSc.Vec().createSeq(2, comm=PETSc.COMM_SELF)
-    with pytest.raises(InputError, match="batched = True for PETSc-style or C callbacks"):
-        ODE(lambda t, u, p, out: u.copy(out), state=template, batched=True)
+    with pytest.raises(ds.InputError, match="batched = True for PETSc-style or C callbacks"):
+        ds.ODE(lambda t, u, p, out: u.copy(out), state=template, batched=True)
 
 
 def test_a_wrong_batched_product_is_named(points, rng):
@@ -260,17 +252,19 @@ def test_a_wrong_batched_product_is_named(points, rng):
         return by_u, (by_p if u.ndim == 1 else 2.0 * by_p)
 
     values = {"jacobian": batched.rhs_u, "jacobian_p": batched.rhs_p}
-    batch = ODE(batched.rhs, 3, 3, batched=True, hessian_product=once_too_often, **values).batch
+    batch = ds.ODE(batched.rhs, 3, 3, batched=True, hessian_product=once_too_often, **values).batch
     du = rng.normal(size=(1, K, 3))
     match = r"callback 'hessian_product' gives .* of a sum over 3 points, and"
-    with pytest.raises(InputError, match=match):
+    with pytest.raises(ds.InputError, match=match):
         batch.hessian_product(*points, forms.P0, du[0], du, np.ones((1, 3)))
 
 
 def test_a_wrong_batched_action_is_named(points):
     by_p = Products(lambda t, u, p, v: (1.0 + np.ndim(t)) * batched.apply_p(t, u, p, v), None)
     batch = wrong(jacobian_p=Products(by_p.apply, batched.pull_p))
-    with pytest.raises(InputError, match=r"callback 'jacobian_p.apply' gives .* of 3 points, and"):
+    with pytest.raises(
+        ds.InputError, match=r"callback 'jacobian_p.apply' gives .* of 3 points, and"
+    ):
         batch.push_parameters(*points, forms.P0, np.ones((1, 3)))
 
 
@@ -280,7 +274,7 @@ def test_jacobians_that_take_no_complex_numbers_are_not_stepped(points, rng):
     def rhs_u(t, u, p):
         return batched.rhs_u(t, np.abs(u), p)
 
-    problem = ODE(batched.rhs, 3, 3, jacobian=rhs_u, jacobian_p=batched.rhs_p, batched=True)
+    problem = ds.ODE(batched.rhs, 3, 3, jacobian=rhs_u, jacobian_p=batched.rhs_p, batched=True)
     t, u = points
     w, du, dp = rng.normal(size=(K, 3)), rng.normal(size=(D, K, 3)), rng.normal(size=(D, 3))
     u = np.abs(u)
@@ -311,15 +305,15 @@ def test_callbacks_may_fill_the_same_array_every_time(method):
         "jacobian_p": forms.rhs_p,
         "hessian_product": forms.rhs_hessian,
     }
-    stepping, end = Stepping((0.0, 0.5), method, dt=0.05), Terminal(lambda t, u, p: u @ u)
+    stepping, end = ds.Stepping((0.0, 0.5), method, dt=0.05), ds.Terminal(lambda t, u, p: u @ u)
     results = []
     for wrap in (lambda callback: callback, reusing):
         wrapped = {name: wrap(callback) for name, callback in fresh.items()}
-        problem = ODE(wrap(forms.rhs), 3, forms.NAMES, **wrapped)
-        run = solve(problem, forms.U0, forms.P0, stepping)
-        gradient = adjoint(run, end, engine="arrays")
-        product = hessian_product(run, end, np.ones(3), np.ones(3), engine="arrays")
-        tangents = sensitivities(run)
+        problem = ds.ODE(wrap(forms.rhs), 3, forms.NAMES, **wrapped)
+        run = ds.solve(problem, forms.U0, forms.P0, stepping)
+        gradient = ds.adjoint(run, end, engine="arrays")
+        product = ds.hessian_product(run, end, np.ones(3), np.ones(3), engine="arrays")
+        tangents = ds.sensitivities(run)
         results.append(np.concatenate([gradient.u0, gradient.p, product.u0, product.p]))
         results[-1] = np.append(results[-1], tangents.p.ravel())
     np.testing.assert_array_equal(*results)

@@ -7,21 +7,7 @@ import pytest
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens import (
-    ODE,
-    Event,
-    InputError,
-    SolveError,
-    Stepping,
-    Terminal,
-    UnsupportedError,
-    adjoint,
-    hessian_product,
-    hybrid,
-    solve,
-    tangent,
-    trace,
-)
+import daeosens as ds
 from daeosens.derivatives import evaluate
 from daeosens.errors import NotFiniteError
 from daeosens.problem import Products
@@ -57,7 +43,7 @@ def test_right_output_is_passed_on():
     ],
 )
 def test_wrong_output_names_callback_time_and_rank(values, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ds.InputError, match=message):
         check_output(values, "f", (2,), 0.25)
 
 
@@ -67,7 +53,7 @@ def test_wrong_output_names_callback_time_and_rank(values, message):
 )
 def test_output_that_is_not_finite_is_a_failed_solve(values, entry):
     message = rf"callback 'f' returned {entry} at t = 0\.25 \(rank 0\)\n  expected: finite values"
-    with pytest.raises(SolveError, match=message):
+    with pytest.raises(ds.SolveError, match=message):
         check_output(values, "f", (2,), 0.25)
 
 
@@ -83,22 +69,22 @@ def mirrored(t, u, p):
 
 @pytest.mark.parametrize("method", ["rk6vr", "esdirk5"])
 def test_values_that_are_not_finite_are_told_with_the_operations_that_made_them(method):
-    stepping = Stepping((0.0, 3.0), method, rtol=1e-6)
+    stepping = ds.Stepping((0.0, 3.0), method, rtol=1e-6)
     told = (
         r"nan in entry \[1\] at t = 0 \(rank 0\): invalid value in star, line \d+ of "
         r"test_callback_guard.py: `return np.array\(.*`, at `2.0 \* u\[1\] / t`\n  expected: finite"
     )
     with pytest.raises(NotFiniteError, match=told):
-        solve(ODE(star, 2, ["index"]), [1.0, 0.0], [1.5], stepping)
+        ds.solve(ds.ODE(star, 2, ["index"]), [1.0, 0.0], [1.5], stepping)
     both = r"invalid value in mirrored, .*`np.log\(u\[0\] - 1.5\)`; overflow in mirrored, .*`np.exp"
     with pytest.raises(NotFiniteError, match=both):
-        solve(ODE(mirrored, 2, ["rate"]), [1.0, 0.0], [1.5], stepping)
+        ds.solve(ds.ODE(mirrored, 2, ["rate"]), [1.0, 0.0], [1.5], stepping)
 
 
 def test_a_value_that_no_operation_made_is_told_as_it_is():
-    nowhere = ODE(lambda t, u, p: np.nan * u, 1, ["rate"])
+    nowhere = ds.ODE(lambda t, u, p: np.nan * u, 1, ["rate"])
     with pytest.raises(NotFiniteError, match=r"nan in entry \[0\] at t = 0 \(rank 0\)\n"):
-        solve(nowhere, [1.0], [1.0], Stepping((0.0, 3.0), "rk6vr", rtol=1e-6))
+        ds.solve(nowhere, [1.0], [1.0], ds.Stepping((0.0, 3.0), "rk6vr", rtol=1e-6))
 
 
 # ---- exceptions of callbacks ---------------------------------------------------------------------
@@ -159,13 +145,13 @@ WRITING = {
 
 @pytest.mark.parametrize(("name", "rhs"), [(k, rhs) for k in WRITING for rhs in WRITING[k]])
 def test_callbacks_that_write_to_their_arguments_are_told_to_copy(name, rhs):
-    problem = ODE(rhs, 2, 1)
+    problem = ds.ODE(rhs, 2, 1)
     message = (
         rf"(?s){name} is read-only, and callback 'rhs' writes to it at t = 0 .*in {rhs.__name__}, "
         rf"line \d+ of test_callback_guard.py: `.*try: work on {name}\.copy\(\)"
     )
-    with pytest.raises(InputError, match=message):
-        solve(problem, [1.0, 2.0], [1.0], Stepping((0.0, 1.0), "rk4", dt=0.1))
+    with pytest.raises(ds.InputError, match=message):
+        ds.solve(problem, [1.0, 2.0], [1.0], ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
 
 
 def multiplies(t, u, p):
@@ -175,7 +161,9 @@ def multiplies(t, u, p):
 
 def test_the_line_and_the_function_of_numpy_that_failed_are_told():
     with pytest.raises(ValueError, match="not aligned") as raised:
-        solve(ODE(multiplies, 2, 1), [1.0, 2.0], [1.0], Stepping((0.0, 1.0), "rk4", dt=0.1))
+        ds.solve(
+            ds.ODE(multiplies, 2, 1), [1.0, 2.0], [1.0], ds.Stepping((0.0, 1.0), "rk4", dt=0.1)
+        )
     (note,) = raised.value.__notes__
     assert "in multiplies, line " in note
     assert note.endswith(
@@ -201,12 +189,12 @@ def too_many(t, u, p):
     ],
 )
 def test_the_line_that_returns_what_is_wrong_is_told(rhs, told):
-    other = ODE(lambda t, u, p: -u, 2, 1)  # of the same name, made later, called before
-    stepping = Stepping((0.0, 1.0), "rk4", dt=0.1)
-    problem = ODE(rhs, 2, 1)
-    solve(other, [1.0, 2.0], [1.0], stepping)
-    with pytest.raises(InputError, match=told):
-        solve(problem, [1.0, 2.0], [1.0], stepping)
+    other = ds.ODE(lambda t, u, p: -u, 2, 1)  # of the same name, made later, called before
+    stepping = ds.Stepping((0.0, 1.0), "rk4", dt=0.1)
+    problem = ds.ODE(rhs, 2, 1)
+    ds.solve(other, [1.0, 2.0], [1.0], stepping)
+    with pytest.raises(ds.InputError, match=told):
+        ds.solve(problem, [1.0, 2.0], [1.0], stepping)
 
 
 def test_guarded_callback_returns_what_the_callback_returns():
@@ -278,7 +266,7 @@ def test_one_thread_at_a_time_calls_petsc():
     assert in_another_thread(lambda: at_work(lambda: 1)) == 1
     assert at_work(lambda: at_work(lambda: 2)) == 2
     message = r"at_work while another thread runs or sweeps\n  expected: one thread at a time"
-    with pytest.raises(UnsupportedError, match=message):
+    with pytest.raises(ds.UnsupportedError, match=message):
         at_work(lambda: in_another_thread(lambda: at_work(lambda: 3)))
     assert in_another_thread(lambda: at_work(lambda: 4)) == 4
 
@@ -300,11 +288,11 @@ def grid_problem(comm, **keywords):
         out.scale(-p[0])
 
     keywords["jacobian"] = Products(times, times)
-    return ODE(rhs, state=state, parameters=["k"], **keywords), state
+    return ds.ODE(rhs, state=state, parameters=["k"], **keywords), state
 
 
 def run_of(problem, u0, p=(1.0,)):
-    return solve(problem, u0, p, Stepping((0.0, 1.0), "rk4", dt=0.1))
+    return ds.solve(problem, u0, p, ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
 
 
 def without_start(problem, u0):
@@ -314,61 +302,62 @@ def without_start(problem, u0):
 def differing_mode(comm, name):
     plain, _ = grid_problem(comm)
     modes = {"a": plain, "b": plain}
-    return hybrid(modes, "a", [Event(0.5, mode=lambda t, u, p: name if comm.rank else "a")])
+    return ds.hybrid(modes, "a", [ds.Event(0.5, mode=lambda t, u, p: name if comm.rank else "a")])
 
 
 APART = {
     "a parameter is NaN": (
         lambda comm: run_of(*grid_problem(comm), [np.nan if comm.rank else 1.0]),
-        InputError,
+        ds.InputError,
         r"p is nan at index \[0\]",
     ),
     "more parameters": (
         lambda comm: run_of(*grid_problem(comm), [1.0] * (1 + (comm.rank > 0))),
-        InputError,
+        ds.InputError,
         r"p has shape \(2,\)",
     ),
     "no start": (
         lambda comm: without_start(*grid_problem(comm)),
-        InputError,
+        ds.InputError,
         "u0 is NoneType",
     ),
     "times of an event": (
         lambda comm: run_of(
-            *grid_problem(comm, events=[Event(lambda t, u, p: t - 0.3 - 0.2 * comm.rank)])
+            *grid_problem(comm, events=[ds.Event(lambda t, u, p: t - 0.3 - 0.2 * comm.rank)])
         ),
-        InputError,
+        ds.InputError,
         r"'event \"event\" when' returned .* on one rank and -0\.3 on another at t = 0\n",
     ),
     "an event function is NaN": (
         lambda comm: run_of(
             *grid_problem(
-                comm, events=[Event(lambda t, u, p: np.nan if comm.rank and t > 0.2 else t - 0.5)]
+                comm,
+                events=[ds.Event(lambda t, u, p: np.nan if comm.rank and t > 0.2 else t - 0.5)],
             )
         ),
-        SolveError,
+        ds.SolveError,
         r"'event \"event\" when' returned nan in entry \[\] at t = 0\.3 \(rank [12]\)",
     ),
     "a cost": (
         lambda comm: evaluate(
-            run_of(*grid_problem(comm)), Terminal(lambda t, u, p: float(comm.rank > 0))
+            run_of(*grid_problem(comm)), ds.Terminal(lambda t, u, p: float(comm.rank > 0))
         ),
-        InputError,
+        ds.InputError,
         "cost 'terminal' returned 0 on one rank and 1 on another at t = 1\n",
     ),
     "modes": (
         lambda comm: run_of(differing_mode(comm, "b"), grid_problem(comm)[1]),
-        InputError,
+        ds.InputError,
         "the mode at t = 0.5 is a and b, by rank",
     ),
     "an unknown mode": (
         lambda comm: run_of(differing_mode(comm, "c"), grid_problem(comm)[1]),
-        InputError,
+        ds.InputError,
         "the mode at t = 0.5 is 'c'\n  expected: one of a, b",
     ),
     "directions": (
-        lambda comm: tangent(run_of(*grid_problem(comm)), dp=[1.0 + comm.rank]),
-        InputError,
+        lambda comm: ds.tangent(run_of(*grid_problem(comm)), dp=[1.0 + comm.rank]),
+        ds.InputError,
         r"directions is \[\[None, \[1\.0\]\]\] on rank 0 and \[\[None, \[2\.0\]\]\] on rank 1",
     ),
 }
@@ -384,31 +373,31 @@ def test_what_is_wrong_or_different_on_one_rank_is_an_error_on_all(comm, call, k
 
 @pytest.mark.mpi
 def test_values_that_differ_by_rounding_are_the_same(comm):
-    cost = Terminal(lambda t, u, p: 0.5 * (1.0 + 1e-14 * comm.rank))
+    cost = ds.Terminal(lambda t, u, p: 0.5 * (1.0 + 1e-14 * comm.rank))
     value = evaluate(run_of(*grid_problem(comm)), cost)
     assert comm.allgather(value) == [value] * comm.size
 
 
 def test_parameters_by_name_outside_a_traced_model_say_where_they_are():
-    decay = trace(lambda t, u, p: -p.rate * u, size=1, parameters=["rate"])
-    run = solve(decay, [1.0], [0.5], Stepping((0.0, 1.0), "rk4", dt=0.5))
+    decay = ds.trace(lambda t, u, p: -p.rate * u, size=1, parameters=["rate"])
+    run = ds.solve(decay, [1.0], [0.5], ds.Stepping((0.0, 1.0), "rk4", dt=0.5))
     with pytest.raises(AttributeError) as caught:
-        evaluate(run, Terminal(lambda t, u, p: p.rate * u[0]))
+        evaluate(run, ds.Terminal(lambda t, u, p: p.rate * u[0]))
     assert "model.terminal(function)" in caught.value.__notes__[-1]
 
 
 def test_a_parameter_by_name_in_a_plain_callback_says_what_p_is():
-    model = ODE(lambda t, u, p: -p["rate"] * u, 1, ["rate"])
+    model = ds.ODE(lambda t, u, p: -p["rate"] * u, 1, ["rate"])
     with pytest.raises(IndexError) as caught:
-        solve(model, [1.0], [1.0], Stepping((0.0, 1.0), "rk4", dt=0.1))
+        ds.solve(model, [1.0], [1.0], ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
     assert any("p is an array here" in note for note in caught.value.__notes__)
 
 
 def test_an_infinite_second_derivative_says_what_has_none():
-    tank = ODE(lambda t, u, p: p[1] * t - p[0] * u**1.5, 1, ["outlet", "inflow"])
-    run = solve(tank, [0.0], [1.0, 1.0], Stepping((0.0, 1.0), "rk4", dt=0.1))
+    tank = ds.ODE(lambda t, u, p: p[1] * t - p[0] * u**1.5, 1, ["outlet", "inflow"])
+    run = ds.solve(tank, [0.0], [1.0, 1.0], ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
     with pytest.raises(NotFiniteError, match=r"depth\*\*1.5 has a first derivative at 0"):
-        hessian_product(run, Terminal(lambda t, u, p: u[0]), [1.0], [1.0, 0.0])
+        ds.hessian_product(run, ds.Terminal(lambda t, u, p: u[0]), [1.0], [1.0, 0.0])
 
 
 def hysteresis(power):
@@ -419,32 +408,32 @@ def hysteresis(power):
         restored = power(z) * abs(v) * 0.5 + 0.5 * v * abs(z) ** 1.5
         return np.array([v, np.sin(2 * t) - 0.1 * v - p[0] * (0.3 * x + 0.7 * z), v - restored])
 
-    return ODE(rhs, 3, ["stiffness"])
+    return ds.ODE(rhs, 3, ["stiffness"])
 
 
 def test_a_slope_that_a_root_hides_is_told_with_the_spelling_that_shows_it():
-    stepping, last = Stepping((0.0, 1.0), "rk4", dt=0.05), Terminal(lambda t, u, p: u[0])
+    stepping, last = ds.Stepping((0.0, 1.0), "rk4", dt=0.05), ds.Terminal(lambda t, u, p: u[0])
     hidden = hysteresis(lambda z: abs(z) ** 0.5 * z)
-    run = solve(hidden, [0.0, 0.0, 0.0], [4.0], stepping)
+    run = ds.solve(hidden, [0.0, 0.0, 0.0], [4.0], stepping)
     with pytest.raises(NotFiniteError, match=r"np\.sign\(z\) \* np\.abs\(z\)\*\*1\.5"):
-        adjoint(run, last)
+        ds.adjoint(run, last)
     shown = hysteresis(lambda z: np.sign(z) * np.abs(z) ** 1.5)
-    gradient = adjoint(solve(shown, [0.0, 0.0, 0.0], [4.0], stepping), last)
+    gradient = ds.adjoint(ds.solve(shown, [0.0, 0.0, 0.0], [4.0], stepping), last)
     ahead, behind = (
-        solve(hidden, [0.0, 0.0, 0.0], [4.0 + step], stepping).u[-1][0] for step in (1e-5, -1e-5)
+        ds.solve(hidden, [0.0, 0.0, 0.0], [4.0 + step], stepping).u[-1][0] for step in (1e-5, -1e-5)
     )
     assert np.isclose(gradient.p[0], (ahead - behind) / 2e-5, rtol=1e-8)
 
 
-@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
 @pytest.mark.parametrize("method", ["rk6vr", "esdirk5"])
 def test_what_starts_at_a_root_of_zero_is_told_a_start_beside_it_that_is_resolved(make, method):
     """A tank, h' = q - k sqrt(h), whose way to a height is a closed form."""
     tank = make(lambda t, u, p: p[0] - p[1] * np.sqrt(np.abs(u)), 1, 2)
-    stepping, height = Stepping((0.0, 3.0), method, rtol=1e-8), Terminal(lambda t, u, p: u[0])
+    stepping, height = ds.Stepping((0.0, 3.0), method, rtol=1e-8), ds.Terminal(lambda t, u, p: u[0])
 
     def gradient(start):
-        return adjoint(solve(tank, [start], [1.0, 0.5], stepping), height)
+        return ds.adjoint(ds.solve(tank, [start], [1.0, 0.5], stepping), height)
 
     with pytest.raises(NotFiniteError, match="starts at 0, as in an empty tank, a start at 1e-12"):
         gradient(0.0)

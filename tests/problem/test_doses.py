@@ -4,35 +4,14 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from daeosens import (
-    DAE,
-    ODE,
-    Event,
-    Experiment,
-    InputError,
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Reduced,
-    Stepping,
-    Terminal,
-    UnsupportedError,
-    adjoint,
-    fit,
-    hessian_product,
-    hybrid,
-    solve,
-    tangent,
-    taylor,
-    trace,
-)
+import daeosens as ds
 from daeosens.derivatives import evaluate
 from daeosens.inverse import Normal, likelihood
 from daeosens.problem import Doses, with_doses
 
 NAMES = ["ka", "ke", "V", "F", "lag", "dose"]
 P = np.array([1.1, 0.25, 20.0, 0.8, 0.4, 120.0])
-STEPPING = Stepping((0.0, 24.0), "rk6vr", rtol=1e-10, atol=1e-12)
+STEPPING = ds.Stepping((0.0, 24.0), "rk6vr", rtol=1e-10, atol=1e-12)
 TABLE = {
     "time": [0.0, 6.0, 8.0, 12.0],
     "amount": [100.0, 60.0, "dose", "dose"],
@@ -47,7 +26,7 @@ def rates(t, u, p):
 
 
 def model(style="numpy"):
-    return (ODE if style == "numpy" else trace)(rates, ["depot", "central"], NAMES)
+    return (ds.ODE if style == "numpy" else ds.trace)(rates, ["depot", "central"], NAMES)
 
 
 def table(lag="lag"):
@@ -81,7 +60,7 @@ def by_complex_steps(function, p):
 
 @pytest.mark.parametrize("style", ["numpy", "traced"])
 def test_states_are_those_of_the_closed_form(style):
-    run = solve(with_doses(model(style), table()), [0.0, 0.0], P, STEPPING, TIMES)
+    run = ds.solve(with_doses(model(style), table()), [0.0, 0.0], P, STEPPING, TIMES)
     for t in TIMES:
         np.testing.assert_allclose(run.at(t), closed_form(t, P), rtol=2e-9, atol=1e-9)
     names = [crossing.name for crossing in run.crossings]
@@ -101,15 +80,15 @@ def test_states_are_those_of_the_closed_form(style):
 @pytest.mark.parametrize("style", ["numpy", "traced"])
 def test_gradients_are_those_of_the_closed_form(style, method, tolerance):
     """In amounts, bioavailability, lag, and the rates."""
-    stepping = Stepping((0.0, 24.0), method, rtol=1e-10, atol=1e-12)
-    run = solve(with_doses(model(style), table()), [0.0, 0.0], P, stepping, TIMES)
-    total = LeastSquares(TIMES, np.zeros((len(TIMES), 2)))
+    stepping = ds.Stepping((0.0, 24.0), method, rtol=1e-10, atol=1e-12)
+    run = ds.solve(with_doses(model(style), table()), [0.0, 0.0], P, stepping, TIMES)
+    total = ds.LeastSquares(TIMES, np.zeros((len(TIMES), 2)))
 
     def exact(p):
         return 0.5 * sum((closed_form(t, p) ** 2).sum() for t in TIMES)
 
     expected = by_complex_steps(exact, P.astype(complex))
-    gradient = adjoint(run, total)
+    gradient = ds.adjoint(run, total)
     np.testing.assert_allclose(gradient.value, exact(P), rtol=tolerance)
     np.testing.assert_allclose(gradient.p * P, expected * P, rtol=tolerance, atol=tolerance * 1e3)
     assert abs(expected[3:]).min() > 1.0  # F, lag and dose count
@@ -121,18 +100,18 @@ def test_gradients_are_those_of_the_closed_form(style, method, tolerance):
 def test_derivatives_are_exact_to_both_orders(style, method):
     # sizes of adaptive steps follow the parameters: what that adds to differences falls with rtol
     steps = {"dt": 0.25} if method == "cn" else {"rtol": 1e-9}
-    stepping = Stepping((0.0, 24.0), method, **steps)
-    entries = {name: Parameter(value, scale="log") for name, value in zip(NAMES, P, strict=True)}
-    misfit = LeastSquares(TIMES, [[20.0, 30.0]] * len(TIMES), 10.0, side="before")
-    functional = Reduced(
-        with_doses(model(style), table()), misfit, stepping, Parameters(entries, [0.0, 0.0])
+    stepping = ds.Stepping((0.0, 24.0), method, **steps)
+    entries = {name: ds.Parameter(value, scale="log") for name, value in zip(NAMES, P, strict=True)}
+    misfit = ds.LeastSquares(TIMES, [[20.0, 30.0]] * len(TIMES), 10.0, side="before")
+    functional = ds.Reduced(
+        with_doses(model(style), table()), misfit, stepping, ds.Parameters(entries, [0.0, 0.0])
     )
-    assert min(taylor(functional, hessian=True)) > 2.9
+    assert min(ds.taylor(functional, hessian=True)) > 2.9
 
     run, rng = functional.trajectory(functional.start()), np.random.default_rng(2)
     du0, dp = rng.normal(size=2), rng.normal(size=6)
-    gradient = adjoint(run, misfit)
-    along = tangent(run, du0, dp).derivative(misfit)
+    gradient = ds.adjoint(run, misfit)
+    along = ds.tangent(run, du0, dp).derivative(misfit)
     assert along == pytest.approx(gradient.u0 @ du0 + gradient.p @ dp, rel=1e-12)
 
 
@@ -142,18 +121,18 @@ def test_derivatives_are_exact_to_both_orders(style, method):
 def test_infusions_are_swept_in_blocks_as_by_steps(style, method):
     """Small models go in blocks by default; amounts that are parameters have derivatives there."""
     times, data = TIMES, np.full((len(TIMES), 2), 10.0)
-    misfit = LeastSquares(times, data)
+    misfit = ds.LeastSquares(times, data)
     steps = {"dt": 0.25} if method == "cn" else {"rtol": 1e-9}
-    stepping = Stepping((0.0, 24.0), method, **steps)
-    run = solve(with_doses(model(style), table()), [0.0, 0.0], P, stepping, times)
-    assert adjoint(run, misfit).engine == "arrays"
+    stepping = ds.Stepping((0.0, 24.0), method, **steps)
+    run = ds.solve(with_doses(model(style), table()), [0.0, 0.0], P, stepping, times)
+    assert ds.adjoint(run, misfit).engine == "arrays"
     rng = np.random.default_rng(4)
     du0, dp = rng.normal(size=2), rng.normal(size=6)
     results = []
     for engine in ("arrays", "vectors"):
-        gradient = adjoint(run, misfit, engine=engine)
-        product = hessian_product(run, misfit, du0, dp, engine=engine)
-        slope = tangent(run, du0, dp, engine=engine).derivative(misfit)
+        gradient = ds.adjoint(run, misfit, engine=engine)
+        product = ds.hessian_product(run, misfit, du0, dp, engine=engine)
+        slope = ds.tangent(run, du0, dp, engine=engine).derivative(misfit)
         results.append([gradient.u0, gradient.p, product.u0, product.p, slope])
     for ours, theirs in zip(*results, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-10 * np.abs(theirs).max())
@@ -161,13 +140,13 @@ def test_infusions_are_swept_in_blocks_as_by_steps(style, method):
 
 def test_products_of_amount_and_bioavailability_have_their_mixed_derivative():
     """A bolus and an infusion of F * dose: a bilinear form."""
-    blood = ODE(lambda t, u, p: -p[0] * u, 1, ["rate", "F", "dose"])
+    blood = ds.ODE(lambda t, u, p: -p[0] * u, 1, ["rate", "F", "dose"])
     rows = [[0.0, "dose", 0.0], [1.0, "dose", 2.0]]
     treated = with_doses(blood, Doses(rows, bioavailability="F"))
     k = 0.3
-    control = Parameters({"rate": k, "F": Parameter(0.5), "dose": Parameter(4.0)}, [0.0])
-    stepping = Stepping((0.0, 5.0), "rk8vr", rtol=1e-11)
-    functional = Reduced(treated, Terminal(lambda t, u, p: u[0]), stepping, control)
+    control = ds.Parameters({"rate": k, "F": ds.Parameter(0.5), "dose": ds.Parameter(4.0)}, [0.0])
+    stepping = ds.Stepping((0.0, 5.0), "rk8vr", rtol=1e-11)
+    functional = ds.Reduced(treated, ds.Terminal(lambda t, u, p: u[0]), stepping, control)
     per_unit = np.exp(-5 * k) + (np.exp(-2 * k) - np.exp(-4 * k)) / (2 * k)
     assert functional.value(functional.start()) == pytest.approx(2.0 * per_unit, rel=1e-9)
     expected = per_unit * np.array([[0.0, 1.0], [1.0, 0.0]])
@@ -177,50 +156,52 @@ def test_products_of_amount_and_bioavailability_have_their_mixed_derivative():
 @pytest.mark.slow
 def test_a_mass_scales_what_is_infused():
     """V c' = rate - V k c: a mass that depends on a parameter."""
-    blood = ODE(lambda t, u, p: -p[0] * p[1] * u, 1, ["k", "V"], mass=lambda p: np.array([[p[1]]]))
+    blood = ds.ODE(
+        lambda t, u, p: -p[0] * p[1] * u, 1, ["k", "V"], mass=lambda p: np.array([[p[1]]])
+    )
     treated = with_doses(blood, [[1.0, 10.0, 2.0]])
-    stepping = Stepping((0.0, 4.0), "cn", dt=0.005)
-    run = solve(treated, [0.0], [0.5, 8.0], stepping)
+    stepping = ds.Stepping((0.0, 4.0), "cn", dt=0.005)
+    run = ds.solve(treated, [0.0], [0.5, 8.0], stepping)
 
     def exact(p):
         return 5.0 / (p[0] * p[1]) * (1 - np.exp(-2 * p[0])) * np.exp(-p[0])
 
     assert run.final[0] == pytest.approx(exact([0.5, 8.0]), rel=1e-5)
-    gradient = adjoint(run, Terminal(lambda t, u, p: u[0])).p
+    gradient = ds.adjoint(run, ds.Terminal(lambda t, u, p: u[0])).p
     expected = by_complex_steps(exact, np.array([0.5, 8.0], dtype=complex))
     np.testing.assert_allclose(gradient, expected, rtol=1e-5)
-    control = Parameters({"k": Parameter(0.5), "V": Parameter(8.0)}, [0.0])
-    functional = Reduced(treated, Terminal(lambda t, u, p: u[0]), stepping, control)
-    assert min(taylor(functional, hessian=True)) > 2.9
+    control = ds.Parameters({"k": ds.Parameter(0.5), "V": ds.Parameter(8.0)}, [0.0])
+    functional = ds.Reduced(treated, ds.Terminal(lambda t, u, p: u[0]), stepping, control)
+    assert min(ds.taylor(functional, hessian=True)) > 2.9
 
 
 @pytest.mark.parametrize("lag", [0.0, 0.5])
 def test_a_lag_that_is_a_number_shifts_the_table(lag):
-    run = solve(with_doses(model(), table(lag)), [0.0, 0.0], P, STEPPING, [20.0])
+    run = ds.solve(with_doses(model(), table(lag)), [0.0, 0.0], P, STEPPING, [20.0])
     p = P.copy()
     p[4] = lag
     np.testing.assert_allclose(run.at(20.0), closed_form(20.0, p), rtol=2e-9)
 
 
 def test_equal_rates_share_their_equations():
-    blood = ODE(lambda t, u, p: -p[0] * u, 1, ["k"])
+    blood = ds.ODE(lambda t, u, p: -p[0] * u, 1, ["k"])
     rows = [[8.0 * k, 10.0, 1.0] for k in range(6)]
     assert set(with_doses(blood, rows).modes) == {"no infusion", "infusion 1"}
 
 
 def test_doses_behind_the_end_wait_for_a_longer_run():
-    blood = with_doses(ODE(lambda t, u, p: -u, 1), [[0.0, 1.0], [5.0, 1.0], [9.0, 1.0, 2.0]])
-    short = solve(blood, [0.0], [], Stepping((0.0, 4.0), "rk6vr", rtol=1e-9))
+    blood = with_doses(ds.ODE(lambda t, u, p: -u, 1), [[0.0, 1.0], [5.0, 1.0], [9.0, 1.0, 2.0]])
+    short = ds.solve(blood, [0.0], [], ds.Stepping((0.0, 4.0), "rk6vr", rtol=1e-9))
     assert [crossing.name for crossing in short.crossings] == ["dose 0"]
-    longer = solve(blood, [0.0], [], Stepping((0.0, 6.0), "rk6vr", rtol=1e-9))
+    longer = ds.solve(blood, [0.0], [], ds.Stepping((0.0, 6.0), "rk6vr", rtol=1e-9))
     assert longer.final[0] == pytest.approx(np.exp(-6) + np.exp(-1), rel=1e-8)
 
 
 def test_other_events_stay():
     """A wash-out that empties the depot, between doses."""
-    empty = Event(9.0, lambda t, u, p: u * [0.0, 1.0], name="wash-out")
-    treated = with_doses(ODE(rates, ["depot", "central"], NAMES, events=[empty]), table())
-    run = solve(treated, [0.0, 0.0], P, STEPPING)
+    empty = ds.Event(9.0, lambda t, u, p: u * [0.0, 1.0], name="wash-out")
+    treated = with_doses(ds.ODE(rates, ["depot", "central"], NAMES, events=[empty]), table())
+    run = ds.solve(treated, [0.0, 0.0], P, STEPPING)
     assert [crossing.name for crossing in run.crossings][-1] == "dose 3"
     assert "wash-out" in [crossing.name for crossing in run.crossings]
 
@@ -260,7 +241,7 @@ def test_tables_of_any_form_say_the_same(make, tmp_path):
     ]
     by_number = np.array([[0.0, 100.0, 0.0, 0], [6.0, 60.0, 2.0, 1]])
     runs = [
-        solve(with_doses(model(), value), [0.0, 0.0], P, STEPPING).final
+        ds.solve(with_doses(model(), value), [0.0, 0.0], P, STEPPING).final
         for value in (make(tmp_path), by_number)
     ]
     np.testing.assert_array_equal(*runs)
@@ -282,27 +263,27 @@ WRONG = {
 
 @pytest.mark.parametrize(("rows", "message"), WRONG.values(), ids=WRONG)
 def test_what_is_wrong_is_named(rows, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ds.InputError, match=message):
         with_doses(model(), rows)
 
 
 def test_unknown_fractions_and_lags_are_named():
     for keywords in ({"bioavailability": "G"}, {"lag": "G"}):
-        with pytest.raises(InputError, match='names the parameter "G"'):
+        with pytest.raises(ds.InputError, match='names the parameter "G"'):
             with_doses(model(), Doses(ROWS, **keywords))
-    with pytest.raises(InputError, match=r"lag = -1"):
+    with pytest.raises(ds.InputError, match=r"lag = -1"):
         with_doses(model(), Doses(ROWS, lag=-1.0))
 
 
 def test_what_cannot_be_infused_says_so():
     infusion = [[0.0, 1.0, 1.0, 0]]
-    with pytest.raises(UnsupportedError, match="infusions into F"):
-        with_doses(DAE(lambda t, u, udot, p: udot + u, size=1), infusion)
-    on = ODE(lambda t, u, p: -u, 1)
-    with pytest.raises(UnsupportedError, match="a problem with modes"):
-        with_doses(hybrid({"on": on}, "on"), infusion)
+    with pytest.raises(ds.UnsupportedError, match="infusions into F"):
+        with_doses(ds.DAE(lambda t, u, udot, p: udot + u, size=1), infusion)
+    on = ds.ODE(lambda t, u, p: -u, 1)
+    with pytest.raises(ds.UnsupportedError, match="a problem with modes"):
+        with_doses(ds.hybrid({"on": on}, "on"), infusion)
     two = Doses([[0.0, 1.0, 1.0, 0], [0.0, 1.0, 1.0, 1]], lag={"depot": "lag"})
-    with pytest.raises(UnsupportedError, match="infusions with the lags 0, lag"):
+    with pytest.raises(ds.UnsupportedError, match="infusions with the lags 0, lag"):
         with_doses(model(), two)
 
 
@@ -322,20 +303,20 @@ def patients():
         times = np.array([1.0, 3.0, 6.0, 7.0, 9.0, 12.0, 13.0, 18.0, 24.0])
         p = P.copy()
         p[2] = volume
-        run = solve(with_doses(model("traced"), doses), [0.0, 0.0], p, STEPPING, times)
+        run = ds.solve(with_doses(model("traced"), doses), [0.0, 0.0], p, STEPPING, times)
         values = np.array([run.at(t, "before")[1] for t in times]) / volume
         data = {"time": times, "c": values * np.exp(0.02 * rng.normal(size=9))}
         truth.append(values)
-        own = {"V": Parameter(25.0, scale="log")}
+        own = {"V": ds.Parameter(25.0, scale="log")}
         experiments.append(
-            Experiment(data, STEPPING, parameters=own, doses=doses, name=f"patient {number + 1}")
+            ds.Experiment(data, STEPPING, parameters=own, doses=doses, name=f"patient {number + 1}")
         )
     return experiments, truth
 
 
 def unknown():
-    free = {name: Parameter(v, scale="log") for name, v in (("ka", 0.8), ("ke", 0.3))}
-    return Parameters({**free, "V": 25.0, "F": 0.8, "lag": 0.0, "dose": 0.0}, [0.0, 0.0])
+    free = {name: ds.Parameter(v, scale="log") for name, v in (("ka", 0.8), ("ke", 0.3))}
+    return ds.Parameters({**free, "V": 25.0, "F": 0.8, "lag": 0.0, "dose": 0.0}, [0.0, 0.0])
 
 
 def concentration(t, u, p):
@@ -345,7 +326,7 @@ def concentration(t, u, p):
 @pytest.mark.slow
 def test_patients_with_doses_of_their_own_are_fitted_together():
     experiments, truth = patients()
-    fitted = fit(model("traced"), experiments, unknown(), observe=concentration)
+    fitted = ds.fit(model("traced"), experiments, unknown(), observe=concentration)
     assert fitted.converged
     for name, value in (
         ("ka", 1.1),
@@ -367,18 +348,18 @@ def test_the_likelihood_of_dosed_patients_has_exact_derivatives(noise):
     functional = likelihood(
         model("traced"), patients()[0], unknown(), observe=concentration, noise=noise
     )
-    assert min(taylor(functional, hessian=True)) > 2.9
+    assert min(ds.taylor(functional, hessian=True)) > 2.9
 
 
 @pytest.mark.slow
 def test_data_at_the_time_of_a_dose_are_troughs_unless_said_otherwise():
-    blood = ODE(lambda t, u, p: -p[0] * u, ["drug"], ["k"])
-    control = Parameters({"k": Parameter(0.2, scale="log")}, [0.0])
-    stepping = Stepping((0.0, 12.0), "rk6vr", rtol=1e-9)
+    blood = ds.ODE(lambda t, u, p: -p[0] * u, ["drug"], ["k"])
+    control = ds.Parameters({"k": ds.Parameter(0.2, scale="log")}, [0.0])
+    stepping = ds.Stepping((0.0, 12.0), "rk6vr", rtol=1e-9)
     trough, peak = 10 * np.exp(-0.25 * 6), 10 * np.exp(-0.25 * 6) + 10
     for side, value in ((None, trough), ("before", trough), ("after", peak)):
         data = {"time": [3.0, 6.0], "drug": [10 * np.exp(-0.75), value]}
-        fitted = fit(
+        fitted = ds.fit(
             blood,
             data,
             control,
@@ -391,47 +372,51 @@ def test_data_at_the_time_of_a_dose_are_troughs_unless_said_otherwise():
 
 
 def test_sides_and_doses_that_cannot_be_are_refused_before_a_run():
-    blood = ODE(lambda t, u, p: -p[0] * u, ["drug"], ["k"])
-    control = Parameters({"k": Parameter(0.2, scale="log")}, [0.0])
+    blood = ds.ODE(lambda t, u, p: -p[0] * u, ["drug"], ["k"])
+    control = ds.Parameters({"k": ds.Parameter(0.2, scale="log")}, [0.0])
     data = {"time": [3.0, 6.0], "drug": [1.0, 0.5]}
-    stepping = Stepping((0.0, 12.0), "rk6vr", rtol=1e-9)
-    with pytest.raises(InputError, match="side = 'middle'"):
-        fit(blood, data, control, stepping, side="middle")
-    with pytest.raises(InputError, match=r"row 0 is given at -2, before the start of the run, 0"):
-        fit(blood, data, control, stepping, doses=[[-2.0, 10.0]])
-    with pytest.raises(InputError, match="doses= beside experiments"):
-        fit(blood, [Experiment(data, stepping)], control, doses=[[0.0, 10.0]])
-    wrong = Experiment(data, stepping, doses=[[0.0, "D"]], name="a")
-    with pytest.raises(InputError, match=r'experiments\[1\] \(a\)(.|\n)*names the parameter "D"'):
-        fit(blood, [Experiment(data, stepping), wrong], control)
+    stepping = ds.Stepping((0.0, 12.0), "rk6vr", rtol=1e-9)
+    with pytest.raises(ds.InputError, match="side = 'middle'"):
+        ds.fit(blood, data, control, stepping, side="middle")
+    with pytest.raises(
+        ds.InputError, match=r"row 0 is given at -2, before the start of the run, 0"
+    ):
+        ds.fit(blood, data, control, stepping, doses=[[-2.0, 10.0]])
+    with pytest.raises(ds.InputError, match="doses= beside experiments"):
+        ds.fit(blood, [ds.Experiment(data, stepping)], control, doses=[[0.0, 10.0]])
+    wrong = ds.Experiment(data, stepping, doses=[[0.0, "D"]], name="a")
+    with pytest.raises(
+        ds.InputError, match=r'experiments\[1\] \(a\)(.|\n)*names the parameter "D"'
+    ):
+        ds.fit(blood, [ds.Experiment(data, stepping), wrong], control)
 
 
 def test_time_plus_parameter_is_when_an_event_happens():
-    jump = Event((2.0, "wait"), lambda t, u, p: u + 1.0, name="jump")
-    problem = ODE(lambda t, u, p: -p[0] * u, 1, ["k", "wait"], events=[jump])
-    run = solve(problem, [1.0], [0.5, 0.75], Stepping((0.0, 4.0), "rk8vr", rtol=1e-10))
+    jump = ds.Event((2.0, "wait"), lambda t, u, p: u + 1.0, name="jump")
+    problem = ds.ODE(lambda t, u, p: -p[0] * u, 1, ["k", "wait"], events=[jump])
+    run = ds.solve(problem, [1.0], [0.5, 0.75], ds.Stepping((0.0, 4.0), "rk8vr", rtol=1e-10))
     assert run.crossings[0].t == pytest.approx(2.75, rel=1e-14)
     value = np.exp(-2.0) + np.exp(-0.5 * 1.25)
-    gradient = adjoint(run, Terminal(lambda t, u, p: u[0]))
+    gradient = ds.adjoint(run, ds.Terminal(lambda t, u, p: u[0]))
     assert gradient.value == pytest.approx(value, rel=1e-9)
     assert gradient.p[1] == pytest.approx(0.5 * np.exp(-0.5 * 1.25), rel=1e-8)
-    assert evaluate(run, Terminal(lambda t, u, p: u[0])) == gradient.value
+    assert evaluate(run, ds.Terminal(lambda t, u, p: u[0])) == gradient.value
     for when in ((2.0,), (2.0, 3.0), ("wait", 2.0), (np.inf, 1)):
-        with pytest.raises(InputError, match="when"):
-            Event(when)
+        with pytest.raises(ds.InputError, match="when"):
+            ds.Event(when)
 
 
 @pytest.mark.slow
 @pytest.mark.mpi
 def test_doses_are_the_same_on_every_rank():
     comm = MPI.COMM_WORLD
-    blood = ODE(lambda t, u, p: -p[0] * u, ["drug"], ["k"])
-    control = Parameters({"k": Parameter(0.2, scale="log")}, [0.0])
-    stepping = Stepping((0.0, 12.0), "rk6vr", rtol=1e-9)
+    blood = ds.ODE(lambda t, u, p: -p[0] * u, ["drug"], ["k"])
+    control = ds.Parameters({"k": ds.Parameter(0.2, scale="log")}, [0.0])
+    stepping = ds.Stepping((0.0, 12.0), "rk6vr", rtol=1e-9)
     data = {"time": [3.0, 6.0], "drug": 10 * np.exp(-0.25 * np.array([3.0, 6.0]))}
 
     def estimated(amount):
-        fitted = fit(
+        fitted = ds.fit(
             blood,
             data,
             control,
@@ -444,5 +429,7 @@ def test_doses_are_the_same_on_every_rank():
 
     assert estimated(5.0) == pytest.approx(0.25, rel=1e-6)
     if comm.size > 1:
-        with pytest.raises(InputError, match=r"doses(.|\n)*amount(.|\n)* is 5.0 on rank 0 and 6.0"):
+        with pytest.raises(
+            ds.InputError, match=r"doses(.|\n)*amount(.|\n)* is 5.0 on rank 0 and 6.0"
+        ):
             estimated(5.0 + min(comm.rank, 1))

@@ -8,27 +8,7 @@ from continuous_adjoint import continuous_adjoint
 from continuous_tangent import continuous_forward
 from petsc4py import PETSc
 
-from daeosens import (
-    ODE,
-    Event,
-    InputError,
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Reduced,
-    Running,
-    SolveError,
-    Stepping,
-    Terminal,
-    UnsupportedError,
-    adjoint,
-    hybrid,
-    minimize,
-    sensitivities,
-    solve,
-    tangent,
-    taylor,
-)
+import daeosens as ds
 from daeosens.costs import AtEvent, EventTime
 from daeosens.derivatives import evaluate
 from daeosens.errors import GrazingError
@@ -46,8 +26,8 @@ def rebound(t, u, p):
     return np.array([u[0], -p[1] * u[1]])
 
 
-BOUNCE = Event(lambda t, u, p: u[0], rebound, direction=-1, name="bounce")
-PROBLEM = ODE(fall, 2, ["gravity", "restitution"], events=[BOUNCE])
+BOUNCE = ds.Event(lambda t, u, p: u[0], rebound, direction=-1, name="bounce")
+PROBLEM = ds.ODE(fall, 2, ["gravity", "restitution"], events=[BOUNCE])
 
 
 def flight(x, t_end):
@@ -69,11 +49,11 @@ def exact_gradient(function):
 
 
 def run(method, t_end, dt, **keywords):
-    stepping = Stepping((0.0, t_end), method, dt=dt, **keywords)
-    return solve(PROBLEM, BALL[:2], BALL[2:], stepping)
+    stepping = ds.Stepping((0.0, t_end), method, dt=dt, **keywords)
+    return ds.solve(PROBLEM, BALL[:2], BALL[2:], stepping)
 
 
-ENERGY = Terminal(lambda t, u, p: p[0] * u[0] + 0.3 * u[1] ** 2)
+ENERGY = ds.Terminal(lambda t, u, p: p[0] * u[0] + 0.3 * u[1] ** 2)
 
 
 @pytest.mark.parametrize(("t_end", "bounces"), [(1.9, 1), (4.3, 3), (6.2, 5), (8.885, 20)])
@@ -91,7 +71,7 @@ def test_bouncing_ball_is_the_closed_form(method, t_end, bounces):
         return x[2] * z + 0.3 * v**2
 
     expected = exact_gradient(energy)
-    gradient = adjoint(trajectory, ENERGY)
+    gradient = ds.adjoint(trajectory, ENERGY)
     ours = np.concatenate([gradient.u0, gradient.p])
     np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-9 * abs(expected).max())
     assert duality(trajectory, ENERGY) < 1e-12
@@ -101,17 +81,17 @@ def test_published_numbers_of_the_bouncing_ball():
     trajectory = run("rk4", 1.9, 0.4)
     crossing = trajectory.crossings[0]
     assert crossing.t == pytest.approx((-0.1 + np.sqrt(0.01 + 100)) / 10, rel=1e-15)
-    matrices = sensitivities(trajectory)
+    matrices = ds.sensitivities(trajectory)
     assert matrices.u0[0, 0] == pytest.approx(0.83782811, abs=5e-9)
-    before = tangent(trajectory, dp=[1.0, 0.0]).states[crossing.step].array
+    before = ds.tangent(trajectory, dp=[1.0, 0.0]).states[crossing.step].array
     # the speed before the impact, whose time moves with g: d sqrt(v0^2 + 2 g z0)/dg
     assert before[1] == pytest.approx(-5 / np.sqrt(100.01), rel=1e-13)
-    pinned = Event(crossing.t, rebound, name="pinned")
-    problem = ODE(fall, 2, ["gravity", "restitution"], events=[pinned])
-    again = solve(problem, BALL[:2], BALL[2:], Stepping((0.0, 1.9), "rk4", dt=0.4))
+    pinned = ds.Event(crossing.t, rebound, name="pinned")
+    problem = ds.ODE(fall, 2, ["gravity", "restitution"], events=[pinned])
+    again = ds.solve(problem, BALL[:2], BALL[2:], ds.Stepping((0.0, 1.9), "rk4", dt=0.4))
     np.testing.assert_allclose(again.final.array, trajectory.final.array, rtol=1e-13)
-    assert sensitivities(again).u0[0, 0] == pytest.approx(1.0, rel=1e-14)
-    before = tangent(again, dp=[1.0, 0.0]).states[again.crossings[0].step].array
+    assert ds.sensitivities(again).u0[0, 0] == pytest.approx(1.0, rel=1e-14)
+    before = ds.tangent(again, dp=[1.0, 0.0]).states[again.crossings[0].step].array
     assert before[1] == pytest.approx(-0.99005, abs=1e-7)
 
 
@@ -132,11 +112,11 @@ def height(t, u, p):
 
 
 NONLINEAR = (
-    Event(height, struck, direction=1, name="struck"),
-    Event(0.55, lambda t, u, p: u * (1 + 0.1 * p[2]) + 0.05 * t * p[0], name="kick"),
+    ds.Event(height, struck, direction=1, name="struck"),
+    ds.Event(0.55, lambda t, u, p: u * (1 + 0.1 * p[2]) + 0.05 * t * p[0], name="kick"),
 )
-SWING = ODE(swing, 2, ["drive", "stiffness", "reset"], events=NONLINEAR)
-RESIDUAL_SWING = ODE(
+SWING = ds.ODE(swing, 2, ["drive", "stiffness", "reset"], events=NONLINEAR)
+RESIDUAL_SWING = ds.ODE(
     swing,
     2,
     ["drive", "stiffness", "reset"],
@@ -146,9 +126,9 @@ RESIDUAL_SWING = ODE(
 P = np.array([1.1, 4.0, 0.9])
 START = np.array([-0.6, 0.8])
 OBJECTIVE = (
-    Terminal(lambda t, u, p: u[0] ** 2 * p[2] + u[1])
-    + 0.6 * Running(lambda t, u, p: u[0] ** 2 * p[0] + t * u[1] * p[1])
-    + LeastSquares([0.4, 1.3], [[0.1, 0.2], [0.3, -0.1]], 0.5)
+    ds.Terminal(lambda t, u, p: u[0] ** 2 * p[2] + u[1])
+    + 0.6 * ds.Running(lambda t, u, p: u[0] ** 2 * p[0] + t * u[1] * p[1])
+    + ds.LeastSquares([0.4, 1.3], [[0.1, 0.2], [0.3, -0.1]], 0.5)
 )
 
 
@@ -160,14 +140,14 @@ OBJECTIVE = (
     ],
 )
 def test_taylor_and_duality_through_events_at_coarse_steps(problem, method):
-    stepping = Stepping((0.0, 3.0), method, dt=0.17, options=tight(method))
-    values = {name: Parameter(v) for name, v in zip(problem.parameter_names, P, strict=True)}
-    control = Parameters(values, lambda p: np.array([-0.6 * p[0] / 1.1, 0.8 * p[2] / 0.9]))
-    functional = Reduced(problem, OBJECTIVE, stepping, control)
+    stepping = ds.Stepping((0.0, 3.0), method, dt=0.17, options=tight(method))
+    values = {name: ds.Parameter(v) for name, v in zip(problem.parameter_names, P, strict=True)}
+    control = ds.Parameters(values, lambda p: np.array([-0.6 * p[0] / 1.1, 0.8 * p[2] / 0.9]))
+    functional = ds.Reduced(problem, OBJECTIVE, stepping, control)
     trajectory = functional.trajectory(functional.start())
     assert [crossing.name for crossing in trajectory.crossings].count("struck") >= 1
     assert duality(trajectory, OBJECTIVE) < 1e-12
-    orders = taylor(functional, epsilons=[2e-4 * 0.5**k for k in range(5)])
+    orders = ds.taylor(functional, epsilons=[2e-4 * 0.5**k for k in range(5)])
     assert orders.order > 1.9, orders
 
 
@@ -178,22 +158,22 @@ def tight(method):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["rk4", "rk5dp", "cn", "midpoint"])
 def test_gradient_is_that_of_the_whole_program(method):
-    stepping = Stepping((0.0, 3.0), method, dt=0.17, options=tight(method))
-    trajectory = solve(SWING, START, P, stepping, OBJECTIVE.times)
-    gradient = adjoint(trajectory, OBJECTIVE)
+    stepping = ds.Stepping((0.0, 3.0), method, dt=0.17, options=tight(method))
+    trajectory = ds.solve(SWING, START, P, stepping, OBJECTIVE.times)
+    gradient = ds.adjoint(trajectory, OBJECTIVE)
     ours = np.concatenate([gradient.u0, gradient.p])
     h, point = 2e-4, np.concatenate([START, P])
 
     def value(x):
-        return evaluate(solve(SWING, x[:2], x[2:], stepping, OBJECTIVE.times), OBJECTIVE)
+        return evaluate(ds.solve(SWING, x[:2], x[2:], stepping, OBJECTIVE.times), OBJECTIVE)
 
     for unit, slope in zip(np.eye(5), ours, strict=True):
         samples = [value(point + k * h * unit) for k in (-3, -2, -1, 1, 2, 3)]
         expected = np.dot([-1, 9, -45, 45, -9, 1], samples) / (60 * h)
         assert slope == pytest.approx(expected, rel=1e-8, abs=1e-8)
-    matrices = sensitivities(trajectory)
+    matrices = ds.sensitivities(trajectory)
     du0, dp = np.array([0.3, -0.7]), np.array([0.2, 0.5, -0.4])
-    along = tangent(trajectory, du0, dp).final.array
+    along = ds.tangent(trajectory, du0, dp).final.array
     np.testing.assert_allclose(along, matrices.u0 @ du0 + matrices.p @ dp, rtol=1e-11)
 
 
@@ -201,12 +181,12 @@ def test_gradient_is_that_of_the_whole_program(method):
 def test_adaptive_steps_converge_to_the_exact_derivative():
     functionals = []
     for tolerance in (1e-6, 1e-10):
-        stepping = Stepping((0.0, 3.0), "rk5dp", rtol=tolerance, atol=tolerance)
-        trajectory = solve(SWING, START, P, stepping, OBJECTIVE.times)
+        stepping = ds.Stepping((0.0, 3.0), "rk5dp", rtol=tolerance, atol=tolerance)
+        trajectory = ds.solve(SWING, START, P, stepping, OBJECTIVE.times)
         assert duality(trajectory, OBJECTIVE) < 1e-12
-        functionals.append(adjoint(trajectory, OBJECTIVE).p)
-    fine = solve(SWING, START, P, Stepping((0.0, 3.0), "rk8vr", dt=5e-3), OBJECTIVE.times)
-    exact = adjoint(fine, OBJECTIVE).p
+        functionals.append(ds.adjoint(trajectory, OBJECTIVE).p)
+    fine = ds.solve(SWING, START, P, ds.Stepping((0.0, 3.0), "rk8vr", dt=5e-3), OBJECTIVE.times)
+    exact = ds.adjoint(fine, OBJECTIVE).p
     errors = [abs(functional - exact).max() / abs(exact).max() for functional in functionals]
     assert errors[0] < 1e-3
     assert errors[1] < 1e-7
@@ -215,36 +195,36 @@ def test_adaptive_steps_converge_to_the_exact_derivative():
 # ---- modes ---------------------------------------------------------------------------------------
 
 FIRST, SECOND = np.array([[1.0, -100.0], [10.0, 1.0]]), np.array([[1.0, 10.0], [-100.0, 1.0]])
-OSCILLATOR = hybrid(
+OSCILLATOR = ds.hybrid(
     {
-        "first": ODE(lambda t, u, p: FIRST @ u, 2, ["steep", "flat"]),
-        "second": ODE(lambda t, u, p: SECOND @ u, 2, ["steep", "flat"]),
+        "first": ds.ODE(lambda t, u, p: FIRST @ u, 2, ["steep", "flat"]),
+        "second": ds.ODE(lambda t, u, p: SECOND @ u, 2, ["steep", "flat"]),
     },
     "first",
     [
-        Event(lambda t, u, p: u[1] - p[0] * u[0], mode="second", within=["first"], name="steep"),
-        Event(lambda t, u, p: u[1] - p[1] * u[0], mode="first", within=["second"], name="flat"),
+        ds.Event(lambda t, u, p: u[1] - p[0] * u[0], mode="second", within=["first"], name="steep"),
+        ds.Event(lambda t, u, p: u[1] - p[1] * u[0], mode="first", within=["second"], name="flat"),
     ],
 )
 SLOPES = np.array([2.75, 0.36])
 
 
 def test_switched_oscillator_converges_to_the_published_digits():
-    stepping = Stepping((0.0, 0.125), "rk8vr", dt=1e-3)
-    trajectory = solve(OSCILLATOR, [0.0, 1.0], SLOPES, stepping)
+    stepping = ds.Stepping((0.0, 0.125), "rk8vr", dt=1e-3)
+    trajectory = ds.solve(OSCILLATOR, [0.0, 1.0], SLOPES, stepping)
     assert [crossing.mode for crossing in trajectory.crossings] == ["second", "first"]
     times = [crossing.t for crossing in trajectory.crossings]
     np.testing.assert_allclose(times, [0.095725421094859, 0.11477575380689], rtol=1e-12)
     final = [-0.3161266569964, -0.23814498194319]
     np.testing.assert_allclose(trajectory.final.array, final, rtol=1e-11)
-    by_p = sensitivities(trajectory).p
+    by_p = ds.sensitivities(trajectory).p
     expected = [[-0.102723187869, 0.787880910997], [0.070304141626, -0.533828556887]]
     np.testing.assert_allclose(by_p, expected, rtol=1e-10)
 
 
 def test_switched_oscillator_by_coarse_steps_has_the_derivative_of_the_discrete_program():
-    stepping = Stepping((0.0, 0.125), "cn", dt=1 / 256, options=tight("cn"))
-    by_p = sensitivities(solve(OSCILLATOR, [0.0, 1.0], SLOPES, stepping)).p
+    stepping = ds.Stepping((0.0, 0.125), "cn", dt=1 / 256, options=tight("cn"))
+    by_p = ds.sensitivities(ds.solve(OSCILLATOR, [0.0, 1.0], SLOPES, stepping)).p
     np.testing.assert_allclose(by_p[:, 0], [-0.10152497, 0.07041081], rtol=0, atol=6e-9)
 
 
@@ -253,9 +233,11 @@ def test_switched_oscillator_by_coarse_steps_has_the_derivative_of_the_discrete_
 
 def injection(method="rk8vr", p=(1.0, 0.5, 0.3)):
     """Return the run of u' = p0 - u with p2 added where u = p1."""
-    event = Event(lambda t, u, p: u[0] - p[1], lambda t, u, p: u + p[2], direction=1, name="inject")
-    problem = ODE(lambda t, u, p: p[0] - u, 1, ["feed", "threshold", "dose"], events=[event])
-    return solve(problem, [0.0], p, Stepping((0.0, 2.0), method, dt=0.1))
+    event = ds.Event(
+        lambda t, u, p: u[0] - p[1], lambda t, u, p: u + p[2], direction=1, name="inject"
+    )
+    problem = ds.ODE(lambda t, u, p: p[0] - u, 1, ["feed", "threshold", "dose"], events=[event])
+    return ds.solve(problem, [0.0], p, ds.Stepping((0.0, 2.0), method, dt=0.1))
 
 
 def test_injection_at_a_threshold_that_is_a_parameter():
@@ -268,32 +250,32 @@ def test_injection_at_a_threshold_that_is_a_parameter():
     trajectory = injection()
     assert trajectory.final.array[0] == pytest.approx(exact(p), rel=1e-12)
     slopes = [exact(p + 1e-30j * unit).imag / 1e-30 for unit in np.eye(3)]
-    np.testing.assert_allclose(sensitivities(trajectory).p[0], slopes, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(ds.sensitivities(trajectory).p[0], slopes, rtol=1e-10, atol=1e-12)
 
 
 def test_terminal_event_ends_the_run():
-    event = Event(lambda t, u, p: u[0] - p[1], terminal=True, name="reached")
-    problem = ODE(lambda t, u, p: p[0] - u, 1, ["feed", "threshold"], events=[event])
-    trajectory = solve(problem, [0.0], [1.0, 0.5], Stepping((0.0, 5.0), "rk8vr", dt=0.1))
+    event = ds.Event(lambda t, u, p: u[0] - p[1], terminal=True, name="reached")
+    problem = ds.ODE(lambda t, u, p: p[0] - u, 1, ["feed", "threshold"], events=[event])
+    trajectory = ds.solve(problem, [0.0], [1.0, 0.5], ds.Stepping((0.0, 5.0), "rk8vr", dt=0.1))
     assert trajectory.times[-1] == pytest.approx(np.log(2), rel=1e-12)
     assert trajectory.final.array[0] == pytest.approx(0.5, rel=1e-14)
-    np.testing.assert_allclose(sensitivities(trajectory).p, [[0.0, 1.0]], atol=1e-13)
+    np.testing.assert_allclose(ds.sensitivities(trajectory).p, [[0.0, 1.0]], atol=1e-13)
 
 
 @pytest.mark.parametrize(
     ("direction", "expected"), [(1, [0.5, 2.5]), (-1, [1.5]), (0, [0.5, 1.5, 2.5])]
 )
 def test_directions(direction, expected):
-    event = Event(lambda t, u, p: u[0], direction=direction)
-    problem = ODE(lambda t, u, p: np.array([np.pi * np.sin(np.pi * t)]), 1, events=[event])
-    trajectory = solve(problem, [-1.0], None, Stepping((0.0, 2.9), "rk8vr", dt=0.1))
+    event = ds.Event(lambda t, u, p: u[0], direction=direction)
+    problem = ds.ODE(lambda t, u, p: np.array([np.pi * np.sin(np.pi * t)]), 1, events=[event])
+    trajectory = ds.solve(problem, [-1.0], None, ds.Stepping((0.0, 2.9), "rk8vr", dt=0.1))
     times = [crossing.t for crossing in trajectory.crossings]
     np.testing.assert_allclose(times, expected, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("speed", [1.0, 0.3])
 def test_start_on_the_surface_is_no_event(speed):
-    trajectory = solve(PROBLEM, [0.0, speed], BALL[2:], Stepping((0.0, 0.25), "rk4", dt=0.02))
+    trajectory = ds.solve(PROBLEM, [0.0, speed], BALL[2:], ds.Stepping((0.0, 0.25), "rk4", dt=0.02))
     expected = 2 * speed / 10
     assert trajectory.crossings[0].t == pytest.approx(expected, rel=1e-12)
 
@@ -305,11 +287,13 @@ def test_bounces_shorter_than_a_step_are_not_missed():
 
 
 def test_event_at_the_end_happens():
-    problem = ODE(lambda t, u, p: -u, 1, events=[Event(1.0, lambda t, u, p: 2 * u, name="last")])
-    trajectory = solve(problem, [1.0], None, Stepping((0.0, 1.0), "rk4", dt=0.1))
+    problem = ds.ODE(
+        lambda t, u, p: -u, 1, events=[ds.Event(1.0, lambda t, u, p: 2 * u, name="last")]
+    )
+    trajectory = ds.solve(problem, [1.0], None, ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
     assert trajectory.final.array[0] == pytest.approx(2 * np.exp(-1), rel=1e-6)
-    assert evaluate(trajectory, Terminal(lambda t, u, p: u[0])) == trajectory.final.array[0]
-    assert sensitivities(trajectory).u0[0, 0] == pytest.approx(2 * np.exp(-1), rel=1e-6)
+    assert evaluate(trajectory, ds.Terminal(lambda t, u, p: u[0])) == trajectory.final.array[0]
+    assert ds.sensitivities(trajectory).u0[0, 0] == pytest.approx(2 * np.exp(-1), rel=1e-6)
     assert str(trajectory).splitlines()[2].split()[:4] == ["1", "last", "1", "10"]
 
 
@@ -317,18 +301,18 @@ def test_event_at_the_end_happens():
 
 
 def test_events_that_accumulate_are_an_error():
-    with pytest.raises(SolveError, match=r"events accumulate|goes on through the surface"):
+    with pytest.raises(ds.SolveError, match=r"events accumulate|goes on through the surface"):
         run("rk4", 12.0, 0.1)
 
 
 def test_grazing_is_an_error():
-    event = Event(lambda t, u, p: u[0], name="touch")
-    problem = ODE(lambda t, u, p: np.array([3 * (t - 1) ** 2]), 1, events=[event])
-    trajectory = solve(problem, [-1.0], None, Stepping((0.0, 2.0), "rk4", dt=0.3))
+    event = ds.Event(lambda t, u, p: u[0], name="touch")
+    problem = ds.ODE(lambda t, u, p: np.array([3 * (t - 1) ** 2]), 1, events=[event])
+    trajectory = ds.solve(problem, [-1.0], None, ds.Stepping((0.0, 2.0), "rk4", dt=0.3))
     with pytest.raises(GrazingError, match='event "touch" at t = 1'):
-        adjoint(trajectory, Terminal(lambda t, u, p: u[0]))
+        ds.adjoint(trajectory, ds.Terminal(lambda t, u, p: u[0]))
     with pytest.raises(GrazingError, match="is grazed"):
-        tangent(trajectory, [1.0])
+        ds.tangent(trajectory, [1.0])
 
 
 @pytest.mark.parametrize(
@@ -348,45 +332,45 @@ def test_grazing_is_an_error():
 )
 def test_two_events_at_one_instant_are_refused_if_their_order_matters(first, second, reason):
     events = [
-        Event(lambda t, u, p: u[0] - 0.5, lambda t, u, p: np.array(first(u)), name="a"),
-        Event(lambda t, u, p: u[1] - 0.5, lambda t, u, p: np.array(second(u)), name="b"),
+        ds.Event(lambda t, u, p: u[0] - 0.5, lambda t, u, p: np.array(first(u)), name="a"),
+        ds.Event(lambda t, u, p: u[1] - 0.5, lambda t, u, p: np.array(second(u)), name="b"),
     ]
-    problem = ODE(lambda t, u, p: np.array([-1.0, -1.0, 0.0]) + 0 * u, 3, events=events)
-    with pytest.raises(SolveError, match=f'events "a" and "b" at one instant(?s:.*){reason}'):
-        solve(problem, [1.0, 1.0, 1.0], None, Stepping((0.0, 1.0), "rk4", dt=0.07))
+    problem = ds.ODE(lambda t, u, p: np.array([-1.0, -1.0, 0.0]) + 0 * u, 3, events=events)
+    with pytest.raises(ds.SolveError, match=f'events "a" and "b" at one instant(?s:.*){reason}'):
+        ds.solve(problem, [1.0, 1.0, 1.0], None, ds.Stepping((0.0, 1.0), "rk4", dt=0.07))
 
 
 def test_what_petsc_cannot_do_is_refused():
     trajectory = run("rk4", 1.9, 0.4)
-    with pytest.raises(UnsupportedError, match=r'for a run with the implicit event "bounce"'):
-        adjoint(trajectory, ENERGY, engine="tsadjoint")
+    with pytest.raises(ds.UnsupportedError, match=r'for a run with the implicit event "bounce"'):
+        ds.adjoint(trajectory, ENERGY, engine="tsadjoint")
     with pytest.raises(
-        UnsupportedError, match='petsc_trajectory = "memory" for a problem with events'
+        ds.UnsupportedError, match='petsc_trajectory = "memory" for a problem with events'
     ):
-        solve(
+        ds.solve(
             PROBLEM,
             BALL[:2],
             BALL[2:],
-            Stepping((0.0, 1.0), "rk4", dt=0.1),
+            ds.Stepping((0.0, 1.0), "rk4", dt=0.1),
             petsc_trajectory="memory",
         )
 
 
 def test_continuous_sensitivities_refuse_events():
-    stepping = Stepping((0.0, 1.9), "rk4", dt=0.4)
-    with pytest.raises(UnsupportedError, match="continuous_adjoint for a problem with events"):
+    stepping = ds.Stepping((0.0, 1.9), "rk4", dt=0.4)
+    with pytest.raises(ds.UnsupportedError, match="continuous_adjoint for a problem with events"):
         continuous_adjoint(PROBLEM, BALL[:2], BALL[2:], stepping, ENERGY)
-    with pytest.raises(UnsupportedError, match="continuous_forward for a problem with events"):
+    with pytest.raises(ds.UnsupportedError, match="continuous_forward for a problem with events"):
         continuous_forward(PROBLEM, BALL[:2], BALL[2:], stepping)
 
 
 def test_breakpoints_of_every_mode_are_hit():
     modes = {
-        "one": ODE(lambda t, u, p: 0 * u + 1.0, 1),
-        "two": ODE(lambda t, u, p: 0 * u + (1.0 if t < 1.33 else 2.0), 1, breakpoints=[1.33]),
+        "one": ds.ODE(lambda t, u, p: 0 * u + 1.0, 1),
+        "two": ds.ODE(lambda t, u, p: 0 * u + (1.0 if t < 1.33 else 2.0), 1, breakpoints=[1.33]),
     }
-    problem = hybrid(modes, "one", [Event(0.5, mode="two")])
-    trajectory = solve(problem, [0.0], None, Stepping((0.0, 2.0), "rk4", dt=0.1))
+    problem = ds.hybrid(modes, "one", [ds.Event(0.5, mode="two")])
+    trajectory = ds.solve(problem, [0.0], None, ds.Stepping((0.0, 2.0), "rk4", dt=0.1))
     assert trajectory.final.array[0] == pytest.approx(2.67, rel=1e-13)
 
 
@@ -406,8 +390,8 @@ def test_breakpoints_of_every_mode_are_hit():
     ],
 )
 def test_wrong_events_are_named(arguments, message):
-    with pytest.raises(InputError, match=message):
-        Event(**arguments)
+    with pytest.raises(ds.InputError, match=message):
+        ds.Event(**arguments)
 
 
 @pytest.mark.parametrize("when", [1.0, np.int64(1), "clearing"])
@@ -417,31 +401,33 @@ def test_wrong_events_are_named(arguments, message):
 def test_a_given_time_is_not_crossed_in_a_direction(when, keyword, value):
     """Nothing would read it: the event would happen all the same."""
     message = rf'event "kick": {keyword} = .* with the time when = .*\n.*\n  try: no {keyword}, or'
-    with pytest.raises(InputError, match=message):
-        Event(when, name="kick", **{keyword: value})
+    with pytest.raises(ds.InputError, match=message):
+        ds.Event(when, name="kick", **{keyword: value})
 
 
 def test_derivatives_of_no_reset_are_refused():
-    with pytest.raises(InputError, match=r"reset_u = .* without reset\n.*\n  try: no reset_u, or"):
-        Event(1.0, reset_u=lambda t, u, p: np.eye(1))
+    with pytest.raises(
+        ds.InputError, match=r"reset_u = .* without reset\n.*\n  try: no reset_u, or"
+    ):
+        ds.Event(1.0, reset_u=lambda t, u, p: np.eye(1))
 
 
 def test_event_at_the_end_of_the_span_up_to_rounding_happens_there():
-    kick = Event(0.1 * 3, lambda t, u, p: u + 1.0, name="kick")
-    run = solve(
-        ODE(lambda t, u, p: 0 * u, 1, events=[kick]),
+    kick = ds.Event(0.1 * 3, lambda t, u, p: u + 1.0, name="kick")
+    run = ds.solve(
+        ds.ODE(lambda t, u, p: 0 * u, 1, events=[kick]),
         [1.0],
         None,
-        Stepping((0.0, 0.3), "rk4", dt=0.1),
+        ds.Stepping((0.0, 0.3), "rk4", dt=0.1),
     )
     assert run.crossings[0].t == pytest.approx(0.3, rel=1e-15)
     assert run.u[-1, 0] == 2.0
 
 
 def test_time_outside_the_span_is_named():
-    problem = ODE(lambda t, u, p: -u, 1, events=[Event(3.0, name="late")])
-    with pytest.raises(InputError, match=r'event "late" at t = 3 lies outside the time span'):
-        solve(problem, [1.0], None, Stepping((0.0, 1.0), "rk4", dt=0.1))
+    problem = ds.ODE(lambda t, u, p: -u, 1, events=[ds.Event(3.0, name="late")])
+    with pytest.raises(ds.InputError, match=r'event "late" at t = 3 lies outside the time span'):
+        ds.solve(problem, [1.0], None, ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
 
 
 # ---- several ranks -------------------------------------------------------------------------------
@@ -483,7 +469,7 @@ def thermostat(comm, method, n=12):
             out.getDenseArray()[:, 0] = on
             out.assemble()
 
-        return ODE(
+        return ds.ODE(
             rhs,
             state=state,
             parameters=["power", "low"],
@@ -504,7 +490,7 @@ def thermostat(comm, method, n=12):
         out.assemble()
 
     def event(level, level_p, direction, mode, name):
-        return Event(
+        return ds.Event(
             lambda t, u, p: middle(u) - level(p),
             direction=direction,
             mode=mode,
@@ -514,7 +500,7 @@ def thermostat(comm, method, n=12):
             when_t="autonomous",
         )
 
-    problem = hybrid(
+    problem = ds.hybrid(
         {"on": make(1.0), "off": make(0.0)},
         "on",
         [
@@ -523,12 +509,12 @@ def thermostat(comm, method, n=12):
         ],
     )
     direct = {"ksp_type": "preonly", "pc_type": "redundant"} if method == "cn" else {}
-    stepping = Stepping((0.0, 3.0), method, dt=0.02, options=direct)
-    trajectory = solve(problem, state, [4.0, 1.0], stepping)
-    mean = Terminal(
+    stepping = ds.Stepping((0.0, 3.0), method, dt=0.02, options=direct)
+    trajectory = ds.solve(problem, state, [4.0, 1.0], stepping)
+    mean = ds.Terminal(
         lambda t, u, p: u.sum() / n, lambda t, u, p, out: out.set(1.0 / n), "independent"
     )
-    gradient = adjoint(trajectory, mean)
+    gradient = ds.adjoint(trajectory, mean)
     assert duality(trajectory, mean) < 1e-12
     times = [crossing.t for crossing in trajectory.crossings]
     return times, [gradient.value], gradient.p, gradient.gather()[0]
@@ -560,7 +546,7 @@ def test_times_and_speeds_of_bounces_are_the_closed_form(method):
         ]
         expected = [time, speed, lambda x: -x[3] * speed(x) * time(x)]
         for output, function, item in zip(
-            outputs, expected, adjoint(trajectory, outputs), strict=True
+            outputs, expected, ds.adjoint(trajectory, outputs), strict=True
         ):
             assert item.value == pytest.approx(np.real(function(BALL)), rel=1e-12)
             slopes = exact_gradient(lambda x, function=function: function(x + 0j))
@@ -573,21 +559,21 @@ def test_last_event_and_missing_events():
     trajectory = run("rk4", 4.3, 0.5)
     last = evaluate(trajectory, EventTime("bounce", -1))
     assert last == trajectory.crossings[-1].t
-    with pytest.raises(SolveError, match='event "bounce" happened 3 times, number 3 is wanted'):
+    with pytest.raises(ds.SolveError, match='event "bounce" happened 3 times, number 3 is wanted'):
         evaluate(trajectory, EventTime("bounce", 3))
-    with pytest.raises(InputError, match=r'no event is named "bonce"(?s:.*)"bounce"'):
+    with pytest.raises(ds.InputError, match=r'no event is named "bonce"(?s:.*)"bounce"'):
         evaluate(trajectory, EventTime("bonce"))
-    with pytest.raises(InputError, match="side = 'left'"):
+    with pytest.raises(ds.InputError, match="side = 'left'"):
         AtEvent(lambda t, u, p: t, "bounce", side="left")
 
 
 def test_cost_where_an_event_ends_the_run():
     """U = 1 - e^-t reaches c at t = -log(1 - c)."""
-    event = Event(lambda t, u, p: u[0] - p[0], terminal=True, name="reached")
-    problem = ODE(lambda t, u, p: 1 - u, 1, ["level"], events=[event])
-    trajectory = solve(problem, [0.0], [0.5], Stepping((0.0, 5.0), "rk8vr", dt=0.1))
-    cost = Terminal(lambda t, u, p: t**2 * u[0])
-    gradient = adjoint(trajectory, cost)
+    event = ds.Event(lambda t, u, p: u[0] - p[0], terminal=True, name="reached")
+    problem = ds.ODE(lambda t, u, p: 1 - u, 1, ["level"], events=[event])
+    trajectory = ds.solve(problem, [0.0], [0.5], ds.Stepping((0.0, 5.0), "rk8vr", dt=0.1))
+    cost = ds.Terminal(lambda t, u, p: t**2 * u[0])
+    gradient = ds.adjoint(trajectory, cost)
     assert gradient.value == pytest.approx(0.5 * np.log(2) ** 2, rel=1e-12)
     expected = np.log(2) ** 2 + 2 * np.log(2) * 0.5 / 0.5
     assert gradient.p[0] == pytest.approx(expected, rel=1e-11)
@@ -598,8 +584,10 @@ def test_cost_where_an_event_ends_the_run():
 def test_gravity_and_restitution_from_times_of_impacts():
     """An inverse problem whose data are times of events, solved by Newton's gradient method."""
     truth = np.array([9.81, 0.75])
-    stepping = Stepping((0.0, 6.0), "rk4", dt=0.25)
-    measured = [crossing.t for crossing in solve(PROBLEM, BALL[:2], truth, stepping).crossings[:4]]
+    stepping = ds.Stepping((0.0, 6.0), "rk4", dt=0.25)
+    measured = [
+        crossing.t for crossing in ds.solve(PROBLEM, BALL[:2], truth, stepping).crossings[:4]
+    ]
 
     def misfit(number):
         shifted = measured[number]
@@ -612,10 +600,13 @@ def test_gravity_and_restitution_from_times_of_impacts():
         )
 
     cost = misfit(0) + misfit(1) + misfit(2) + misfit(3)
-    start = {"gravity": Parameter(8.0, scale="log"), "restitution": Parameter(0.8, scale="log")}
-    functional = Reduced(PROBLEM, cost, stepping, Parameters(start, BALL[:2]))
-    assert taylor(functional, epsilons=[1e-4 * 0.5**k for k in range(5)]).order > 1.9
-    result = minimize(functional, gradient_tolerance=1e-12)
+    start = {
+        "gravity": ds.Parameter(8.0, scale="log"),
+        "restitution": ds.Parameter(0.8, scale="log"),
+    }
+    functional = ds.Reduced(PROBLEM, cost, stepping, ds.Parameters(start, BALL[:2]))
+    assert ds.taylor(functional, epsilons=[1e-4 * 0.5**k for k in range(5)]).order > 1.9
+    result = ds.minimize(functional, gradient_tolerance=1e-12)
     values = functional.control.values_at(PROBLEM, result.x)
     np.testing.assert_allclose(list(values.values()), truth, rtol=1e-8)
 
@@ -623,62 +614,64 @@ def test_gravity_and_restitution_from_times_of_impacts():
 # ---- observations at the time of an event, and the table -----------------------------------------
 
 
-KICKED = ODE(
+KICKED = ds.ODE(
     lambda t, u, p: -p[0] * u,
     1,
     ["rate"],
     events=[
-        Event(0.5, lambda t, u, p: 2.0 * u, name="double"),
-        Event(0.5, lambda t, u, p: u + 1.0, name="add"),
-        Event(1.0, lambda t, u, p: 3.0 * u, name="triple"),
+        ds.Event(0.5, lambda t, u, p: 2.0 * u, name="double"),
+        ds.Event(0.5, lambda t, u, p: u + 1.0, name="add"),
+        ds.Event(1.0, lambda t, u, p: 3.0 * u, name="triple"),
     ],
 )
 
 
 def test_an_observation_at_the_time_of_an_event_needs_a_side():
-    trajectory = solve(KICKED, [1.0], [0.3], Stepping((0.0, 1.0), "rk8vr", dt=0.1), [0.25, 0.5])
+    trajectory = ds.solve(
+        KICKED, [1.0], [0.3], ds.Stepping((0.0, 1.0), "rk8vr", dt=0.1), [0.25, 0.5]
+    )
     before = np.exp(-0.15)
     with pytest.raises(
-        InputError, match=r't = 0\.5 is the time of event "double" and "add"'
+        ds.InputError, match=r't = 0\.5 is the time of event "double" and "add"'
     ) as told:
-        evaluate(trajectory, LeastSquares([0.25, 0.5], [0.0, 0.0]))
+        evaluate(trajectory, ds.LeastSquares([0.25, 0.5], [0.0, 0.0]))
     assert "side=" in str(told.value)
     for side, value in (("before", before), ("after", 2 * before + 1)):
-        cost = LeastSquares([0.5], [0.0], side=side)
+        cost = ds.LeastSquares([0.5], [0.0], side=side)
         assert evaluate(trajectory, cost) == pytest.approx(0.5 * value**2, rel=1e-12)
         assert trajectory.at(0.5, side).array[0] == pytest.approx(value, rel=1e-12)
         slope = {"before": -0.5 * before, "after": -before}[side]
-        assert adjoint(trajectory, cost).p[0] == pytest.approx(value * slope, rel=1e-12)
+        assert ds.adjoint(trajectory, cost).p[0] == pytest.approx(value * slope, rel=1e-12)
         assert duality(trajectory, cost) < 1e-12
     end = (2 * before + 1) * np.exp(-0.15)
     assert trajectory.at(1.0).array[0] == pytest.approx(3 * end, rel=1e-12)
     assert trajectory.at(1.0, "before").array[0] == pytest.approx(end, rel=1e-12)
-    with pytest.raises(InputError, match="side = 'left'"):
-        LeastSquares([0.5], [0.0], side="left")
+    with pytest.raises(ds.InputError, match="side = 'left'"):
+        ds.LeastSquares([0.5], [0.0], side="left")
 
 
 def test_an_observation_at_the_time_of_an_event_that_moves_needs_a_side():
     """A failed evaluation, which optimisers survive: the next time may be another one."""
-    event = Event(lambda t, u, p: t - 0.5, lambda t, u, p: 2.0 * u, name="half")
-    problem = ODE(lambda t, u, p: -u, 1, events=[event])
-    trajectory = solve(problem, [1.0], None, Stepping((0.0, 1.0), "rk4", dt=0.1), [0.5])
-    with pytest.raises(SolveError, match=r'"half", which moves(?s:.*)side="before"') as error:
-        evaluate(trajectory, LeastSquares([0.5], [0.0]))
+    event = ds.Event(lambda t, u, p: t - 0.5, lambda t, u, p: 2.0 * u, name="half")
+    problem = ds.ODE(lambda t, u, p: -u, 1, events=[event])
+    trajectory = ds.solve(problem, [1.0], None, ds.Stepping((0.0, 1.0), "rk4", dt=0.1), [0.5])
+    with pytest.raises(ds.SolveError, match=r'"half", which moves(?s:.*)side="before"') as error:
+        evaluate(trajectory, ds.LeastSquares([0.5], [0.0]))
     assert "side" not in str(error.value).splitlines()[0]
     ratio = trajectory.at(0.5, "after").array[0] / trajectory.at(0.5, "before").array[0]
     assert ratio == pytest.approx(2.0, rel=1e-15)
-    without = solve(problem, [1.0], None, Stepping((0.0, 1.0), "rk4", dt=0.1))
+    without = ds.solve(problem, [1.0], None, ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
     for side in ("before", "after"):  # no step goes back from the event to a time that is fixed
-        with pytest.raises(SolveError, match=f'which moves.* no step ends .*side="{side}"'):
+        with pytest.raises(ds.SolveError, match=f'which moves.* no step ends .*side="{side}"'):
             without.at(0.5, side)
 
 
 def test_events_at_the_very_start():
-    event = Event(0.0, lambda t, u, p: u + p[0], name="now")
-    problem = ODE(lambda t, u, p: -u, 1, ["dose"], events=[event])
-    trajectory = solve(problem, [1.0], [0.5], Stepping((0.0, 1.0), "rk8vr", dt=0.1))
+    event = ds.Event(0.0, lambda t, u, p: u + p[0], name="now")
+    problem = ds.ODE(lambda t, u, p: -u, 1, ["dose"], events=[event])
+    trajectory = ds.solve(problem, [1.0], [0.5], ds.Stepping((0.0, 1.0), "rk8vr", dt=0.1))
     assert trajectory.final.array[0] == pytest.approx(1.5 * np.exp(-1.0), rel=1e-12)
-    gradient = adjoint(trajectory, Terminal(lambda t, u, p: u[0]))
+    gradient = ds.adjoint(trajectory, ds.Terminal(lambda t, u, p: u[0]))
     assert gradient.p[0] == pytest.approx(np.exp(-1.0), rel=1e-12)
     assert gradient.u0[0] == pytest.approx(np.exp(-1.0), rel=1e-12)
 
@@ -691,15 +684,15 @@ def test_a_run_prints_its_events_as_a_table():
         ["2", "bounce", "2.59013"],
         ["3", "bounce", "3.870194"],
     ]
-    switched = solve(
-        hybrid(
-            {name: ODE(lambda t, u, p: -u, 5) for name in ("on", "off")},
+    switched = ds.solve(
+        ds.hybrid(
+            {name: ds.ODE(lambda t, u, p: -u, 5) for name in ("on", "off")},
             "on",
-            [Event(0.5, mode="off", name="switch")],
+            [ds.Event(0.5, mode="off", name="switch")],
         ),
         np.ones(5),
         None,
-        Stepping((0.0, 1.0), "rk4", dt=0.1),
+        ds.Stepping((0.0, 1.0), "rk4", dt=0.1),
     )
     assert str(switched).splitlines()[1:] == [
         "   event   t    step  mode",

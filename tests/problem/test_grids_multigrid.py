@@ -6,14 +6,7 @@ from fields import ENERGY, close, random_field
 from petsc4py import PETSc
 from step_matrices import upwind
 
-from daeosens import (
-    InputError,
-    Stepping,
-    adjoint,
-    hessian_product,
-    solve,
-    trace_stencil,
-)
+import daeosens as ds
 from daeosens.problem.grids import Grid
 from daeosens.problem.grids.multigrid import Points, depth, interpolations
 from daeosens.verify import duality
@@ -69,7 +62,7 @@ def test_numbers_of_points_are_those_of_petsc():
 def test_more_levels_than_there_are_points_for_are_refused():
     grid = Grid(((0.0, 1.0),) * 2, (9, 9), "zero", comm=PETSc.COMM_SELF)
     assert depth(grid.dm) == 1
-    with pytest.raises(InputError, match=r"pc_mg_levels = 5 .*\n.*at most 2"):
+    with pytest.raises(ds.InputError, match=r"pc_mg_levels = 5 .*\n.*at most 2"):
         interpolations(grid.dm, 5)
 
 
@@ -99,9 +92,9 @@ def test_iterations_grow_neither_with_the_grid_nor_with_the_step(boundary, rhs):
     effort = []
     for n in (80, 161):
         grid = Grid(((0.0, 1.0),) * 2, (n, n), boundary)
-        model = trace_stencil(rhs, grid, ["k"])
+        model = ds.trace_stencil(rhs, grid, ["k"])
         for dt in (4e-3, 1.0):  # shorter ones are smoothed alone
-            run = solve(model, random_field(grid, 3), [0.3], Stepping((0.0, dt), "cn", dt=dt))
+            run = ds.solve(model, random_field(grid, 3), [0.3], ds.Stepping((0.0, dt), "cn", dt=dt))
             effort.append(run.effort.linear_iterations / run.effort.newton_iterations)
             assert duality(run, ENERGY) < 1e-12
     assert max(effort) < 10
@@ -117,10 +110,10 @@ def test_defaults_agree_with_other_solvers():
         for jacobian in ("auto", "products"):
             tight = {"ksp_rtol": 1e-13, "ksp_gmres_restart": 200}
             options = tight if jacobian == "products" else {}
-            model = trace_stencil(diffusing, grid, ["k"], jacobian=jacobian)
-            stepping = Stepping((0.0, 0.02), "cn", dt=0.01, options=options)
-            run = solve(model, random_field(grid, 3), [0.3], stepping)
-            gradient = adjoint(run, ENERGY)
+            model = ds.trace_stencil(diffusing, grid, ["k"], jacobian=jacobian)
+            stepping = ds.Stepping((0.0, 0.02), "cn", dt=0.01, options=options)
+            run = ds.solve(model, random_field(grid, 3), [0.3], stepping)
+            gradient = ds.adjoint(run, ENERGY)
             values.append([run.final, gradient.u0_vec, gradient.p_vec])
         for default, other in zip(*values, strict=True):
             assert close(default, other) < 1e-9
@@ -144,11 +137,11 @@ def steepening(t, u, p):
 def test_flow_across_an_edge_without_slope_is_solved(shape, rhs, k, dt):
     """Products for coarse grids grow there: GMRES did not converge, or to something else."""
     grid = Grid(((0.0, 1.0),) * len(shape), shape, "neumann")
-    model = trace_stencil(rhs, grid, ["k"])
+    model = ds.trace_stencil(rhs, grid, ["k"])
     u0 = grid.create_vec()
     wave = np.prod([np.sin(np.pi * x) for x in grid.coordinates()], axis=0)
     grid.writable(u0)[..., 0] = 0.5 + wave**4
-    run = solve(model, u0, [k], Stepping((0.0, 2.0 * dt), "cn", dt=dt))
+    run = ds.solve(model, u0, [k], ds.Stepping((0.0, 2.0 * dt), "cn", dt=dt))
     assert run.effort.linear_iterations < 45 * run.effort.newton_iterations
     assert duality(run, ENERGY) < 1e-12
 
@@ -162,15 +155,17 @@ def test_rough_errors_of_states_do_not_reach_derivatives(rhs, dt, method):
     F_k is the Laplacian of the state, which has rounding of 4 / h^2 of it: 1e-10 here.
     """
     grid = Grid(((0.0, 1.0),) * 2, (96, 90), "neumann", comm=PETSc.COMM_SELF)
-    model = trace_stencil(rhs, grid, ["k"])
+    model = ds.trace_stencil(rhs, grid, ["k"])
     u0 = grid.create_vec()
     wave = np.prod([np.sin(2.0 * np.pi * x) for x in grid.coordinates()], axis=0)
     grid.writable(u0)[..., 0] = 0.5 + 0.4 * wave
     values = []
     for options in ({}, {"pc_type": "lu", "ksp_type": "preonly"}):
-        run = solve(model, u0, [1e-3], Stepping((0.0, 2.0 * dt), method, dt=dt, options=options))
-        gradient = adjoint(run, ENERGY)
-        product = hessian_product(run, ENERGY, u0, [1.0])
+        run = ds.solve(
+            model, u0, [1e-3], ds.Stepping((0.0, 2.0 * dt), method, dt=dt, options=options)
+        )
+        gradient = ds.adjoint(run, ENERGY)
+        product = ds.hessian_product(run, ENERGY, u0, [1.0])
         values.append([gradient.u0, product.u0, gradient.p, product.p])
     # the factors of the reference leave 1.4e-9 of second derivatives on some processors
     for mine, other, bound in zip(*values, (1e-9, 5e-9, 1e-9, 5e-9), strict=True):
@@ -187,20 +182,20 @@ def test_central_advection_is_preconditioned_by_upwind(rhs, boundary, method):
     effort, values = [], []
     for n in (96, 160):
         grid = Grid(((0.0, 1.0),) * 2, (n, n), boundary)
-        model = trace_stencil(rhs, grid, ["k"])
+        model = ds.trace_stencil(rhs, grid, ["k"])
         u0 = grid.create_vec()
         wave = np.prod([np.sin(np.pi * x) for x in grid.coordinates()], axis=0)
         grid.writable(u0)[..., 0] = 0.5 + wave**4
         for dt in (0.01, 0.1, 1.0) if rhs is carried else (0.01, 0.1):
-            run = solve(model, u0, [1e-3], Stepping((0.0, dt), method, dt=dt))
+            run = ds.solve(model, u0, [1e-3], ds.Stepping((0.0, dt), method, dt=dt))
             effort.append(run.effort.linear_iterations / run.effort.newton_iterations)
             assert duality(run, ENERGY) < 1e-12
         if n == 96 and grid.comm.size == 1:
             for options in ({}, {"pc_type": "lu", "ksp_type": "preonly"}):
-                run = solve(
-                    model, u0, [1e-3], Stepping((0.0, 0.2), method, dt=0.1, options=options)
+                run = ds.solve(
+                    model, u0, [1e-3], ds.Stepping((0.0, 0.2), method, dt=0.1, options=options)
                 )
-                gradient = adjoint(run, ENERGY)
+                gradient = ds.adjoint(run, ENERGY)
                 values.append([run.final, gradient.u0_vec, gradient.p_vec])
     assert max(effort) < (45 if grid.comm.size == 1 else 60)
     half = len(effort) // 2
@@ -215,14 +210,14 @@ def test_central_advection_is_preconditioned_by_upwind(rhs, boundary, method):
 def test_preconditioners_without_levels_take_the_matrix_itself(boundary):
     """Factors of an upwinded matrix would solve another system."""
     grid = Grid(((0.0, 1.0),) * 2, (75, 70), boundary)
-    model = trace_stencil(carried, grid, ["k"])
+    model = ds.trace_stencil(carried, grid, ["k"])
     kinds = ["bjacobi", "gamg"] if grid.comm.size > 1 else ["lu", "ilu", "gamg"]
     values = []
     for kind in kinds:
         options = {"pc_type": kind, "ksp_rtol": 1e-13}
-        stepping = Stepping((0.0, 0.02), "cn", dt=0.01, options=options)
-        run = solve(model, random_field(grid, 3), [1e-3], stepping)
-        gradient = adjoint(run, ENERGY)
+        stepping = ds.Stepping((0.0, 0.02), "cn", dt=0.01, options=options)
+        run = ds.solve(model, random_field(grid, 3), [1e-3], stepping)
+        gradient = ds.adjoint(run, ENERGY)
         values.append([run.final, gradient.u0_vec, gradient.p_vec])
     for other in values[1:]:
         for item, two in zip(values[0], other, strict=True):

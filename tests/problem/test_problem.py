@@ -7,18 +7,7 @@ from matrix_kinds import entries, vec
 from petsc4py import PETSc
 from scipy import sparse
 
-from daeosens import (
-    DAE,
-    ODE,
-    InputError,
-    SolveError,
-    Stepping,
-    UnsupportedError,
-    adjoint,
-    solve,
-    tangent,
-    trace,
-)
+import daeosens as ds
 from daeosens import Terminal as Final
 from daeosens.petsc import read, write
 from daeosens.problem import AUTONOMOUS, COLORING, Products
@@ -101,8 +90,8 @@ def test_right_hand_side_alone():
 
 def test_an_autonomous_problem_says_so():
     for problem in (
-        ODE(lambda t, u, p: -u, 1, rhs_t=AUTONOMOUS),
-        DAE(lambda t, u, udot, p: udot + u, 1, residual_t=AUTONOMOUS),
+        ds.ODE(lambda t, u, p: -u, 1, rhs_t=AUTONOMOUS),
+        ds.DAE(lambda t, u, udot, p: udot + u, 1, residual_t=AUTONOMOUS),
     ):
         out = state(problem, [7.0])
         problem.residual_t(T, problem.create_state(), problem.create_state(), np.empty(0), out)
@@ -139,34 +128,37 @@ def test_new_vectors_are_zero_and_of_the_right_size():
 
 WRONG = {
     "rhs_t": (
-        lambda: ODE(rhs, 3, rhs_t="none"),
+        lambda: ds.ODE(rhs, 3, rhs_t="none"),
         r"rhs_t = 'none'\n  expected: a callback or \"auto",
     ),
     "rhs_t array": (
-        lambda: ODE(rhs, 3, rhs_t=np.zeros(3)),
+        lambda: ds.ODE(rhs, 3, rhs_t=np.zeros(3)),
         r"rhs_t = array\(\[0., 0., 0.\]\)\n  expected: a callback",
     ),
-    "hessian_t": (lambda: ODE(rhs, 3, hessian_t=3), r"hessian_t = 3\n  expected: a callback"),
+    "hessian_t": (lambda: ds.ODE(rhs, 3, hessian_t=3), r"hessian_t = 3\n  expected: a callback"),
     "hessian_t that nothing would read": (
-        lambda: ODE(rhs, 3, rhs_t="autonomous", hessian_t=3),
+        lambda: ds.ODE(rhs, 3, rhs_t="autonomous", hessian_t=3),
         r"hessian_t = 3\n  expected: a callback",
     ),
-    "empty name": (lambda: ODE(rhs, 3, ["a", ""]), r"parameters = \['a', ''\]\n  expected: a num"),
-    "batched": (lambda: ODE(rhs, 3, batched="yes"), r"batched is str\n  expected: a bool"),
+    "empty name": (
+        lambda: ds.ODE(rhs, 3, ["a", ""]),
+        r"parameters = \['a', ''\]\n  expected: a num",
+    ),
+    "batched": (lambda: ds.ODE(rhs, 3, batched="yes"), r"batched is str\n  expected: a bool"),
     "jacobian_matrix beside size": (
-        lambda: ODE(rhs, 3, jacobian_matrix=PETSc.Mat().createDense(3)),
+        lambda: ds.ODE(rhs, 3, jacobian_matrix=PETSc.Mat().createDense(3)),
         r"jacobian_matrix is Mat beside size\n  expected: a PETSc Mat, for PETSc-style",
     ),
     "jacobian_matrix": (
-        lambda: ODE(rhs, state=vec(np.ones(2)), jacobian_matrix=np.eye(2)),
+        lambda: ds.ODE(rhs, state=vec(np.ones(2)), jacobian_matrix=np.eye(2)),
         r"jacobian_matrix is ndarray\n  expected: a PETSc Mat",
     ),
     "jacobian": (
-        lambda: ODE(rhs, 3, jacobian="colouring"),
+        lambda: ds.ODE(rhs, 3, jacobian="colouring"),
         r"jacobian = 'colouring'\n  expected: a callback, Products, \"differences\" or ",
     ),
     "jacobian matrix": (
-        lambda: ODE(rhs, 3, jacobian=np.eye(3)),
+        lambda: ds.ODE(rhs, 3, jacobian=np.eye(3)),
         r"jacobian = array\(\[\[1.*\n.*\n.*\n  expected: a callback",
     ),
 }
@@ -174,41 +166,41 @@ WRONG = {
 
 @pytest.mark.parametrize(("describe", "message"), WRONG.values(), ids=WRONG)
 def test_wrong_descriptions_are_named(describe, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ds.InputError, match=message):
         describe()
 
 
 # ---- wrong callbacks -----------------------------------------------------------------------------
 
-STEPPING = Stepping((0.0, 0.2), "cn", dt=0.1)
+STEPPING = ds.Stepping((0.0, 0.2), "cn", dt=0.1)
 SHAPES = {
-    "rhs": (lambda: ODE(lambda t, u, p: u[:2], 3, NAMES), "rhs", r"\(2,\)", r"\(3,\)"),
+    "rhs": (lambda: ds.ODE(lambda t, u, p: u[:2], 3, NAMES), "rhs", r"\(2,\)", r"\(3,\)"),
     "residual": (
-        lambda: DAE(lambda t, u, udot, p: udot[:2], 3, NAMES),
+        lambda: ds.DAE(lambda t, u, udot, p: udot[:2], 3, NAMES),
         "residual",
         r"\(2,\)",
         r"\(3,\)",
     ),
     "jacobian": (
-        lambda: ODE(rhs, 3, NAMES, jacobian=lambda t, u, p: np.eye(2)),
+        lambda: ds.ODE(rhs, 3, NAMES, jacobian=lambda t, u, p: np.eye(2)),
         "jacobian",
         r"\(2, 2\)",
         r"\(3, 3\)",
     ),
     "sparse jacobian": (
-        lambda: ODE(rhs, 3, NAMES, jacobian=lambda t, u, p: sparse.eye_array(4, 3)),
+        lambda: ds.ODE(rhs, 3, NAMES, jacobian=lambda t, u, p: sparse.eye_array(4, 3)),
         "jacobian",
         r"\(4, 3\)",
         r"\(3, 3\)",
     ),
     "jacobian_p": (
-        lambda: ODE(rhs, 3, NAMES, jacobian_p=lambda t, u, p: rhs_p(t, u, p).T[:2]),
+        lambda: ds.ODE(rhs, 3, NAMES, jacobian_p=lambda t, u, p: rhs_p(t, u, p).T[:2]),
         "jacobian_p",
         r"\(2, 3\)",
         r"\(3, 3\)",
     ),
     "jacobian_udot": (
-        lambda: DAE(
+        lambda: ds.DAE(
             lambda t, u, udot, p: udot + u, 3, NAMES, jacobian_udot=lambda t, u, udot, p: np.ones(3)
         ),
         "jacobian_udot",
@@ -216,13 +208,13 @@ SHAPES = {
         r"\(3, 3\)",
     ),
     "jacobian.apply": (
-        lambda: ODE(rhs, 3, NAMES, jacobian=Products(lambda t, u, p, v: v[:1], None)),
+        lambda: ds.ODE(rhs, 3, NAMES, jacobian=Products(lambda t, u, p, v: v[:1], None)),
         r"jacobian\.apply",
         r"\(1,\)",
         r"\(3,\)",
     ),
     "jacobian_p.apply_transpose": (
-        lambda: ODE(rhs, 3, NAMES, jacobian_p=Products(None, lambda t, u, p, w: w[:1])),
+        lambda: ds.ODE(rhs, 3, NAMES, jacobian_p=Products(None, lambda t, u, p, w: w[:1])),
         r"jacobian_p\.apply_transpose",
         r"\(1,\)",
         r"\(3,\)",
@@ -237,14 +229,16 @@ def test_callback_of_wrong_shape_is_named_with_both_shapes(describe, name, got, 
         rf"callback '{name}' returned shape {got} at t = .*\(rank 0\), in <lambda>, line .*\n"
         f"  expected: shape {expected}"
     )
-    with pytest.raises(InputError, match=message):
-        adjoint(solve(problem, U0, P0, STEPPING), Final(lambda t, u, p: u[0]))
+    with pytest.raises(ds.InputError, match=message):
+        ds.adjoint(ds.solve(problem, U0, P0, STEPPING), Final(lambda t, u, p: u[0]))
 
 
 def test_sparse_jacobian_that_is_not_finite_is_a_failed_solve():
-    problem = ODE(rhs, 3, NAMES, jacobian=lambda t, u, p: sparse.csr_array(np.full((3, 3), np.nan)))
-    with pytest.raises(SolveError, match=r"callback 'jacobian' returned nan in entry \[0\]"):
-        solve(problem, U0, P0, STEPPING)
+    problem = ds.ODE(
+        rhs, 3, NAMES, jacobian=lambda t, u, p: sparse.csr_array(np.full((3, 3), np.nan))
+    )
+    with pytest.raises(ds.SolveError, match=r"callback 'jacobian' returned nan in entry \[0\]"):
+        ds.solve(problem, U0, P0, STEPPING)
 
 
 def test_sparse_jacobian_may_gain_entries_later():
@@ -256,12 +250,12 @@ def test_sparse_jacobian_may_gain_entries_later():
     def jacobian(t, u, p):
         return sparse.csr_array(np.array([[u[1], u[0]], [-u[1], -u[0]]]))
 
-    stepping = Stepping((0.0, 0.5), "cn", dt=0.1)
-    ours = solve(ODE(coupled, 2, jacobian=jacobian), [0.0, 0.0], None, stepping)
-    theirs = solve(ODE(coupled, 2), [0.0, 0.0], None, stepping)
+    stepping = ds.Stepping((0.0, 0.5), "cn", dt=0.1)
+    ours = ds.solve(ds.ODE(coupled, 2, jacobian=jacobian), [0.0, 0.0], None, stepping)
+    theirs = ds.solve(ds.ODE(coupled, 2), [0.0, 0.0], None, stepping)
     np.testing.assert_allclose(ours.u, theirs.u, rtol=0, atol=1e-13)
     cost = Final(lambda t, u, p: u[0] * u[1])
-    np.testing.assert_allclose(adjoint(ours, cost).u0, adjoint(theirs, cost).u0, rtol=1e-11)
+    np.testing.assert_allclose(ds.adjoint(ours, cost).u0, ds.adjoint(theirs, cost).u0, rtol=1e-11)
 
 
 # ---- missing derivatives -------------------------------------------------------------------------
@@ -274,7 +268,7 @@ def petsc_style(**derivatives):
         u.copy(out)
         out.scale(-p[0] * (1.0 + 0.0 * t))
 
-    return ODE(decay, state=vec(np.zeros(2)), parameters=["rate"], **derivatives)
+    return ds.ODE(decay, state=vec(np.zeros(2)), parameters=["rate"], **derivatives)
 
 
 def fill(value):
@@ -301,26 +295,28 @@ def test_a_derivative_that_is_needed_and_missing_is_named(value, method, name):
     """In PETSc style nothing is differenced silently."""
     problem, u0 = petsc_style(**value), vec(np.ones(2))
     message = rf"'{name}' is needed and was not supplied\n  expected: {name}=callback, or Products"
-    with pytest.raises(UnsupportedError, match=message):
-        adjoint(solve(problem, u0, [0.5], Stepping((0.0, 0.2), method, dt=0.1)), GRADIENT)
+    with pytest.raises(ds.UnsupportedError, match=message):
+        ds.adjoint(ds.solve(problem, u0, [0.5], ds.Stepping((0.0, 0.2), method, dt=0.1)), GRADIENT)
 
 
 def test_explicit_forward_runs_need_no_derivative():
     u0 = vec(np.ones(2))
-    run = solve(petsc_style(), u0, [0.5], Stepping((0.0, 1.0), "rk4", dt=0.1))
+    run = ds.solve(petsc_style(), u0, [0.5], ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
     np.testing.assert_allclose(run.u[-1], np.exp(-0.5), rtol=1e-6)
 
 
 def test_a_missing_time_derivative_is_named():
     problem = petsc_style()
     out = problem.create_state()
-    with pytest.raises(UnsupportedError, match=r"'rhs_t' is needed(.|\n)*or rhs_t=\"autonomous\""):
+    with pytest.raises(
+        ds.UnsupportedError, match=r"'rhs_t' is needed(.|\n)*or rhs_t=\"autonomous\""
+    ):
         problem.rhs_t(0.0, out, np.ones(1), out)
 
 
 def test_right_hand_side_of_a_residual_does_not_exist():
     problem = FORMS["F"].analytic
-    with pytest.raises(UnsupportedError, match=r"'rhs' is needed(.|\n)*try: an implicit method"):
+    with pytest.raises(ds.UnsupportedError, match=r"'rhs' is needed(.|\n)*try: an implicit method"):
         problem.rhs_u.create(0.0, problem.create_state(), P0)
 
 
@@ -331,12 +327,14 @@ def test_coloured_jacobian_has_no_adjoint():
         u.copy(out)
         out.scale(-1.0)
 
-    problem = ODE(decay, state=dm, jacobian=COLORING)
+    problem = ds.ODE(decay, state=dm, jacobian=COLORING)
     u0 = dm.createGlobalVec()
     u0.set(1.0)
-    run = solve(problem, u0, None, Stepping((0.0, 0.2), "cn", dt=0.1))
-    for act in (lambda: adjoint(run, GRADIENT), lambda: tangent(run, u0)):
-        with pytest.raises(UnsupportedError, match=r"'jacobian' is needed(.|\n)*analytic jacobian"):
+    run = ds.solve(problem, u0, None, ds.Stepping((0.0, 0.2), "cn", dt=0.1))
+    for act in (lambda: ds.adjoint(run, GRADIENT), lambda: ds.tangent(run, u0)):
+        with pytest.raises(
+            ds.UnsupportedError, match=r"'jacobian' is needed(.|\n)*analytic jacobian"
+        ):
             act()
 
 
@@ -344,35 +342,35 @@ def test_what_drops_the_derivative_is_named_with_what_to_supply():
     def cut(t, u, p):
         return np.array([-float(u[0]) * p[0], -u[1]])
 
-    run = solve(ODE(cut, 2, 1), [1.0, 2.0], [0.5], Stepping((0.0, 0.2), "rk4", dt=0.1))
-    with pytest.raises(InputError, match=r"'rhs'(.|\n)*float(.|\n)*jacobian=callback"):
-        adjoint(run, Final(lambda t, u, p: u[0]))
-    diagonal = ODE(cut, 2, 1, jacobian=lambda t, u, p: np.diag([-p[0], -1.0]))
-    run = solve(diagonal, [1.0, 2.0], [0.5], Stepping((0.0, 0.2), "rk4", dt=0.1))
-    gradient = adjoint(run, Final(lambda t, u, p: u[0]))
+    run = ds.solve(ds.ODE(cut, 2, 1), [1.0, 2.0], [0.5], ds.Stepping((0.0, 0.2), "rk4", dt=0.1))
+    with pytest.raises(ds.InputError, match=r"'rhs'(.|\n)*float(.|\n)*jacobian=callback"):
+        ds.adjoint(run, Final(lambda t, u, p: u[0]))
+    diagonal = ds.ODE(cut, 2, 1, jacobian=lambda t, u, p: np.diag([-p[0], -1.0]))
+    run = ds.solve(diagonal, [1.0, 2.0], [0.5], ds.Stepping((0.0, 0.2), "rk4", dt=0.1))
+    gradient = ds.adjoint(run, Final(lambda t, u, p: u[0]))
     np.testing.assert_allclose(gradient.u0, [np.exp(-0.1), 0.0], rtol=1e-6)
 
 
 def test_user_jacobian_is_used_as_given():
     """A wrong one gives wrong gradients; check finds that out, not the adjoint."""
     right = FORMS["rhs"].analytic
-    wrong = ODE(rhs, 3, NAMES, jacobian=lambda t, u, p: 1.1 * rhs_u(t, u, p), jacobian_p=rhs_p)
-    cost, stepping = Final(lambda t, u, p: u[0]), Stepping((0.0, 0.5), "rk4", dt=0.1)
-    ours = adjoint(solve(wrong, U0, P0, stepping), cost).u0
-    theirs = adjoint(solve(right, U0, P0, stepping), cost).u0
+    wrong = ds.ODE(rhs, 3, NAMES, jacobian=lambda t, u, p: 1.1 * rhs_u(t, u, p), jacobian_p=rhs_p)
+    cost, stepping = Final(lambda t, u, p: u[0]), ds.Stepping((0.0, 0.5), "rk4", dt=0.1)
+    ours = ds.adjoint(ds.solve(wrong, U0, P0, stepping), cost).u0
+    theirs = ds.adjoint(ds.solve(right, U0, P0, stepping), cost).u0
     assert abs(ours - theirs).max() > 1e-3
 
 
 def test_parameters_by_name_are_those_in_order():
-    problem, stepping = FORMS["rhs"].analytic, Stepping((0.0, 0.5), "rk4", dt=0.1)
+    problem, stepping = FORMS["rhs"].analytic, ds.Stepping((0.0, 0.5), "rk4", dt=0.1)
     by_name = dict(zip(reversed(NAMES), reversed(P0.tolist()), strict=True))
-    run, expected = (solve(problem, U0, p, stepping) for p in (by_name, P0))
+    run, expected = (ds.solve(problem, U0, p, stepping) for p in (by_name, P0))
     np.testing.assert_array_equal(run.u, expected.u)
     np.testing.assert_array_equal(run.p, P0)
 
 
 def test_blocks_of_a_traced_model_are_given_whole_or_by_entry():
-    model = trace(lambda t, u, p: p.rate * (p.A @ u), 2, {"A": (2, 2), "rate": ()})
+    model = ds.trace(lambda t, u, p: p.rate * (p.A @ u), 2, {"A": (2, 2), "rate": ()})
     expected = model.pack(A=[[1.0, 2.0], [3.0, 4.0]], rate=5.0)
     for p in (
         {"rate": 5.0, "A": [[1.0, 2.0], [3.0, 4.0]]},
@@ -391,6 +389,6 @@ def test_blocks_of_a_traced_model_are_given_whole_or_by_entry():
     ],
 )
 def test_names_that_do_not_fit_are_told(p, message):
-    model = trace(lambda t, u, p: p.rate * p.A * u, 2, {"A": (2,), "rate": ()})
-    with pytest.raises(InputError, match=message):
+    model = ds.trace(lambda t, u, p: p.rate * p.A * u, 2, {"A": (2,), "rate": ()})
+    with pytest.raises(ds.InputError, match=message):
         model.admit_parameters(p)

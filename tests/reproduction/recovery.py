@@ -14,17 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from daeosens import (
-    ODE,
-    Parameter,
-    Parameters,
-    Reduced,
-    Stepping,
-    Terminal,
-    minimize,
-    sensitivities,
-    solve,
-)
+import daeosens as ds
 from daeosens.functional import InitialState
 from daeosens.optimize import Result
 from daeosens.problem import INDEPENDENT, Problem
@@ -44,9 +34,9 @@ class Case:
     name: str
     unknown: Unknown
     mu: float
-    stepping: Stepping
+    stepping: ds.Stepping
     start: tuple[float, ...]
-    data_stepping: Stepping | None = None
+    data_stepping: ds.Stepping | None = None
     """Steps for the data, if others than the model's."""
 
     @property
@@ -67,14 +57,14 @@ class Case:
         return np.array(initial_state([self.mu]) if self.stiff_form else BEGIN)
 
 
-def _fixed(method: str, dt: float) -> Stepping:
-    return Stepping(SPAN, method, dt=dt)
+def _fixed(method: str, dt: float) -> ds.Stepping:
+    return ds.Stepping(SPAN, method, dt=dt)
 
 
 # what PETSc does by default
 _PETSC = {"ts_adapt_wnormtype": "2", "ts_adapt_clip": "0.1,10"}
-_LOOSE = Stepping(SPAN, "rk3bs", dt=0.1, rtol=1e-4, atol=1e-4, options=_PETSC)
-_TIGHT = Stepping(SPAN, "rk3bs", dt=1e-3, rtol=1e-7, atol=1e-7, options=_PETSC)
+_LOOSE = ds.Stepping(SPAN, "rk3bs", dt=0.1, rtol=1e-4, atol=1e-4, options=_PETSC)
+_TIGHT = ds.Stepping(SPAN, "rk3bs", dt=1e-3, rtol=1e-7, atol=1e-7, options=_PETSC)
 
 CASES: Sequence[Case] = (
     Case("ex20opt_p_1", "mu", 10.0, _fixed("rk3bs", 0.1), (1.2,)),
@@ -89,28 +79,28 @@ CASES: Sequence[Case] = (
 )
 
 
-def functional(case: Case) -> Reduced:
+def functional(case: Case) -> ds.Reduced:
     """Return |u(0.5) - data|^2 as a function of the unknown."""
     problem = van_der_pol() if case.stiff_form else damped()
     steps = case.data_stepping or case.stepping
-    data = solve(problem, case.begin, [case.mu], steps).u[-1]
-    misfit = Terminal(
+    data = ds.solve(problem, case.begin, [case.mu], steps).u[-1]
+    misfit = ds.Terminal(
         lambda t, u, p: ((u - data) ** 2).sum(), lambda t, u, p: 2 * (u - data), INDEPENDENT
     )
     if case.unknown == "initial state":
-        return Reduced(problem, misfit, case.stepping, InitialState(case.start, p=[case.mu]))
+        return ds.Reduced(problem, misfit, case.stepping, InitialState(case.start, p=[case.mu]))
     bounds = {} if case.stiff_form else {"lower": 0.0, "upper": 100.0}
-    control = Parameters(
-        {"mu": Parameter(case.start[0], **bounds)},
+    control = ds.Parameters(
+        {"mu": ds.Parameter(case.start[0], **bounds)},
         initial_state=initial_state if case.stiff_form else BEGIN,
         initial_state_p=initial_state_p if case.stiff_form else None,
     )
-    return Reduced(problem, misfit, case.stepping, control)
+    return ds.Reduced(problem, misfit, case.stepping, control)
 
 
 def recover(case: Case, method: str = "blmvm", gradient_tolerance: float = 1e-12) -> Result:
     """Minimise the misfit."""
-    return minimize(
+    return ds.minimize(
         functional(case),
         method=method,
         gradient_tolerance=gradient_tolerance,
@@ -130,11 +120,11 @@ def damped() -> Problem:
     def rhs_p(t: float, u: Any, p: Any) -> Any:
         return np.array([[0.0], [(1 - u[0] ** 2) * u[1]]])
 
-    return ODE(rhs, 2, ["mu"], jacobian=rhs_u, jacobian_p=rhs_p, rhs_t="autonomous")
+    return ds.ODE(rhs, 2, ["mu"], jacobian=rhs_u, jacobian_p=rhs_p, rhs_t="autonomous")
 
 
 def determined(case: Case, state: npt.ArrayLike) -> Array:
     """Return the singular values [2] of d u(0.5)/d u(0): what the data say about the state."""
     problem = van_der_pol() if case.stiff_form else damped()
-    run = solve(problem, state, [case.mu], case.stepping)
-    return np.linalg.svd(sensitivities(run, with_respect_to=["u0"]).u0, compute_uv=False)
+    run = ds.solve(problem, state, [case.mu], case.stepping)
+    return np.linalg.svd(ds.sensitivities(run, with_respect_to=["u0"]).u0, compute_uv=False)

@@ -13,18 +13,7 @@ from continuous_adjoint import continuous_adjoint
 from forms import ANALYTIC_COST, DECAY, FORMS, P0, U0
 from scipy import sparse
 
-from daeosens import (
-    ODE,
-    InputError,
-    LeastSquares,
-    Running,
-    SolveError,
-    Stepping,
-    Terminal,
-    UnsupportedError,
-    adjoint,
-    solve,
-)
+import daeosens as ds
 
 PROBLEM = FORMS["rhs"].analytic
 MODES = ("backsolve", "interpolating")
@@ -33,7 +22,7 @@ MODES = ("backsolve", "interpolating")
 @cache
 def discrete(method, dt):
     steps = stepping(method, dt)
-    return adjoint(solve(PROBLEM, U0, P0, steps, ANALYTIC_COST.times), ANALYTIC_COST)
+    return ds.adjoint(ds.solve(PROBLEM, U0, P0, steps, ANALYTIC_COST.times), ANALYTIC_COST)
 
 
 def distance(first, second):
@@ -74,7 +63,7 @@ def test_interpolation_limits_the_order_to_four():
 
 @pytest.mark.parametrize("mode", MODES)
 def test_continuous_adjoint_of_a_closed_form(mode):
-    final = Terminal(lambda t, u, p: u[0])
+    final = ds.Terminal(lambda t, u, p: u[0])
     gradient = continuous_adjoint(
         DECAY.problem, DECAY.u0, DECAY.p, stepping("rk4", 0.02, 2.0), final, mode
     )
@@ -100,7 +89,7 @@ def test_way_back_can_have_its_own_steps():
     exact = discrete("rk5dp", 0.005)
     errors = []
     for tolerance in (1e-4, 1e-8):
-        backward = Stepping((0.0, 1.0), "rk5dp", rtol=tolerance, atol=tolerance)
+        backward = ds.Stepping((0.0, 1.0), "rk5dp", rtol=tolerance, atol=tolerance)
         gradient = continuous_adjoint(
             PROBLEM, U0, P0, forward, ANALYTIC_COST, "interpolating", backward
         )
@@ -111,38 +100,38 @@ def test_way_back_can_have_its_own_steps():
 
 
 def test_observations_at_both_ends():
-    cost = LeastSquares([0.0, 1.0], [[0.2], [0.1]]) + Running(lambda t, u, p: p[1] * u[0])
+    cost = ds.LeastSquares([0.0, 1.0], [[0.2], [0.1]]) + ds.Running(lambda t, u, p: p[1] * u[0])
     steps = stepping("rk4", 0.02, 1.0)
-    exact = adjoint(solve(DECAY.problem, DECAY.u0, DECAY.p, steps, cost.times), cost)
+    exact = ds.adjoint(ds.solve(DECAY.problem, DECAY.u0, DECAY.p, steps, cost.times), cost)
     for mode in MODES:
         gradient = continuous_adjoint(DECAY.problem, DECAY.u0, DECAY.p, steps, cost, mode)
         assert distance(gradient, exact) < 1e-7
 
 
 def test_problem_without_parameters():
-    problem = ODE(lambda t, u, p: -(u**2), 1)
+    problem = ds.ODE(lambda t, u, p: -(u**2), 1)
     gradient = continuous_adjoint(
-        problem, [1.0], None, stepping("rk4", 0.01, 1.0), Terminal(lambda t, u, p: u[0])
+        problem, [1.0], None, stepping("rk4", 0.01, 1.0), ds.Terminal(lambda t, u, p: u[0])
     )
     np.testing.assert_allclose(gradient.u0, 0.25, rtol=1e-8)  # u(1) = u0 / (1 + u0)
     assert gradient.p.size == 0
 
 
 def test_unknown_mode_is_refused():
-    with pytest.raises(InputError, match="mode = 'quadrature'\n  expected: \"backsolve\""):
+    with pytest.raises(ds.InputError, match="mode = 'quadrature'\n  expected: \"backsolve\""):
         continuous_adjoint(PROBLEM, U0, P0, stepping("cn", 0.1), ANALYTIC_COST, "quadrature")
 
 
 @pytest.mark.parametrize("name", ["M", "F"])
 def test_other_forms_are_refused_with_the_alternative(name):
     problem, steps = FORMS[name].analytic, stepping("cn", 0.1)
-    with pytest.raises(UnsupportedError, match=f"{problem.form} form(.|\n)*try: adjoint"):
+    with pytest.raises(ds.UnsupportedError, match=f"{problem.form} form(.|\n)*try: adjoint"):
         continuous_adjoint(problem, U0, P0, steps, ANALYTIC_COST)
 
 
 # ---- diffusion -----------------------------------------------------------------------------------
 
-FINAL_ENERGY = Terminal(lambda t, u, p: 0.5 * (u @ u), lambda t, u, p: u, "independent")
+FINAL_ENERGY = ds.Terminal(lambda t, u, p: 0.5 * (u @ u), lambda t, u, p: u, "independent")
 
 
 @cache
@@ -153,7 +142,7 @@ def heat(n):
     )
     laplace = sparse.kronsum(second, second, format="csr") * (n + 1) ** 2
     x = np.sin(np.pi * np.arange(1, n + 1) / (n + 1))
-    problem = ODE(
+    problem = ds.ODE(
         lambda t, u, p: p[0] * (laplace @ u),
         n * n,
         ["alpha"],
@@ -168,7 +157,7 @@ def test_interpolating_adjoint_of_diffusion_is_stable(method):
     problem, u0 = heat(30)
     steps = stepping(method, 1e-4, 0.01)
     gradient = continuous_adjoint(problem, u0, [1.0], steps, FINAL_ENERGY, "interpolating")
-    exact = adjoint(solve(problem, u0, [1.0], steps), FINAL_ENERGY)
+    exact = ds.adjoint(ds.solve(problem, u0, [1.0], steps), FINAL_ENERGY)
     np.testing.assert_allclose(gradient.p, exact.p, rtol=5e-3)
     np.testing.assert_allclose(gradient.u0, exact.u0, rtol=1e-3, atol=1e-3)
 
@@ -190,7 +179,7 @@ def test_backsolve_of_diffusion_blows_up_with_the_resolution():
 @pytest.mark.slow
 def test_backsolve_that_overflows_is_a_solve_error():
     problem, u0 = heat(30)
-    with pytest.raises(SolveError, match=r"not finite|entry|TS failed"):
+    with pytest.raises(ds.SolveError, match=r"not finite|entry|TS failed"):
         continuous_adjoint(problem, u0, [1.0], stepping("rk1fe", 1e-4, 0.3), FINAL_ENERGY)
 
 
@@ -205,7 +194,7 @@ def test_distributed_continuous_adjoint(options, mode, method, dt, tolerance):
     ring = Ring(**options)
     steps, cost = stepping(method, dt, 0.5), ring.cost()
     gradient = continuous_adjoint(ring.problem, ring.u0, ring.p, steps, cost, mode)
-    exact = adjoint(solve(ring.problem, ring.u0, ring.p, steps, cost.times), cost)
+    exact = ds.adjoint(ds.solve(ring.problem, ring.u0, ring.p, steps, cost.times), cost)
     by_u0, by_p = exact.gather()
     np.testing.assert_allclose(gradient.u0, by_u0, rtol=tolerance, atol=tolerance)
     np.testing.assert_allclose(gradient.p, by_p, rtol=tolerance, atol=tolerance)

@@ -15,16 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from daeosens import (
-    ODE,
-    Parameter,
-    Parameters,
-    Reduced,
-    Stepping,
-    Terminal,
-    sensitivities,
-    solve,
-)
+import daeosens as ds
 from daeosens.petsc import gather
 from daeosens.problem import Problem
 
@@ -48,7 +39,7 @@ def van_der_pol(count: Callable[[], None] = lambda: None) -> Problem:
     def rhs_p(t: float, u: Any, p: Any) -> Any:
         return np.array([[0.0], [(1 - u[0] ** 2) * u[1] - u[0]]])
 
-    return ODE(rhs, 2, ["mu"], jacobian=rhs_u, jacobian_p=rhs_p, rhs_t="autonomous")
+    return ds.ODE(rhs, 2, ["mu"], jacobian=rhs_u, jacobian_p=rhs_p, rhs_t="autonomous")
 
 
 def initial_state(p: Any) -> Any:
@@ -92,9 +83,9 @@ def run(method: str, **stepping: Any) -> Result:
     counter: list[None] = []
     problem = van_der_pol(lambda: counter.append(None))
     p = np.array([MU])
-    trajectory = solve(problem, initial_state(p), p, Stepping(T_SPAN, method, **stepping))
+    trajectory = ds.solve(problem, initial_state(p), p, ds.Stepping(T_SPAN, method, **stepping))
     evaluations = len(counter)
-    by = sensitivities(trajectory)
+    by = ds.sensitivities(trajectory)
     following = by.p + by.u0 @ initial_state_p(p)
     held = np.column_stack([by.u0, by.p])
     return Result(trajectory.u[-1], held, following[:, 0], evaluations, trajectory.n_steps)
@@ -102,10 +93,10 @@ def run(method: str, **stepping: Any) -> Result:
 
 def run_reduced(method: str, **stepping: Any) -> Array:
     """Return d(x, v)/dmu, v(0) following mu, by ``Parameters(initial_state=...)`` instead."""
-    control = Parameters({"mu": Parameter(MU)}, initial_state, initial_state_p)
-    steps = Stepping(T_SPAN, method, **stepping)
+    control = ds.Parameters({"mu": ds.Parameter(MU)}, initial_state, initial_state_p)
+    steps = ds.Stepping(T_SPAN, method, **stepping)
     rows = [
-        Reduced(van_der_pol(), Terminal(lambda t, u, p, k=k: u[k]), steps, control)
+        ds.Reduced(van_der_pol(), ds.Terminal(lambda t, u, p, k=k: u[k]), steps, control)
         for k in range(2)
     ]
     return np.array([gather(row.gradient(row.start()))[0] for row in rows])
@@ -179,8 +170,8 @@ def steps_outside(tolerance: float) -> float:
     |R(z)| > 1 at z = h mu (1 - x^2), the rate of the fast mode; stable for |z| < 3.3.
     """
     p = np.array([MU])
-    stepping = Stepping(T_SPAN, "rk5dp", rtol=tolerance, atol=tolerance)
-    trajectory = solve(van_der_pol(), initial_state(p), p, stepping)
+    stepping = ds.Stepping(T_SPAN, "rk5dp", rtol=tolerance, atol=tolerance)
+    trajectory = ds.solve(van_der_pol(), initial_state(p), p, stepping)
     z = trajectory.step_sizes * MU * (1 - trajectory.u[:-1, 0] ** 2)
     growth = np.abs(np.polynomial.Polynomial([1, 1, 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 600])(z))
     return float((growth > 1).mean())

@@ -18,19 +18,7 @@ import numpy as np
 from forms import METHODS, NO_ESTIMATE, TIGHT
 from frozen_events import FiredEvent, System
 
-from daeosens import (
-    DAE,
-    ODE,
-    Event,
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Reduced,
-    Running,
-    Stepping,
-    Terminal,
-    hybrid,
-)
+import daeosens as ds
 from daeosens.costs import AtEvent, EventTime
 from daeosens.functional import InitialState
 from daeosens.methods import find_method
@@ -171,10 +159,10 @@ def size_of(form):
 def problem_of(form, rhs, events=()):
     keywords = {"size": size_of(form), "parameters": NAMES, "events": events}
     if form == "F":
-        return DAE(_array(residual_of("F", rhs)), **keywords)
+        return ds.DAE(_array(residual_of("F", rhs)), **keywords)
     singular = np.pad(SKEW, (0, 1))
     mass = {"M": SKEW, "M singular": singular, "M(p)": lambda p: (0.9 + 0.1 * p[2] ** 2) * SKEW}
-    return ODE(_array(rhs), **keywords, **({"mass": mass[form]} if form in mass else {}))
+    return ds.ODE(_array(rhs), **keywords, **({"mass": mass[form]} if form in mass else {}))
 
 
 def _array(function):
@@ -237,10 +225,10 @@ def hybrid_of(cell):
         "first": {"when": rises, "reset": kicked, "direction": 1, **after_first},
         "event": {**EVENTS[cell.event], **after},
     }
-    events = [Event(name=name, **_lowered(entry)) for name, entry in values.items()]
+    events = [ds.Event(name=name, **_lowered(entry)) for name, entry in values.items()]
     if two or switch:
         modes = {"one": problem_of(forms[0], swing), "two": problem_of(forms[1], sink)}
-        problem = hybrid(modes, "one", events)
+        problem = ds.hybrid(modes, "one", events)
     else:
         problem = problem_of(forms[0], swing, events)
     residuals = {
@@ -313,12 +301,12 @@ def cost_of(cell):
 
     return {
         "Terminal": (
-            Terminal(value),
+            ds.Terminal(value),
             lambda _run, points: value(points[-1].t, points[-1].u, points[-1].p),
         ),
-        "Running": (Running(density), running),
+        "Running": (ds.Running(density), running),
         "LeastSquares": (
-            LeastSquares(times, DATA[: len(times)], 0.5, observe=_array(seen)),
+            ds.LeastSquares(times, DATA[: len(times)], 0.5, observe=_array(seen)),
             misfit,
         ),
         "AtEvent before": (AtEvent(value, "event"), at(value, 0)),
@@ -345,15 +333,15 @@ def control_of(cell):
     if cell.derivative == "u0":
         return InitialState(U0[:n], P0), U0[:n], lambda x: (x, P0[:, None] + 0 * x[:1])
     if cell.derivative == "p":
-        entries = {name: Parameter(v) for name, v in zip(NAMES, P0, strict=True)}
-        return Parameters(entries, U0[:n]), P0, lambda x: (U0[:n, None] + 0 * x[:1], x)
-    entries = {name: Parameter(v, scale="log") for name, v in zip(NAMES, P0, strict=True)}
+        entries = {name: ds.Parameter(v) for name, v in zip(NAMES, P0, strict=True)}
+        return ds.Parameters(entries, U0[:n]), P0, lambda x: (U0[:n, None] + 0 * x[:1], x)
+    entries = {name: ds.Parameter(v, scale="log") for name, v in zip(NAMES, P0, strict=True)}
 
     def columns(x):
         p = np.exp(x)
         return np.array(start_following(p)[:n]), p
 
-    control = Parameters(entries, lambda p: np.array(start_following(p)[:n]))
+    control = ds.Parameters(entries, lambda p: np.array(start_following(p)[:n]))
     return control, np.log(P0), columns
 
 
@@ -361,9 +349,9 @@ def stepping_of(cell):
     chosen = find_method(cell.method)
     options = {} if chosen.explicit else TIGHT
     if cell.steps == "fixed":
-        return Stepping((0.0, T_END), cell.method, dt=DT, options=options)
+        return ds.Stepping((0.0, T_END), cell.method, dt=DT, options=options)
     tolerance = {1: 3e-2, 2: 1e-2, 3: 1e-3}.get(chosen.order, 1e-4)
-    return Stepping(
+    return ds.Stepping(
         (0.0, T_END), cell.method, dt=DT, rtol=tolerance, atol=tolerance, options=options
     )
 
@@ -397,7 +385,7 @@ def prove(cell: Cell) -> Proof:
     problem, system = hybrid_of(cell)
     objective, cost = cost_of(cell)
     control, x, columns = control_of(cell)
-    functional = Reduced(problem, objective, stepping_of(cell), control)
+    functional = ds.Reduced(problem, objective, stepping_of(cell), control)
     run = functional.trajectory(x)
     first, second = 0.5 * np.random.default_rng(6).normal(size=(2, len(x))) * abs(x)
     value, gradient = functional.value_and_gradient(x)

@@ -10,22 +10,10 @@ import numpy as np
 from distributed import Model, make, make_cost, make_ring
 from petsc4py import PETSc
 
-from daeosens import (
-    ODE,
-    InputError,
-    Parameter,
-    Parameters,
-    Reduced,
-    SolveError,
-    Stepping,
-    Terminal,
-    adjoint,
-    solve,
-    tangent,
-)
+import daeosens as ds
 from daeosens.problem import Products
 
-ERRORS = {"KeyError": KeyError, "SolveError": SolveError, "InputError": InputError}
+ERRORS = {"KeyError": KeyError, "SolveError": ds.SolveError, "InputError": ds.InputError}
 
 
 def main(where: str, method: str, error: str) -> None:
@@ -52,7 +40,7 @@ def main(where: str, method: str, error: str) -> None:
             broken("jacobian.apply", model.apply),
             broken("jacobian.apply_transpose", model.apply_transpose),
         )
-    problem = ODE(
+    problem = ds.ODE(
         broken("rhs", model.rhs),
         state=ring.dm,
         parameters=["a", "r"],
@@ -61,22 +49,22 @@ def main(where: str, method: str, error: str) -> None:
         rhs_t=model.rhs_t,
     )
     case = replace(make(comm), problem=problem)
-    cost = make_cost(case) + Terminal(
+    cost = make_cost(case) + ds.Terminal(
         broken("terminal", lambda t, u, p: u.sum()),
         broken("terminal gradient_u", lambda t, u, p, out: out.set(1.0)),
         lambda t, u, p: np.zeros(2),
     )
     initial = broken("initial_state", lambda p, out: case.u0.copy(out))
-    control = Parameters(
-        {"a": Parameter(case.p[0]), "r": case.p[1]}, initial, lambda p, w: np.zeros(2)
+    control = ds.Parameters(
+        {"a": ds.Parameter(case.p[0]), "r": case.p[1]}, initial, lambda p, w: np.zeros(2)
     )
-    stepping = Stepping((0.0, 0.2), method, dt=0.03)
+    stepping = ds.Stepping((0.0, 0.2), method, dt=0.03)
     try:
-        run = solve(case.problem, case.u0, case.p, stepping, cost.times)
-        tangent(run, *case.direction()).derivative(cost)
-        adjoint(run, cost)
-        Reduced(problem, cost, stepping, control)
-    except SolveError as failed:
+        run = ds.solve(case.problem, case.u0, case.p, stepping, cost.times)
+        ds.tangent(run, *case.direction()).derivative(cost)
+        ds.adjoint(run, cost)
+        ds.Reduced(problem, cost, stepping, control)
+    except ds.SolveError as failed:
         print(f"rank {comm.rank}: {type(failed).__name__}: {failed}")
 
 

@@ -6,25 +6,7 @@ import numpy as np
 import pytest
 from petsc4py import PETSc
 
-from daeosens import (
-    DAE,
-    ODE,
-    Event,
-    InputError,
-    Parameter,
-    Parameters,
-    Reduced,
-    Running,
-    SolveError,
-    Stepping,
-    Terminal,
-    UnsupportedError,
-    adjoint,
-    consistent_state,
-    hybrid,
-    solve,
-    taylor,
-)
+import daeosens as ds
 from daeosens.costs import AtEvent, EventTime
 from daeosens.errors import OptionError
 from daeosens.petsc import gather, scatter, write
@@ -52,9 +34,9 @@ def scrambled_u(t, u, p):
 MASS = np.zeros((3, 3))
 MASS[0, 1] = 2.0
 SCRAMBLED = {
-    "mass": ODE(scrambled, 3, ["a", "b"], mass=MASS),
-    "residual": DAE(scrambled_residual, 3, ["a", "b"]),
-    "products": ODE(
+    "mass": ds.ODE(scrambled, 3, ["a", "b"], mass=MASS),
+    "residual": ds.DAE(scrambled_residual, 3, ["a", "b"]),
+    "products": ds.ODE(
         scrambled,
         3,
         ["a", "b"],
@@ -73,7 +55,7 @@ DIFFERENCE = (np.array([-3, -2, -1, 1, 2, 3]), np.array([-1, 9, -45, 45, -9, 1])
 
 
 def follow(problem, t, u, p):
-    return consistent_state(problem, u, p, t).array.copy()
+    return ds.consistent_state(problem, u, p, t).array.copy()
 
 
 @pytest.mark.parametrize("form", SCRAMBLED)
@@ -87,16 +69,16 @@ def test_algebraic_variables_solve_their_equations_to_rounding(form):
 
 def test_start_is_made_consistent_and_stays_as_it_is_without_algebraic_variables():
     t, u, p = POINT
-    start = consistent_state(SCRAMBLED["mass"], u, p, t)
+    start = ds.consistent_state(SCRAMBLED["mass"], u, p, t)
     assert abs(scrambled(t, start.array, p)[1:]).max() < 1e-15
-    plain = ODE(lambda t, u, p: -u, 2)
-    np.testing.assert_array_equal(consistent_state(plain, [1.0, 2.0], None).array, [1.0, 2.0])
-    rotated = ODE(lambda t, u, p: -u, 2, mass=[[0.0, 2.0], [1.0, 0.0]])
-    np.testing.assert_array_equal(consistent_state(rotated, [1.0, 2.0], None).array, [1.0, 2.0])
+    plain = ds.ODE(lambda t, u, p: -u, 2)
+    np.testing.assert_array_equal(ds.consistent_state(plain, [1.0, 2.0], None).array, [1.0, 2.0])
+    rotated = ds.ODE(lambda t, u, p: -u, 2, mass=[[0.0, 2.0], [1.0, 0.0]])
+    np.testing.assert_array_equal(ds.consistent_state(rotated, [1.0, 2.0], None).array, [1.0, 2.0])
 
 
 def test_equations_hold_on_the_later_side_of_a_breakpoint():
-    problem = ODE(
+    problem = ds.ODE(
         lambda t, u, p: np.array([-u[0], u[1] - (1.0 if t < 0.3 else 2.0)]),
         2,
         mass=np.diag([1.0, 0.0]),
@@ -112,7 +94,7 @@ def test_badly_scaled_equations_are_solved_to_rounding():
         x, y, z = u
         return np.array([-x, 1e12 * (np.exp(y) - 2.0 - x), 1e-9 * (1e6 * z + y * x - 3.0)])
 
-    problem = ODE(rhs, 3, mass=np.diag([1.0, 0.0, 0.0]))
+    problem = ds.ODE(rhs, 3, mass=np.diag([1.0, 0.0, 0.0]))
     after = follow(problem, 0.0, [1.0, 9.0, 1e3], None)
     np.testing.assert_allclose(after[1:], [np.log(3.0), (3.0 - np.log(3.0)) * 1e-6], rtol=1e-14)
 
@@ -130,46 +112,52 @@ def test_badly_scaled_equations_are_solved_to_rounding():
 )
 def test_mass_of_parameters_that_is_singular_in_another_way_is_refused(mass, zeros):
     n = len(mass)
-    problem = ODE(lambda t, u, p: -u, n, 1, mass=lambda p: p[0] * np.array(mass))
-    with pytest.raises(UnsupportedError, match=f"singular mass matrix.*\n?.*{zeros} are zero"):
-        consistent_state(problem, np.ones(n), [1.0])
+    problem = ds.ODE(lambda t, u, p: -u, n, 1, mass=lambda p: p[0] * np.array(mass))
+    with pytest.raises(ds.UnsupportedError, match=f"singular mass matrix.*\n?.*{zeros} are zero"):
+        ds.consistent_state(problem, np.ones(n), [1.0])
 
 
 def test_index_two_is_an_error():
-    problem = ODE(lambda t, u, p: np.array([u[1], u[0] - np.sin(t)]), 2, mass=np.diag([1.0, 0.0]))
-    with pytest.raises(SolveError, match=r"at t = 0\.5 the algebraic equations do not determine"):
-        consistent_state(problem, [np.sin(0.5), 0.0], None, 0.5)
+    problem = ds.ODE(
+        lambda t, u, p: np.array([u[1], u[0] - np.sin(t)]), 2, mass=np.diag([1.0, 0.0])
+    )
+    with pytest.raises(
+        ds.SolveError, match=r"at t = 0\.5 the algebraic equations do not determine"
+    ):
+        ds.consistent_state(problem, [np.sin(0.5), 0.0], None, 0.5)
 
 
 def test_equations_that_depend_on_each_other_are_an_error():
     """Solvable at this point, but not uniquely: rounding alone makes the Jacobian regular."""
-    problem = ODE(
+    problem = ds.ODE(
         lambda t, u, p: np.array([-u[0], 0.1 * u[1] + 0.3 * u[2], 0.2 * u[1] + 0.6 * u[2]]),
         3,
         mass=np.diag([1.0, 0.0, 0.0]),
     )
-    with pytest.raises(SolveError, match="their Jacobian is singular"):
-        consistent_state(problem, [1.0, 0.0, 0.0], None)
+    with pytest.raises(ds.SolveError, match="their Jacobian is singular"):
+        ds.consistent_state(problem, [1.0, 0.0, 0.0], None)
 
 
 def test_equations_without_solution_are_an_error():
-    problem = ODE(lambda t, u, p: np.array([-u[0], u[1] ** 2 + u[0]]), 2, mass=np.diag([1.0, 0.0]))
-    with pytest.raises(SolveError, match=r"no consistent algebraic variables.*residual 1"):
-        consistent_state(problem, [1.0, 0.4], None)
+    problem = ds.ODE(
+        lambda t, u, p: np.array([-u[0], u[1] ** 2 + u[0]]), 2, mass=np.diag([1.0, 0.0])
+    )
+    with pytest.raises(ds.SolveError, match=r"no consistent algebraic variables.*residual 1"):
+        ds.consistent_state(problem, [1.0, 0.4], None)
 
 
 def test_equations_that_cannot_be_evaluated_far_away_are_solved_by_shorter_steps():
-    problem = ODE(
+    problem = ds.ODE(
         lambda t, u, p: np.array([-u[0], np.log(u[1]) - u[0]]), 2, mass=np.diag([1.0, 0.0])
     )
     assert follow(problem, 0.0, [-1.0, 30.0], None)[1] == pytest.approx(np.exp(-1), rel=1e-15)
-    with pytest.raises(SolveError, match="returned nan"):
-        consistent_state(problem, [-1.0, -1.0], None)
+    with pytest.raises(ds.SolveError, match="returned nan"):
+        ds.consistent_state(problem, [-1.0, -1.0], None)
 
 
 def test_wrong_start_is_named():
-    with pytest.raises(InputError, match=r"u0 has shape \(2,\)"):
-        consistent_state(SCRAMBLED["mass"], [1.0, 2.0], POINT[2])
+    with pytest.raises(ds.InputError, match=r"u0 has shape \(2,\)"):
+        ds.consistent_state(SCRAMBLED["mass"], [1.0, 2.0], POINT[2])
 
 
 # ---- whole runs: two modes, a surface of both kinds of variables, a reset, new parameters --------
@@ -199,35 +187,39 @@ def residual_of(rhs):
 NAMES = ("a", "c", "b", "kicked")
 P = np.array([1.3, 0.1, 0.9, 1.1347])
 EVENTS = (
-    Event(
+    ds.Event(
         lambda t, u, p: u[0] - 0.8 + 0.1 * t - 0.05 * p[0] * u[1],
         mode="second",
         within=["first"],
         changes={"b": lambda t, u, p: p[2] * (1 + 0.1 * u[0] * t)},
         name="low",
     ),
-    Event("kicked", lambda t, u, p: np.array([u[0] * (1 + 0.2 * p[0] * t) + 0.3 * u[1], 4 * u[0]])),
-    Event(lambda t, u, p: u[1] - 0.86, mode="first", within=["second"], direction=-1, name="back"),
-    Event(1.7, name="seen"),
+    ds.Event(
+        "kicked", lambda t, u, p: np.array([u[0] * (1 + 0.2 * p[0] * t) + 0.3 * u[1], 4 * u[0]])
+    ),
+    ds.Event(
+        lambda t, u, p: u[1] - 0.86, mode="first", within=["second"], direction=-1, name="back"
+    ),
+    ds.Event(1.7, name="seen"),
 )
 
 
 def modes(form):
     if form == "mass":
         return {
-            name: ODE(rhs, 2, NAMES, mass=np.diag([1.0, 0.0]))
+            name: ds.ODE(rhs, 2, NAMES, mass=np.diag([1.0, 0.0]))
             for name, rhs in (("first", first), ("second", second))
         }
     return {
-        name: DAE(residual_of(rhs), 2, NAMES)
+        name: ds.DAE(residual_of(rhs), 2, NAMES)
         for name, rhs in (("first", first), ("second", second))
     }
 
 
-TWO_MODES = {form: hybrid(modes(form), "first", EVENTS) for form in ("mass", "residual")}
+TWO_MODES = {form: ds.hybrid(modes(form), "first", EVENTS) for form in ("mass", "residual")}
 OBJECTIVE = (
-    Terminal(lambda t, u, p: u[0] ** 2 + u[1] * p[2])
-    + Running(lambda t, u, p: u[1] ** 2 * u[0] + t * p[1])
+    ds.Terminal(lambda t, u, p: u[0] ** 2 + u[1] * p[2])
+    + ds.Running(lambda t, u, p: u[1] ** 2 * u[0] + t * p[1])
     + AtEvent(lambda t, u, p: u[1] * t, "low", 0, "after")
     + EventTime("low")
 )
@@ -241,12 +233,12 @@ def start(p):
 
 
 def coarse(method):
-    return Stepping((0.0, 2.4), method, dt=0.17, options=TIGHT)
+    return ds.Stepping((0.0, 2.4), method, dt=0.17, options=TIGHT)
 
 
 def functional(form, method):
-    values = {name: Parameter(value) for name, value in zip(NAMES, P, strict=True)}
-    return Reduced(TWO_MODES[form], OBJECTIVE, coarse(method), Parameters(values, start))
+    values = {name: ds.Parameter(value) for name, value in zip(NAMES, P, strict=True)}
+    return ds.Reduced(TWO_MODES[form], OBJECTIVE, coarse(method), ds.Parameters(values, start))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -259,7 +251,7 @@ def test_gradients_and_hessians_are_exact_at_coarse_steps(form, method):
         rhs = first if crossing.mode == "first" else second
         assert abs(rhs(crossing.t, crossing.after.array, crossing.p)[1]) < 1e-15
     assert duality(run, OBJECTIVE) < 1e-12
-    orders = taylor(reduced, epsilons=[5e-4 * 0.5**k for k in range(4)], hessian=True)
+    orders = ds.taylor(reduced, epsilons=[5e-4 * 0.5**k for k in range(4)], hessian=True)
     assert orders.order > 1.9, orders
     assert orders.hessian_order > 2.9, orders
 
@@ -310,24 +302,28 @@ def eliminated():
         return EVENTS[1].reset(t, np.array([u[0], y2(t, u[0], p)]), p)[:1]
 
     events = [
-        Event(low, mode="second", within=["first"], changes=EVENTS[0].changes, name="low"),
-        Event("kicked", kick),
-        Event(lambda t, u, p: y2(t, u[0], p) - 0.86, None, -1, False, "first", ["second"], "back"),
+        ds.Event(low, mode="second", within=["first"], changes=EVENTS[0].changes, name="low"),
+        ds.Event("kicked", kick),
+        ds.Event(
+            lambda t, u, p: y2(t, u[0], p) - 0.86, None, -1, False, "first", ["second"], "back"
+        ),
     ]
     problems = {
-        "first": ODE(rhs(first, y1), 1, NAMES),
-        "second": ODE(rhs(second, y2), 1, NAMES),
+        "first": ds.ODE(rhs(first, y1), 1, NAMES),
+        "second": ds.ODE(rhs(second, y2), 1, NAMES),
     }
-    return hybrid(problems, "first", events)
+    return ds.hybrid(problems, "first", events)
 
 
 def answers(problem, method, dt, *, hessian=False):
     """Return value, gradient and a Hessian product of a cost of x and of event times."""
-    cost = Terminal(lambda t, u, p: u[0] ** 2 * p[2]) + EventTime("low") + EventTime("back")
-    values = {name: Parameter(value) for name, value in zip(NAMES, P, strict=True)}
-    control = Parameters(values, lambda p: start(p)[: problem.size])
+    cost = ds.Terminal(lambda t, u, p: u[0] ** 2 * p[2]) + EventTime("low") + EventTime("back")
+    values = {name: ds.Parameter(value) for name, value in zip(NAMES, P, strict=True)}
+    control = ds.Parameters(values, lambda p: start(p)[: problem.size])
     options = TIGHT if dt == 0.17 else {}
-    reduced = Reduced(problem, cost, Stepping((0.0, 2.4), method, dt=dt, options=options), control)
+    reduced = ds.Reduced(
+        problem, cost, ds.Stepping((0.0, 2.4), method, dt=dt, options=options), control
+    )
     x = reduced.start()
     value, gradient = reduced.value_and_gradient(x)
     product = [0.0]
@@ -355,22 +351,22 @@ def test_midpoint_converges_to_the_numbers_without_algebraic_variables():
 
 def test_event_without_consequences_leaves_the_run_as_it_is():
     runs = []
-    for events in ([], [Event(0.5, name="seen"), Event(1.0, name="last", terminal=True)]):
-        problem = ODE(first, 2, NAMES, mass=np.diag([1.0, 0.0]), events=events)
-        runs.append(solve(problem, start(P), P, Stepping((0.0, 1.0), "cn", dt=0.1)))
+    for events in ([], [ds.Event(0.5, name="seen"), ds.Event(1.0, name="last", terminal=True)]):
+        problem = ds.ODE(first, 2, NAMES, mass=np.diag([1.0, 0.0]), events=events)
+        runs.append(ds.solve(problem, start(P), P, ds.Stepping((0.0, 1.0), "cn", dt=0.1)))
     np.testing.assert_allclose(runs[1].final.array, runs[0].final.array, rtol=1e-13)
 
 
 def test_run_ends_where_the_algebraic_equations_become_singular():
     """y^2 = x falls to zero: the terminal event is reached, nothing is solved for there."""
-    end = Event(lambda t, u, p: u[1] - 1e-3, terminal=True, name="fold")
-    problem = ODE(
+    end = ds.Event(lambda t, u, p: u[1] - 1e-3, terminal=True, name="fold")
+    problem = ds.ODE(
         lambda t, u, p: np.array([-1.0 + 0 * u[0], u[1] ** 2 - u[0]]),
         2,
         mass=np.diag([1.0, 0.0]),
         events=[end],
     )
-    run = solve(problem, [1.0, 1.0], None, Stepping((0.0, 2.0), "beuler", dt=0.05))
+    run = ds.solve(problem, [1.0, 1.0], None, ds.Stepping((0.0, 2.0), "beuler", dt=0.05))
     assert run.times[-1] == pytest.approx(1.0 - 1e-6, rel=1e-12)
 
 
@@ -382,10 +378,10 @@ def test_event_at_a_breakpoint_mends_algebraic_equations_that_jump_in_time(metho
         return np.array([u[1] - u[0], u[1] - (1.0 if t < 0.5 else 2.0) - 0.1 * u[0]])
 
     def error(dt):
-        problem = ODE(
-            rhs, 2, mass=np.diag([1.0, 0.0]), breakpoints=[0.5], events=[Event(0.5, name="jump")]
+        problem = ds.ODE(
+            rhs, 2, mass=np.diag([1.0, 0.0]), breakpoints=[0.5], events=[ds.Event(0.5, name="jump")]
         )
-        run = solve(problem, [0.0, 1.0], None, Stepping((0.0, 1.0), method, dt=dt))
+        run = ds.solve(problem, [0.0, 1.0], None, ds.Stepping((0.0, 1.0), method, dt=dt))
         x = (1.0 - np.exp(-0.45)) / 0.9
         return abs(run.final.array[0] - (2.0 / 0.9 + (x - 2.0 / 0.9) * np.exp(-0.45)))
 
@@ -449,7 +445,7 @@ def distributed(comm):
     problems = {}
     for name, s in (("weak", 0.6), ("strong", 2.0)):
         rhs, value = ring(s)
-        problems[name] = ODE(rhs, parameters=["a", "b"], state=template, mass=mass, **value)
+        problems[name] = ds.ODE(rhs, parameters=["a", "b"], state=template, mass=mass, **value)
 
     def level(t, u, p):
         return gather(u)[N:].mean() - 0.32 - 0.1 * p[1]
@@ -458,7 +454,7 @@ def distributed(comm):
         start, end = out.getOwnershipRange()
         write(out, np.where(np.arange(start, end) >= N, 1 / N, 0.0))
 
-    below = Event(
+    below = ds.Event(
         level,
         mode="strong",
         when_u=level_u,
@@ -467,14 +463,14 @@ def distributed(comm):
         within=["weak"],
         name="low",
     )
-    return hybrid(problems, "weak", [below, Event(0.9, mode="weak", name="again")])
+    return ds.hybrid(problems, "weak", [below, ds.Event(0.9, mode="weak", name="again")])
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("method", ["beuler", "cn", "midpoint"])
 def test_answers_do_not_depend_on_the_number_of_ranks(method):
     """The Jacobian has no useful diagonal: every rank factorises all of it."""
-    cost = Terminal(
+    cost = ds.Terminal(
         lambda t, u, p: float((gather(u) ** 2).sum()),
         gradient_u=lambda t, u, p, out: (u.copy(out), out.scale(2.0)),
         gradient_p=INDEPENDENT,
@@ -486,15 +482,15 @@ def test_answers_do_not_depend_on_the_number_of_ranks(method):
         p = np.array([0.8, 0.25])
         guess = problem.create_state()
         scatter(np.concatenate([np.linspace(0.5, 0.9, N), np.full(N, 0.4)]), guess)
-        u0 = consistent_state(problem, guess, p)
-        run = solve(problem, u0, p, Stepping((0.0, 1.2), method, dt=0.1, options=options))
+        u0 = ds.consistent_state(problem, guess, p)
+        run = ds.solve(problem, u0, p, ds.Stepping((0.0, 1.2), method, dt=0.1, options=options))
         assert [crossing.name for crossing in run.crossings] == ["low", "again"]
         after = gather(run.crossings[1].after)
         rest = problem.create_state()
         problem.modes["weak"].rhs(0.9, run.crossings[1].after, p, rest)
         assert abs(gather(rest)[:N]).max() < 1e-15
         assert duality(run, cost) < 1e-12
-        gradient = adjoint(run, cost)
+        gradient = ds.adjoint(run, cost)
         values.append(np.concatenate([gather(u0), after, *gradient.gather()]))
     np.testing.assert_allclose(values[0], values[1], rtol=1e-10, atol=1e-12)
 
@@ -514,37 +510,37 @@ def test_refusals_are_the_same_on_every_rank():
     def mass_of(p, out):
         mass.copy(out, structure=PETSc.Mat.Structure.DIFFERENT_NONZERO_PATTERN)
 
-    problem = ODE(rhs, parameters=["a", "b"], state=template, mass=mass_of, **value)
-    with pytest.raises(UnsupportedError, match="0 rows and 0 columns are zero"):
-        consistent_state(problem, template, [1.0, 1.0])
+    problem = ds.ODE(rhs, parameters=["a", "b"], state=template, mass=mass_of, **value)
+    with pytest.raises(ds.UnsupportedError, match="0 rows and 0 columns are zero"):
+        ds.consistent_state(problem, template, [1.0, 1.0])
 
 
 def test_wrong_options_and_times_are_named():
     start = ([1.0, 1.0], None)
-    with pytest.raises(InputError, match=r"options is int\n  expected: a Mapping"):
-        consistent_state(ROOT, *start, options=3)
-    with pytest.raises(InputError, match="t = 'now'\n  expected: a finite number"):
-        consistent_state(ROOT, *start, "now")
+    with pytest.raises(ds.InputError, match=r"options is int\n  expected: a Mapping"):
+        ds.consistent_state(ROOT, *start, options=3)
+    with pytest.raises(ds.InputError, match="t = 'now'\n  expected: a finite number"):
+        ds.consistent_state(ROOT, *start, "now")
     with pytest.raises(OptionError, match='"pc_tpye": did you mean "pc_type"'):
-        consistent_state(ROOT, *start, options={"pc_tpye": "lu"})
+        ds.consistent_state(ROOT, *start, options={"pc_tpye": "lu"})
 
 
-ROOT = ODE(lambda t, u, p: np.array([u[1], u[0] - u[1] ** 2]), 2, mass=np.diag([1.0, 0.0]))
+ROOT = ds.ODE(lambda t, u, p: np.array([u[1], u[0] - u[1] ** 2]), 2, mass=np.diag([1.0, 0.0]))
 
 
 def test_a_consistent_start_prints_its_numbers():
-    circuit = ODE(lambda t, u, p: np.array([u[1], u[0] - u[1]]), 2, mass=np.diag([1.0, 0.0]))
-    start = consistent_state(circuit, [3.0, 0.0], None)
+    circuit = ds.ODE(lambda t, u, p: np.array([u[1], u[0] - u[1]]), 2, mass=np.diag([1.0, 0.0]))
+    start = ds.consistent_state(circuit, [3.0, 0.0], None)
     assert repr(start) == "State([3., 3.])"
     start.array[0] = 4.0  # the caller's own
     assert start.copy().array.tolist() == [4.0, 3.0]
-    assert repr(consistent_state(ODE(lambda t, u, p: -u, 1), [2.0], None)) == "State([2.])"
+    assert repr(ds.consistent_state(ds.ODE(lambda t, u, p: -u, 1), [2.0], None)) == "State([2.])"
 
 
 def test_a_start_without_a_solution_is_not_told_of_a_reset_alone():
-    nowhere = ODE(
+    nowhere = ds.ODE(
         lambda t, u, p: np.array([u[1], u[0] ** 2 + np.exp(u[1])]), 2, mass=np.diag([1.0, 0.0])
     )
-    with pytest.raises(SolveError, match="no consistent algebraic variables") as caught:
-        consistent_state(nowhere, [1.0, 0.0], None)
+    with pytest.raises(ds.SolveError, match="no consistent algebraic variables") as caught:
+        ds.consistent_state(nowhere, [1.0, 0.0], None)
     assert "to begin with: in the start or, after an event" in str(caught.value)

@@ -8,23 +8,7 @@ from forms import DIAGONAL
 from petsc4py import PETSc
 from support.sweeps import in_c
 
-from daeosens import (
-    ODE,
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Reduced,
-    SolveError,
-    Stepping,
-    Terminal,
-    adjoint,
-    hessian_product,
-    sensitivities,
-    solve,
-    tangent,
-    taylor,
-    trace,
-)
+import daeosens as ds
 from daeosens.functional import InitialState
 from daeosens.methods import find_method
 from daeosens.problem import Native
@@ -37,7 +21,7 @@ TSDIRK = {"snes_rtol": 1e-13}
 
 
 def van_der_pol():
-    model = trace(
+    model = ds.trace(
         lambda t, u, p: np.array([u[1], p.mu * ((1 - u[0] ** 2) * u[1] - u[0]) + 0.1 * np.sin(t)]),
         size=2,
         parameters={"mu": ()},
@@ -56,7 +40,7 @@ def chain(n):
         out[1:] += flow
         return out + p.source * np.cos(t)
 
-    model = trace(
+    model = ds.trace(
         rhs,
         size=n,
         parameters={"rate": (2,), "source": ()},
@@ -90,8 +74,8 @@ def close(fast, slow):
 def test_steps_are_those_of_tsdirk(case, method):
     model, u0, p, span = case
     for sizes in ({"dt": 0.05}, {"rtol": 1e-6, "atol": 1e-8, "dt": 1e-3}):
-        here = solve(model, u0, p, Stepping(span, method, **sizes))
-        there = solve(model, u0, p, Stepping(span, method, **sizes, options=TSDIRK))
+        here = ds.solve(model, u0, p, ds.Stepping(span, method, **sizes))
+        there = ds.solve(model, u0, p, ds.Stepping(span, method, **sizes, options=TSDIRK))
         assert here.effort.linear_iterations == 0 < there.effort.linear_iterations
         assert here.effort.rejected == there.effort.rejected
         # stages are solved to about 1e-12, beside which an error of 1e-6 is estimated: the times
@@ -104,39 +88,41 @@ def test_steps_are_those_of_tsdirk(case, method):
 @pytest.mark.parametrize("method", DIAGONAL)
 def test_gradients_are_those_of_the_sweep_by_steps(case, method, monkeypatch):
     model, u0, p, span = case
-    run = solve(model, u0, p, Stepping(span, method, dt=0.03))  # its last steps are cut short
+    run = ds.solve(model, u0, p, ds.Stepping(span, method, dt=0.03))  # its last steps are cut short
     end = model.terminal(lambda t, u, p: 0.5 * u @ u + u[0] * p[0])
     times = run.times[[0, 3, 5, -1]]
-    data = LeastSquares(times, np.ones((4, model.size)), 0.1)
+    data = ds.LeastSquares(times, np.ones((4, model.size)), 0.1)
     others = [end, data, 0.3 * data + model.running]
     assert in_c(run, [other.lower(model, run.times[-1]) for other in others]) is not None
-    gradients = adjoint(run, others)
-    matrices = sensitivities(run)
-    earlier = sensitivities(run, float(run.times[5]))
-    for fast, slow in zip(gradients, adjoint(run, others, "vectors"), strict=True):
+    gradients = ds.adjoint(run, others)
+    matrices = ds.sensitivities(run)
+    earlier = ds.sensitivities(run, float(run.times[5]))
+    for fast, slow in zip(gradients, ds.adjoint(run, others, "vectors"), strict=True):
         assert fast.value == pytest.approx(slow.value, rel=1e-12)
         close(fast, slow)
-    close(matrices, sensitivities(run, engine="vectors"))
-    close(earlier, sensitivities(run, float(run.times[5]), engine="vectors"))
+    close(matrices, ds.sensitivities(run, engine="vectors"))
+    close(earlier, ds.sensitivities(run, float(run.times[5]), engine="vectors"))
 
 
 @pytest.mark.parametrize("method", ["esdirk3", "esdirk6"])
 def test_sweeps_use_the_stages_that_were_kept(case, method, monkeypatch):
     model, u0, p, span = case
-    stepping = Stepping(span, method, dt=0.05)
-    plain, kept = (solve(model, u0, p, stepping, checkpoint=name) for name in ("states", "stages"))
+    stepping = ds.Stepping(span, method, dt=0.05)
+    plain, kept = (
+        ds.solve(model, u0, p, stepping, checkpoint=name) for name in ("states", "stages")
+    )
     few = 8 * model.size * 5 * plain.n_stages // plain.n_steps
     monkeypatch.setitem(runner.STAGES, "stages", few)
-    some = solve(model, u0, p, stepping, checkpoint="stages")
+    some = ds.solve(model, u0, p, stepping, checkpoint="stages")
     assert 0 < len(some.kept) < len(kept.kept) == kept.n_steps
     cost = model.terminal(lambda t, u, p: 0.5 * u @ u + u[0] * p[0])
-    expected = adjoint(plain, cost)
+    expected = ds.adjoint(plain, cost)
     for run in (kept, some):
-        gradient = adjoint(run, cost)
+        gradient = ds.adjoint(run, cost)
         np.testing.assert_allclose(gradient.u0, expected.u0, rtol=1e-12, atol=1e-13)
         np.testing.assert_allclose(gradient.p, expected.p, rtol=1e-12, atol=1e-13)
     assert len(kept.stages) == kept.n_steps
-    gradient = adjoint(kept, cost, "vectors")
+    gradient = ds.adjoint(kept, cost, "vectors")
     np.testing.assert_allclose(gradient.u0, expected.u0, rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(gradient.p, expected.p, rtol=1e-12, atol=1e-13)
 
@@ -145,38 +131,40 @@ def test_sweeps_use_the_stages_that_were_kept(case, method, monkeypatch):
 def test_taylor_and_duality(method):
     model, u0, p, span = van_der_pol()
     cost = model.terminal(lambda t, u, p: u @ u) + model.running
-    stepping = Stepping(span, method, dt=0.03)
+    stepping = ds.Stepping(span, method, dt=0.03)
     for control, x in (
         (InitialState(u0, p), u0),
-        (Parameters({"mu": Parameter(float(p[0]))}, u0), p),
+        (ds.Parameters({"mu": ds.Parameter(float(p[0]))}, u0), p),
     ):
-        assert taylor(Reduced(model, cost, stepping, control), x).order > 1.9
-    assert duality(solve(model, u0, p, stepping), cost) < 1e-12
+        assert ds.taylor(ds.Reduced(model, cost, stepping, control), x).order > 1.9
+    assert duality(ds.solve(model, u0, p, stepping), cost) < 1e-12
 
 
 def test_gradient_against_differences_of_the_program():
     model, u0, p, span = chain(12)
     cost = model.terminal(lambda t, u, p: u[0] * u[1])
-    stepping = Stepping(span, "esdirk4", dt=0.1)
-    gradient = adjoint(solve(model, u0, p, stepping), cost)
+    stepping = ds.Stepping(span, "esdirk4", dt=0.1)
+    gradient = ds.adjoint(ds.solve(model, u0, p, stepping), cost)
     for k, step in enumerate((1e-5, 1e-4, 1e-5)):
         move = step * np.eye(3)[k]
-        high, low = (solve(model, u0, value, stepping).u[-1] for value in (p + move, p - move))
+        high, low = (ds.solve(model, u0, value, stepping).u[-1] for value in (p + move, p - move))
         slope = (high[0] * high[1] - low[0] * low[1]) / (2 * step)
         assert gradient.p[k] == pytest.approx(slope, rel=1e-7)
 
 
 def test_adaptive_steps_recover_from_failing_newton_iterations():
     model, u0, p, _ = van_der_pol()
-    run = solve(model, u0, p, Stepping((0.0, 200.0), "esdirk4", rtol=1e-5, atol=1e-5, dt=50.0))
+    run = ds.solve(
+        model, u0, p, ds.Stepping((0.0, 200.0), "esdirk4", rtol=1e-5, atol=1e-5, dt=50.0)
+    )
     assert run.effort.rejected > 0
     assert np.abs(run.u[:, 0]).max() < 2.1
 
 
 def test_fixed_steps_that_cannot_be_solved_are_an_error():
-    model = trace(lambda t, u, p: 1.0 + u**2, size=1)
-    with pytest.raises(SolveError, match=r"Newton|TS stopped|NONLINEAR"):
-        solve(model, [1.0], [], Stepping((0.0, 10.0), "esdirk4", dt=2.0))
+    model = ds.trace(lambda t, u, p: 1.0 + u**2, size=1)
+    with pytest.raises(ds.SolveError, match=r"Newton|TS stopped|NONLINEAR"):
+        ds.solve(model, [1.0], [], ds.Stepping((0.0, 10.0), "esdirk4", dt=2.0))
 
 
 @pytest.mark.parametrize("name", ["rhs", "jacobian"])
@@ -195,9 +183,9 @@ def test_what_is_not_finite_is_named(name):
         made = signature(call)
         return Native(ctypes.cast(made, ctypes.c_void_p).value, keeps=made)
 
-    problem = ODE(function("rhs"), 1, 0, jacobian=function("jacobian"), rhs_t="autonomous")
-    with pytest.raises(SolveError, match=rf"'{name}'"):
-        solve(problem, [1.0], [], Stepping((0.0, 1.0), "esdirk4", dt=0.1))
+    problem = ds.ODE(function("rhs"), 1, 0, jacobian=function("jacobian"), rhs_t="autonomous")
+    with pytest.raises(ds.SolveError, match=rf"'{name}'"):
+        ds.solve(problem, [1.0], [], ds.Stepping((0.0, 1.0), "esdirk4", dt=0.1))
 
 
 def test_where_petsc_takes_the_steps():
@@ -209,7 +197,7 @@ def test_where_petsc_takes_the_steps():
     database = PETSc.Options()
     database["snes_max_it"] = 40
     try:
-        run = solve(model, u0, p, Stepping(span, "esdirk4", dt=0.05))
+        run = ds.solve(model, u0, p, ds.Stepping(span, "esdirk4", dt=0.05))
     finally:
         database.delValue("snes_max_it")
     assert run.effort.linear_iterations > 0
@@ -225,16 +213,16 @@ def ring(t, u, p):
 def test_rounding_in_very_stiff_systems_rejects_few_steps():
     """Stages are not known better; steps were made smaller until they were, a thousand times."""
     p, u0 = np.array([0.04, 3e7, 1e4]), np.array([0.7, 0.04, 0.75])
-    model = trace(ring, 3, 3)
-    stepping = Stepping((0.0, 170.0), "esdirk5", rtol=0.03, atol=3e-5)
-    runs = [solve(model, u0, p, stepping, checkpoint=kept) for kept in ("states", "stages")]
+    model = ds.trace(ring, 3, 3)
+    stepping = ds.Stepping((0.0, 170.0), "esdirk5", rtol=0.03, atol=3e-5)
+    runs = [ds.solve(model, u0, p, stepping, checkpoint=kept) for kept in ("states", "stages")]
     assert runs[0].effort.steps < 100
     assert runs[0].effort.rejected < 100
-    cost = Terminal(lambda t, u, p: u @ u)
-    again, kept = (adjoint(run, cost) for run in runs)
+    cost = ds.Terminal(lambda t, u, p: u @ u)
+    again, kept = (ds.adjoint(run, cost) for run in runs)
     np.testing.assert_array_equal(again.u0, kept.u0)  # found again to the bit, after rejected steps
     np.testing.assert_array_equal(again.p, kept.p)
-    forth = tangent(runs[0], u0, p).derivative(cost)
+    forth = ds.tangent(runs[0], u0, p).derivative(cost)
     assert again.u0 @ u0 + again.p @ p == pytest.approx(forth, rel=1e-6)  # the condition is 1e9
 
 
@@ -250,9 +238,10 @@ def kuramoto_sivashinsky(t, u, p):
 def test_unknowns_that_are_zero_but_for_rounding_need_no_shorter_steps(method):
     """Each iteration changes them by any part of themselves; runs failed, or took twice as many."""
     x = 2.0 * np.pi * np.arange(32) / 32
-    u0, stepping = np.cos(x) * (1.0 + np.sin(x)), Stepping((0.0, 4.0), method, dt=0.1)
+    u0, stepping = np.cos(x) * (1.0 + np.sin(x)), ds.Stepping((0.0, 4.0), method, dt=0.1)
     run, compiled = (
-        solve(make(kuramoto_sivashinsky, 32, 2), u0, [22.0, 1.0], stepping) for make in (ODE, trace)
+        ds.solve(make(kuramoto_sivashinsky, 32, 2), u0, [22.0, 1.0], stepping)
+        for make in (ds.ODE, ds.trace)
     )
     assert run.n_steps == 40
     assert run.effort.newton_iterations < 2 * compiled.effort.newton_iterations
@@ -260,12 +249,12 @@ def test_unknowns_that_are_zero_but_for_rounding_need_no_shorter_steps(method):
 
 
 def test_stages_that_are_not_found_again_name_the_remedy():
-    model = trace(lambda t, u, p: p[0] * u**2, 1, 1)
-    run = solve(model, [1.0], [1.0], Stepping((0.0, 0.5), "esdirk4", dt=0.1))
+    model = ds.trace(lambda t, u, p: p[0] * u**2, 1, 1)
+    run = ds.solve(model, [1.0], [1.0], ds.Stepping((0.0, 0.5), "esdirk4", dt=0.1))
     other = replace(run, step_sizes=1e3 * run.step_sizes)  # for which the stages have no solution
-    cost = Terminal(lambda t, u, p: u[0])
-    for call in (adjoint, lambda *value: hessian_product(*value, [1.0])):
-        with pytest.raises(SolveError, match=r'was not found again(.*\n)*.*checkpoint="stages"'):
+    cost = ds.Terminal(lambda t, u, p: u[0])
+    for call in (ds.adjoint, lambda *value: ds.hessian_product(*value, [1.0])):
+        with pytest.raises(ds.SolveError, match=r'was not found again(.*\n)*.*checkpoint="stages"'):
             call(other, cost)
 
 
@@ -274,5 +263,7 @@ def test_what_has_no_directed_steps_in_c():
     assert directed_steps(model, find_method("cn")) is None
     large, *_ = chain(LARGEST + 1)
     assert directed_steps(large, find_method("esdirk4")) is None
-    by_hand = ODE(model.native["rhs"], 2, 1, jacobian=model.native["jacobian"], rhs_t="autonomous")
+    by_hand = ds.ODE(
+        model.native["rhs"], 2, 1, jacobian=model.native["jacobian"], rhs_t="autonomous"
+    )
     assert directed_steps(by_hand, find_method("esdirk4")) is None

@@ -5,34 +5,17 @@ import re
 import numpy as np
 import pytest
 
-from daeosens import (
-    DAE,
-    ODE,
-    InputError,
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Reduced,
-    SolveError,
-    Stepping,
-    Terminal,
-    adjoint,
-    fit,
-    minimize,
-    solve,
-    tangent,
-    trace,
-)
+import daeosens as ds
 from daeosens.petsc import gather
 
 
-def relaxed(make=ODE):
+def relaxed(make=ds.ODE):
     """Decay at a rate p[0] towards cos(t)."""
     return make(lambda t, u, p: -p[0] * (u - np.cos(t)), 1, ["rate"])
 
 
 def stepping(end=10.0, rtol=1e-6, **more):
-    return Stepping((0.0, end), "auto", rtol=rtol, **more)
+    return ds.Stepping((0.0, end), "auto", rtol=rtol, **more)
 
 
 # of the fast decay the derivative, 1e-5 of the state, is wrong by 0.6 %
@@ -40,25 +23,25 @@ unresolved = pytest.mark.filterwarnings("ignore::daeosens.errors.DiscretizationW
 
 
 @unresolved
-@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
 @pytest.mark.parametrize(
     ("rate", "method", "told"),
     [(2.0, "rk6vr", "auto: not stiff"), (1e5, "esdirk5", "auto: stiff at the start, .* in 1e-05")],
 )
 def test_the_jacobian_at_the_start_chooses(make, rate, method, told):
-    run = solve(relaxed(make), [0.0], [rate], stepping())
+    run = ds.solve(relaxed(make), [0.0], [rate], stepping())
     assert run.stepping.method == method
     assert re.search(f"steps of {method} \\({told}", repr(run))
-    named = solve(relaxed(make), [0.0], [rate], Stepping((0.0, 10.0), method, rtol=1e-6))
+    named = ds.solve(relaxed(make), [0.0], [rate], ds.Stepping((0.0, 10.0), method, rtol=1e-6))
     np.testing.assert_array_equal(run.times, named.times)
-    final = Terminal(lambda t, u, p: u[0])
-    np.testing.assert_array_equal(adjoint(run, final).p, adjoint(named, final).p)
+    final = ds.Terminal(lambda t, u, p: u[0])
+    np.testing.assert_array_equal(ds.adjoint(run, final).p, ds.adjoint(named, final).p)
 
 
 def test_equations_that_become_stiff_are_run_again():
     """U' = -exp(2 t) (u - 1): slow at the start, a rate of 5e8 at the end."""
-    problem = ODE(lambda t, u, p: -p[0] * np.exp(2 * t) * (u - 1), 1, ["rate"])
-    run = solve(problem, [0.0], [1.0], stepping())
+    problem = ds.ODE(lambda t, u, p: -p[0] * np.exp(2 * t) * (u - 1), 1, ["rate"])
+    run = ds.solve(problem, [0.0], [1.0], stepping())
     assert run.stepping.method == "esdirk5"
     assert "stiff after t =" in repr(run)
     assert run.effort.steps < 500
@@ -67,30 +50,30 @@ def test_equations_that_become_stiff_are_run_again():
 
 def test_long_runs_that_are_not_stiff_stay_explicit():
     """An oscillator over 300 periods: more steps than a look is worth."""
-    problem = ODE(lambda t, u, p: np.array([u[1], -p[0] * u[0]]), 2, ["k"])
-    run = solve(problem, [1.0, 0.0], [1.0], stepping(2000.0, 1e-8))
+    problem = ds.ODE(lambda t, u, p: np.array([u[1], -p[0] * u[0]]), 2, ["k"])
+    run = ds.solve(problem, [1.0, 0.0], [1.0], stepping(2000.0, 1e-8))
     assert run.stepping.method == "rk6vr"
     assert run.effort.steps > 2000
 
 
 @pytest.mark.slow
 def test_other_forms_leave_no_choice():
-    mass = ODE(
+    mass = ds.ODE(
         lambda t, u, p: np.array([-p[0] * u[0], u[1] - u[0]]), 2, ["k"], mass=np.diag([1.0, 0.0])
     )
-    assert solve(mass, [1.0, 1.0], [0.5], stepping()).stepping.method == "esdirk5"
-    residual = DAE(lambda t, u, udot, p: udot + p[0] * u, 1, ["k"])
-    assert solve(residual, [1.0], [0.5], stepping()).stepping.method == "cn"
+    assert ds.solve(mass, [1.0, 1.0], [0.5], stepping()).stepping.method == "esdirk5"
+    residual = ds.DAE(lambda t, u, udot, p: udot + p[0] * u, 1, ["k"])
+    assert ds.solve(residual, [1.0], [0.5], stepping()).stepping.method == "cn"
 
 
 @unresolved
 @pytest.mark.parametrize(("rate", "method"), [(2.0, "rk6vr"), (1e5, "esdirk5")])
 def test_derivatives_are_those_of_the_run(rate, method):
     """Of both orders those of the method by its name, whose tests are elsewhere; and dual."""
-    misfit = LeastSquares([2.0, 9.0], [0.1, 0.3], 0.1)
-    control = Parameters({"rate": Parameter(rate, scale="log")}, [0.3])
+    misfit = ds.LeastSquares([2.0, 9.0], [0.1, 0.3], 0.1)
+    control = ds.Parameters({"rate": ds.Parameter(rate, scale="log")}, [0.3])
     functionals = [
-        Reduced(relaxed(), misfit, Stepping((0.0, 10.0), name, rtol=1e-6), control)
+        ds.Reduced(relaxed(), misfit, ds.Stepping((0.0, 10.0), name, rtol=1e-6), control)
         for name in ("auto", method)
     ]
     x = functionals[0].start()
@@ -99,20 +82,20 @@ def test_derivatives_are_those_of_the_run(rate, method):
         np.testing.assert_array_equal(here, there)
     run = functionals[0].trajectory(x)
     assert run.stepping.method == method
-    along = tangent(run, [0.3], [1.0]).derivative(misfit)
-    gradient = adjoint(run, misfit)
+    along = ds.tangent(run, [0.3], [1.0]).derivative(misfit)
+    gradient = ds.adjoint(run, misfit)
     assert along == pytest.approx(0.3 * gradient.u0[0] + gradient.p[0], rel=1e-12)
 
 
 def test_a_functional_keeps_its_method():
     """Values of two methods differ by the error of the steps, which minimisers would see."""
-    misfit = LeastSquares([2.0, 9.0], [0.1, 0.3], 0.1)
-    control = Parameters({"rate": Parameter(2.0, scale="log")}, [0.3])
-    functional = Reduced(relaxed(), misfit, stepping(), control)
+    misfit = ds.LeastSquares([2.0, 9.0], [0.1, 0.3], 0.1)
+    control = ds.Parameters({"rate": ds.Parameter(2.0, scale="log")}, [0.3])
+    functional = ds.Reduced(relaxed(), misfit, stepping(), control)
     functional.value([np.log(2.0)])
     assert functional.stepping.method == "rk6vr"
     functional.limit_steps(limited=True)
-    with pytest.raises(SolveError, match=r"the equations are stiff(.|\n)*esdirk5"):
+    with pytest.raises(ds.SolveError, match=r"the equations are stiff(.|\n)*esdirk5"):
         functional.value([np.log(1e6)])
     assert functional.trajectory([np.log(3.0)]).stepping.choice == "not stiff"
 
@@ -120,11 +103,13 @@ def test_a_functional_keeps_its_method():
 def test_minimisations_that_lead_into_stiffness_go_on_implicitly():
     """From a rate of 5 to one of 2000, where the best runs take thousands of explicit steps."""
     times = np.array([0.0005, 0.001, 0.002, 10.0])
-    data = solve(relaxed(), [0.0], [2000.0], Stepping((0.0, 10.0), "esdirk5", rtol=1e-9), times)
-    misfit = LeastSquares(times, [[data.at(t)[0]] for t in times], 0.01)
-    control = Parameters({"rate": Parameter(5.0, scale="log")}, [0.0])
-    functional = Reduced(relaxed(), misfit, stepping(10.0), control)
-    result = minimize(functional, method="bntr", hessian="gauss_newton", gradient_tolerance=1e-3)
+    data = ds.solve(
+        relaxed(), [0.0], [2000.0], ds.Stepping((0.0, 10.0), "esdirk5", rtol=1e-9), times
+    )
+    misfit = ds.LeastSquares(times, [[data.at(t)[0]] for t in times], 0.01)
+    control = ds.Parameters({"rate": ds.Parameter(5.0, scale="log")}, [0.0])
+    functional = ds.Reduced(relaxed(), misfit, stepping(10.0), control)
+    result = ds.minimize(functional, method="bntr", hessian="gauss_newton", gradient_tolerance=1e-3)
     assert result.converged
     assert np.exp(gather(result.x)[0]) == pytest.approx(2000.0, rel=1e-3)
     assert functional.stepping.method == "esdirk5"
@@ -133,29 +118,30 @@ def test_minimisations_that_lead_into_stiffness_go_on_implicitly():
 
 
 def test_fixed_steps_are_refused():
-    with pytest.raises(InputError, match=r'method = "auto" with fixed steps(.|\n)*rtol'):
-        Stepping((0.0, 1.0), "auto", dt=0.1)
-    assert Stepping((0.0, 1.0), "auto", rtol=1e-6) == Stepping((0.0, 1.0), "auto", rtol=1e-6)
+    with pytest.raises(ds.InputError, match=r'method = "auto" with fixed steps(.|\n)*rtol'):
+        ds.Stepping((0.0, 1.0), "auto", dt=0.1)
+    assert ds.Stepping((0.0, 1.0), "auto", rtol=1e-6) == ds.Stepping((0.0, 1.0), "auto", rtol=1e-6)
 
 
 def test_a_fit_says_what_it_has_chosen():
-    control = Parameters({"rate": Parameter(3e4, scale="log")}, [0.0])
+    control = ds.Parameters({"rate": ds.Parameter(3e4, scale="log")}, [0.0])
     data = {"t": [1e-5, 3e-5, 10.0], "u": [0.63, 0.95, -0.839]}
-    fitted = fit(relaxed(), data, control, stepping())
+    fitted = ds.fit(relaxed(), data, control, stepping())
     assert fitted.converged
     assert fitted.estimate["rate"] == pytest.approx(1e5, rel=0.05)
     assert "steps: esdirk5 (auto: stiff at the start, where something decays in 3" in repr(fitted)
 
 
 def test_runs_by_equal_choices_share_their_steps_and_others_do_not() -> None:
-    stepping = Stepping((0.0, 1.0), rtol=1e-6)
+    stepping = ds.Stepping((0.0, 1.0), rtol=1e-6)
     slow, fast = (
-        solve(ODE(lambda t, u, p: -p[0] * u, 1, 1), [1.0], [rate], stepping) for rate in (1.0, 1e6)
+        ds.solve(ds.ODE(lambda t, u, p: -p[0] * u, 1, 1), [1.0], [rate], stepping)
+        for rate in (1.0, 1e6)
     )
-    again = solve(slow.problem, [2.0], [1.5], stepping)
+    again = ds.solve(slow.problem, [2.0], [1.5], stepping)
     assert again.stepping is slow.stepping
     assert (slow.stepping.method, fast.stepping.method) == ("rk6vr", "esdirk5")
-    faster = solve(fast.problem, [1.0], [3e6], stepping)
+    faster = ds.solve(fast.problem, [1.0], [3e6], stepping)
     assert fast.stepping.choice != faster.stepping.choice
     assert "1e-06" in fast.stepping.choice
     assert stepping.method == "auto"
@@ -167,22 +153,25 @@ def test_runs_that_keep_trajectories_of_petsc_stay_explicit():
     def cooling(t, u, p):
         return 900.0 * p[0] * (np.concatenate([u[1:], [0.0]]) - 2.0 * u + np.append(0.0, u[:-1]))
 
-    problem, start = ODE(cooling, 30, ["conductivity"]), np.ones(30)
-    stepping, cost = Stepping((0.0, 0.4), "auto", rtol=1e-5), Terminal(lambda t, u, p: u.sum())
-    assert solve(problem, start, [1.0], stepping).stepping.method == "esdirk5"
-    run = solve(problem, start, [1.0], stepping, petsc_trajectory="memory")
+    problem, start = ds.ODE(cooling, 30, ["conductivity"]), np.ones(30)
+    stepping, cost = (
+        ds.Stepping((0.0, 0.4), "auto", rtol=1e-5),
+        ds.Terminal(lambda t, u, p: u.sum()),
+    )
+    assert ds.solve(problem, start, [1.0], stepping).stepping.method == "esdirk5"
+    run = ds.solve(problem, start, [1.0], stepping, petsc_trajectory="memory")
     assert run.stepping.method == "rk6vr"
-    theirs, ours = (adjoint(run, cost, engine=engine) for engine in ("tsadjoint", "vectors"))
+    theirs, ours = (ds.adjoint(run, cost, engine=engine) for engine in ("tsadjoint", "vectors"))
     np.testing.assert_allclose(theirs.p, ours.p, rtol=1e-12)
 
 
-@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
 def test_a_mass_with_parameters_is_for_the_method_that_takes_it(make):
     """Of m u' = -u from 1: ESDIRK methods have no M(p), and adaptive steps name no method."""
     problem = make(lambda t, u, p: -u, 1, ["m"], mass=lambda p: np.array([[p[0]]]))
-    run = solve(problem, [1.0], [2.0], Stepping((0.0, 1.0), rtol=1e-6))
+    run = ds.solve(problem, [1.0], [2.0], ds.Stepping((0.0, 1.0), rtol=1e-6))
     assert run.stepping.method == "cn"
     assert "steps of cn (auto: M(p) u' = f" in repr(run)
-    gradient = adjoint(run, Terminal(lambda t, u, p: u[0]))
+    gradient = ds.adjoint(run, ds.Terminal(lambda t, u, p: u[0]))
     assert gradient.value == pytest.approx(np.exp(-0.5), rel=1e-5)
     assert gradient.p[0] == pytest.approx(0.25 * np.exp(-0.5), rel=1e-4)

@@ -7,19 +7,6 @@ from distributed import make, make_cost
 from petsc4py import PETSc
 
 import daeosens as ds
-from daeosens import (
-    ODE,
-    LeastSquares,
-    Reduced,
-    Running,
-    Stepping,
-    Terminal,
-    adjoint,
-    hessian_product,
-    sensitivities,
-    solve,
-    tangent,
-)
 from daeosens.timestepping import Checkpoints
 
 METHODS = ["rk2a", "rk4", "rk5dp", "rk8vr", "esdirk3", "esdirk5", "cn", "beuler", "midpoint"]
@@ -38,7 +25,7 @@ def compare(run, few, costs, *, second=True):
     same(few.u, run.u)
     for engine, equal in (("vectors", same), ("auto", close)):  # arrays add up window by window
         for ours, reference in zip(
-            adjoint(few, costs, engine), adjoint(run, costs, engine), strict=True
+            ds.adjoint(few, costs, engine), ds.adjoint(run, costs, engine), strict=True
         ):
             equal(ours.value, reference.value)
             equal(ours.u0, reference.u0)
@@ -48,13 +35,15 @@ def compare(run, few, costs, *, second=True):
     pairs = [(rng.standard_normal(n), rng.standard_normal(m)) for _ in range(2)]
     rows = [np.array(part) for part in zip(*pairs, strict=True)]
     for ours, reference in zip(
-        tangent(few, *rows, "vectors"), tangent(run, *rows, "vectors"), strict=True
+        ds.tangent(few, *rows, "vectors"), ds.tangent(run, *rows, "vectors"), strict=True
     ):
         same(ours.u, reference.u)
         same(ours.times, reference.times)
     if not second:
         return
-    products = (hessian_product(value, costs[0], *rows, engine="vectors") for value in (few, run))
+    products = (
+        ds.hessian_product(value, costs[0], *rows, engine="vectors") for value in (few, run)
+    )
     for ours, reference in zip(*products, strict=True):
         same(ours.u0, reference.u0)
         same(ours.p, reference.p)
@@ -72,19 +61,20 @@ def oscillator(t, u, p):
     + [(method, {"rtol": 1e-5}) for method in METHODS if method not in ("rk4", "midpoint")],
 )
 def test_derivatives_of_smooth_runs(method, sizes, style):
-    problem = ODE(oscillator, 2, ["mu", "drive"])
+    problem = ds.ODE(oscillator, 2, ["mu", "drive"])
     if style == "traced":
         problem = ds.trace(oscillator, 2, ["mu", "drive"])
     times = [0.33, 1.1]
-    start = problem, [1.0, 0.2], [0.8, 0.3], Stepping((0.0, 2.0), method, **sizes), times
-    run, few = solve(*start), solve(*start, checkpoint=Checkpoints(6))
+    start = problem, [1.0, 0.2], [0.8, 0.3], ds.Stepping((0.0, 2.0), method, **sizes), times
+    run, few = ds.solve(*start), ds.solve(*start, checkpoint=Checkpoints(6))
     costs = [
-        LeastSquares(times, [[0.9, 0.1], [0.2, -0.4]]) + Terminal(lambda t, u, p: u[0] * p[0]),
-        Running(lambda t, u, p: u[0] ** 2),
+        ds.LeastSquares(times, [[0.9, 0.1], [0.2, -0.4]])
+        + ds.Terminal(lambda t, u, p: u[0] * p[0]),
+        ds.Running(lambda t, u, p: u[0] ** 2),
     ]
     assert len(few.stored.made) <= 6 + 3
     compare(run, few, costs)
-    close(sensitivities(few).p, sensitivities(run).p)
+    close(ds.sensitivities(few).p, ds.sensitivities(run).p)
 
 
 FEW = {
@@ -104,8 +94,8 @@ def test_checkpoints_of_runs_through_events(cell, checkpoints):
     objective, _ = event_support.cost_of(cell)
     control, x, _ = event_support.control_of(cell)
     setting = problem, objective, event_support.stepping_of(cell), control
-    run = Reduced(*setting, checkpoint="states").trajectory(x)
-    few = Reduced(*setting, checkpoint=checkpoints).trajectory(x)
+    run = ds.Reduced(*setting, checkpoint="states").trajectory(x)
+    few = ds.Reduced(*setting, checkpoint=checkpoints).trajectory(x)
     assert len(few.stored.made) <= checkpoints.memory + 3 + 3 * len(few.crossings) + 2
     compare(run, few, [objective])
 
@@ -114,14 +104,14 @@ def test_checkpoints_of_runs_through_events(cell, checkpoints):
 def test_second_order_and_gauss_newton_with_a_disk_that_costs_time(sizes):
     times = [0.33, 1.1]
     setting = (
-        ODE(oscillator, 2, ["mu", "drive"]),
-        LeastSquares(times, [[0.9, 0.1], [0.2, -0.4]]),
-        Stepping((0.0, 2.0), "esdirk4", **sizes),
+        ds.ODE(oscillator, 2, ["mu", "drive"]),
+        ds.LeastSquares(times, [[0.9, 0.1], [0.2, -0.4]]),
+        ds.Stepping((0.0, 2.0), "esdirk4", **sizes),
         ds.Parameters({"mu": ds.Parameter(0.8), "drive": ds.Parameter(0.3)}, [1.0, 0.2]),
     )
     found = []
     for checkpoint in ("states", FEW["disk"]):
-        functional = Reduced(*setting, checkpoint=checkpoint)
+        functional = ds.Reduced(*setting, checkpoint=checkpoint)
         x = functional.start()
         dx = x.duplicate()
         dx.array[:] = [1.0, -0.5]
@@ -148,12 +138,12 @@ def test_derivatives_of_distributed_runs(style, form, method):
     adaptive = {"rtol": 1e-3, "atol": 1e-3} if method != "beuler" else {}
     iterative = method != "rk5dp" and PETSc.COMM_WORLD.size > 1
     options = {"ksp_type": "gmres", "ksp_rtol": 1e-13} if iterative else {}
-    stepping = Stepping((0.0, 0.2), method, dt=0.01, **adaptive, options=options)
+    stepping = ds.Stepping((0.0, 0.2), method, dt=0.01, **adaptive, options=options)
     cost = make_cost(case)
-    run = solve(case.problem, case.u0, case.p, stepping, cost.times)
+    run = ds.solve(case.problem, case.u0, case.p, stepping, cost.times)
     start = case.problem, case.u0, case.p, stepping, cost.times
     for checkpoints in (Checkpoints(2), Checkpoints(6), FEW["disk"]):
-        few = solve(*start, checkpoint=checkpoints)
+        few = ds.solve(*start, checkpoint=checkpoints)
         assert len(few.stored.made) <= checkpoints.memory + 3
         compare_distributed(run, few, cost, case)
 
@@ -161,11 +151,11 @@ def test_derivatives_of_distributed_runs(style, form, method):
 def compare_distributed(run, few, cost, case):
     for ours, reference in zip(few.states, run.states, strict=True):
         same(ours.array, reference.array)
-    ours, reference = (adjoint(value, cost, "vectors") for value in (few, run))
+    ours, reference = (ds.adjoint(value, cost, "vectors") for value in (few, run))
     assert ours.value == reference.value
     same(ours.u0_vec.array, reference.u0_vec.array)
     same(ours.p_vec.array, reference.p_vec.array)
     product, expected = (
-        hessian_product(value, cost, case.u0, engine="vectors") for value in (few, run)
+        ds.hessian_product(value, cost, case.u0, engine="vectors") for value in (few, run)
     )
     same(product.u0_vec.array, expected.u0_vec.array)

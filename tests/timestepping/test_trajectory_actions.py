@@ -29,19 +29,6 @@ from distributed import make, make_cost
 from petsc4py import PETSc
 
 import daeosens as ds
-from daeosens import (
-    ODE,
-    InputError,
-    LeastSquares,
-    Reduced,
-    SolveError,
-    Stepping,
-    Terminal,
-    UnsupportedError,
-    adjoint,
-    hessian_product,
-    solve,
-)
 from daeosens.timestepping.trajectory.actions import follow
 from daeosens.timestepping.trajectory.schedule import repeated_steps
 from daeosens.timestepping.trajectory.scratch import Scratch
@@ -113,17 +100,17 @@ class Watched(Scratch):
 
 
 def pendulum(events=(), **more):
-    return ODE(
+    return ds.ODE(
         lambda t, u, p: np.array([u[1], -p[0] * np.sin(u[0])]), 2, ["k"], events=events, **more
     )
 
 
-LAST = Terminal(lambda t, u, p: u[0])
+LAST = ds.Terminal(lambda t, u, p: u[0])
 START = [1.0, 0.0], [1.3]
 
 
 def gradient(run, engine="vectors", cost=LAST):
-    found = adjoint(run, cost, engine)
+    found = ds.adjoint(run, cost, engine)
     return np.array([*found.u0, *found.p])
 
 
@@ -137,15 +124,15 @@ def test_steps_and_memory_are_what_the_actions_say(method, name, steps, monkeypa
     make_schedule = SCHEDULES[name]
     monkeypatch.setattr("daeosens.timestepping.thinning.Scratch", Watched)
     Watched.most = 0
-    stepping = Stepping((0.0, 3.0), method, dt=3.0 / steps)
+    stepping = ds.Stepping((0.0, 3.0), method, dt=3.0 / steps)
     schedule = make_schedule(steps)
     again, writes, reads, memory, disk = theory(schedule, steps)
     start = pendulum(), *START, stepping
-    run = solve(*start, checkpoint=schedule)
+    run = ds.solve(*start, checkpoint=schedule)
     # besides the first and the last one, and two that a sweep works with
     room = memory + 4 if name != "memory" else steps + 1
     assert len(run.stored.made) <= room
-    np.testing.assert_array_equal(gradient(run), gradient(solve(*start)))
+    np.testing.assert_array_equal(gradient(run), gradient(ds.solve(*start)))
     if isinstance(schedule, TwoLevelCheckpointSchedule):
         # the run itself leaves the states that the first sweep would take again behind the last
         # one on disk
@@ -157,8 +144,8 @@ def test_steps_and_memory_are_what_the_actions_say(method, name, steps, monkeypa
     assert writes - 1 <= run.stored.writes <= writes
     assert reads - 1 <= run.stored.reads <= reads
     assert Watched.most <= disk
-    again = solve(*start, checkpoint=schedule)  # the object is still as it was
-    whole = solve(*start)
+    again = ds.solve(*start, checkpoint=schedule)  # the object is still as it was
+    whole = ds.solve(*start)
     for number in range(steps, -1, -1):
         np.testing.assert_array_equal(again.states[number].array, whole.states[number].array)
         assert len(again.stored.made) <= room
@@ -173,8 +160,8 @@ def test_binomial_schedules_and_ours_take_as_many_steps():
             MixedCheckpointSchedule(steps, memory, storage=RAM),
             Revolve(steps, memory),
         ):
-            stepping = Stepping((0.0, 1.0), "rk2a", dt=1.0 / steps)
-            run = solve(pendulum(), *START, stepping, checkpoint=schedule)
+            stepping = ds.Stepping((0.0, 1.0), "rk2a", dt=1.0 / steps)
+            run = ds.solve(pendulum(), *START, stepping, checkpoint=schedule)
             gradient(run)
             assert run.stored.steps == repeated_steps(steps, memory)
 
@@ -202,11 +189,11 @@ RUNS = {
 @pytest.mark.parametrize("setting", RUNS.values(), ids=RUNS)
 def test_bits_of_both_orders(setting, make_schedule):
     style, events, sizes, method = setting
-    start = style(events=events), *START, Stepping((0.0, 9.0), method, **sizes)
-    whole = solve(*start)
+    start = style(events=events), *START, ds.Stepping((0.0, 9.0), method, **sizes)
+    whole = ds.solve(*start)
     schedule = make_schedule(whole.n_steps)
     assert len(whole.crossings) == 3 * len(events)
-    run = solve(*start, checkpoint=schedule)
+    run = ds.solve(*start, checkpoint=schedule)
     np.testing.assert_array_equal(gradient(run), gradient(whole))
     np.testing.assert_array_equal(gradient(run), gradient(whole))  # once more
     np.testing.assert_allclose(
@@ -214,9 +201,9 @@ def test_bits_of_both_orders(setting, make_schedule):
     )
     rng = np.random.default_rng(5)
     along = rng.standard_normal((2, 2)), rng.standard_normal((2, 1))
-    squares = LeastSquares([9.0], [[0.4, 0.1]]) + Terminal(lambda t, u, p: u[0] * p[0] ** 2)
-    run = solve(*start, checkpoint=schedule)
-    products = (hessian_product(one, squares, *along, engine="vectors") for one in (run, whole))
+    squares = ds.LeastSquares([9.0], [[0.4, 0.1]]) + ds.Terminal(lambda t, u, p: u[0] * p[0] ** 2)
+    run = ds.solve(*start, checkpoint=schedule)
+    products = (ds.hessian_product(one, squares, *along, engine="vectors") for one in (run, whole))
     for ours, reference in zip(*products, strict=True):
         np.testing.assert_array_equal(ours.u0, reference.u0)
         np.testing.assert_array_equal(ours.p, reference.p)
@@ -228,14 +215,14 @@ def test_functionals_take_a_copy_for_each_run(name):
     times = [0.33, 1.1]
     setting = (
         pendulum(),
-        LeastSquares(times, [[0.9, 0.1], [0.2, -0.4]]),
-        Stepping((0.0, 2.0), "esdirk4", dt=0.05),
+        ds.LeastSquares(times, [[0.9, 0.1], [0.2, -0.4]]),
+        ds.Stepping((0.0, 2.0), "esdirk4", dt=0.05),
         ds.Parameters({"k": ds.Parameter(0.8)}, [1.0, 0.2]),
     )
-    steps = solve(setting[0], [1.0, 0.2], [0.8], setting[2], times).n_steps
+    steps = ds.solve(setting[0], [1.0, 0.2], [0.8], setting[2], times).n_steps
     found = []
     for checkpoint in ("states", SCHEDULES[name](steps)):
-        functional = Reduced(*setting, checkpoint=checkpoint)
+        functional = ds.Reduced(*setting, checkpoint=checkpoint)
         x = functional.start()
         dx = x.duplicate()
         dx.set(1.0)
@@ -251,13 +238,13 @@ def test_functionals_take_a_copy_for_each_run(name):
 
 
 def test_two_levels_serve_a_second_sweep_and_others_begin_with_the_run():
-    stepping = Stepping((0.0, 3.0), "rk4", dt=0.03)
+    stepping = ds.Stepping((0.0, 3.0), "rk4", dt=0.03)
     for name, second in [
         ("two levels", theory(SCHEDULES["two levels"](100), 100)[0]),
         ("disk", 0),
         ("multistage", 99 + repeated_steps(100, 10)),
     ]:
-        run = solve(pendulum(), *START, stepping, checkpoint=SCHEDULES[name](100))
+        run = ds.solve(pendulum(), *START, stepping, checkpoint=SCHEDULES[name](100))
         first = gradient(run)
         before = run.stored.steps
         np.testing.assert_array_equal(gradient(run), first)
@@ -333,16 +320,16 @@ class Random(library.CheckpointSchedule):
 def test_schedules_at_random(seed):
     event = [turning()] if seed % 3 == 0 else []
     sizes = {"dt": 0.1} if seed % 2 else {"rtol": 1e-5, "atol": 1e-7}
-    start = pendulum(event), *START, Stepping((0.0, 4.0), "rk5dp", **sizes)
-    whole = solve(*start)
+    start = pendulum(event), *START, ds.Stepping((0.0, 4.0), "rk5dp", **sizes)
+    whole = ds.solve(*start)
     schedule = Random(whole.n_steps, seed)
-    run = solve(*start, checkpoint=schedule)
+    run = ds.solve(*start, checkpoint=schedule)
     np.testing.assert_array_equal(gradient(run), gradient(whole))
     again, _, reads, memory, _ = theory(schedule, whole.n_steps)
     if not event:
         assert run.stored.steps <= again
         assert run.stored.reads <= reads
-    run = solve(*start, checkpoint=schedule)
+    run = ds.solve(*start, checkpoint=schedule)
     for number in range(run.n_steps, -1, -1):
         np.testing.assert_array_equal(run.states[number].array, whole.states[number].array)
         # three steps at most are swept back together; beside events three states are kept
@@ -354,87 +341,95 @@ def test_schedules_at_random(seed):
 
 def test_a_schedule_of_another_number_of_steps_is_known_before_the_first_one():
     calls = []
-    problem = ODE(lambda t, u, p: (calls.append(t), -p[0] * u)[1], 1, ["k"])
-    stepping = Stepping((0.0, 1.0), "rk4", dt=0.01)
+    problem = ds.ODE(lambda t, u, p: (calls.append(t), -p[0] * u)[1], 1, ["k"])
+    stepping = ds.Stepping((0.0, 1.0), "rk4", dt=0.01)
     told = r"MultistageCheckpointSchedule of 90 steps, and the run takes 100"
-    with pytest.raises(InputError, match=told):
-        solve(problem, [1.0], [0.5], stepping, None, MultistageCheckpointSchedule(90, 5, 0))
+    with pytest.raises(ds.InputError, match=told):
+        ds.solve(problem, [1.0], [0.5], stepping, None, MultistageCheckpointSchedule(90, 5, 0))
     assert not calls
 
 
 def test_adaptive_runs_tell_how_many_steps_a_schedule_is_to_have():
-    stepping = Stepping((0.0, 3.0), "rk5dp", rtol=1e-6)
-    steps = solve(pendulum(), *START, stepping).n_steps
+    stepping = ds.Stepping((0.0, 3.0), "rk5dp", rtol=1e-6)
+    steps = ds.solve(pendulum(), *START, stepping).n_steps
     for wrong in (steps - 3, steps + 5):
         told = f"Revolve of {wrong} steps, and the run takes {steps}"
-        with pytest.raises(InputError, match=told):
-            solve(pendulum(), *START, stepping, checkpoint=Revolve(wrong, 4))
-    run = solve(pendulum(), *START, stepping, checkpoint=Revolve(steps, 4))
+        with pytest.raises(ds.InputError, match=told):
+            ds.solve(pendulum(), *START, stepping, checkpoint=Revolve(wrong, 4))
+    run = ds.solve(pendulum(), *START, stepping, checkpoint=Revolve(steps, 4))
     assert run.n_steps == steps
 
 
 def test_what_cannot_be_followed_is_refused():
-    stepping = Stepping((0.0, 1.0), "rk4", dt=0.1)
+    stepping = ds.Stepping((0.0, 1.0), "rk4", dt=0.1)
     used = MultistageCheckpointSchedule(10, 3, 0)
     next(used)
-    with pytest.raises(InputError, match=r"MultistageCheckpointSchedule.* has come to step \d"):
-        solve(pendulum(), *START, stepping, checkpoint=used)
+    with pytest.raises(ds.InputError, match=r"MultistageCheckpointSchedule.* has come to step \d"):
+        ds.solve(pendulum(), *START, stepping, checkpoint=used)
     over = TwoLevelCheckpointSchedule(3, 2)
     for action in over:
         if isinstance(action, Forward) and action.n1 >= 10 and over.max_n is None:
             over.finalize(10)
         if isinstance(action, EndReverse):
             break
-    with pytest.raises(InputError, match="has come to step"):
-        solve(pendulum(), *START, stepping, checkpoint=over)
-    with pytest.raises(InputError, match=r"NoneCheckpointSchedule.*: step 0 is not swept back"):
-        solve(pendulum(), *START, stepping, checkpoint=library.NoneCheckpointSchedule())
-    with pytest.raises(InputError, match="a schedule of the library checkpoint_schedules"):
-        solve(pendulum(), *START, stepping, checkpoint=Revolve)
+    with pytest.raises(ds.InputError, match="has come to step"):
+        ds.solve(pendulum(), *START, stepping, checkpoint=over)
+    with pytest.raises(ds.InputError, match=r"NoneCheckpointSchedule.*: step 0 is not swept back"):
+        ds.solve(pendulum(), *START, stepping, checkpoint=library.NoneCheckpointSchedule())
+    with pytest.raises(ds.InputError, match="a schedule of the library checkpoint_schedules"):
+        ds.solve(pendulum(), *START, stepping, checkpoint=Revolve)
 
     class Lost(Random):
         def _iterator(self):
             yield Forward(0, self._max_n, False, True, StorageType.WORK)
             yield Copy(3, RAM, StorageType.WORK)
 
-    with pytest.raises(InputError, match=r"Copy\(3, .*: nothing has been written there"):
-        solve(pendulum(), *START, stepping, checkpoint=Lost(10, 0))
+    with pytest.raises(ds.InputError, match=r"Copy\(3, .*: nothing has been written there"):
+        ds.solve(pendulum(), *START, stepping, checkpoint=Lost(10, 0))
 
     class Rushing(Random):
         def _iterator(self):
             yield EndForward()
 
-    adaptive = Stepping((0.0, 1.0), "rk5dp", rtol=1e-5)
-    with pytest.raises(InputError, match=r"EndForward\(\): no step forward while the run goes on"):
-        solve(pendulum(), *START, adaptive, checkpoint=Rushing(None, 0))
+    adaptive = ds.Stepping((0.0, 1.0), "rk5dp", rtol=1e-5)
+    with pytest.raises(
+        ds.InputError, match=r"EndForward\(\): no step forward while the run goes on"
+    ):
+        ds.solve(pendulum(), *START, adaptive, checkpoint=Rushing(None, 0))
 
     class Ending(Random):
         def _iterator(self):
             yield Forward(0, 2, True, False, RAM)
 
-    with pytest.raises(InputError, match="None: no step forward while the run goes on"):
-        solve(pendulum(), *START, adaptive, checkpoint=Ending(None, 0))
+    with pytest.raises(ds.InputError, match="None: no step forward while the run goes on"):
+        ds.solve(pendulum(), *START, adaptive, checkpoint=Ending(None, 0))
 
     class Endless(Random):
         def _iterator(self):
             while True:
                 yield EndForward()
 
-    with pytest.raises(InputError, match="actions without a step back or an end"):
-        solve(pendulum(), *START, stepping, checkpoint=Endless(10, 0))
+    with pytest.raises(ds.InputError, match="actions without a step back or an end"):
+        ds.solve(pendulum(), *START, stepping, checkpoint=Endless(10, 0))
 
 
 def test_what_needs_all_states_is_refused():
     start, schedule = (pendulum(), *START), SCHEDULES["two levels"](10)
-    stepping = Stepping((0.0, 1.0), "rk5dp", rtol=1e-6, control="sensitivities")
-    with pytest.raises(UnsupportedError, match=r"TwoLevelCheckpointSchedule with control = 'sens"):
-        solve(*start, stepping, checkpoint=schedule)
-    stepping = Stepping((0.0, 1.0), "rk4", dt=0.1)
-    with pytest.raises(UnsupportedError, match="TwoLevelCheckpointSchedule with petsc_trajectory"):
-        solve(*start, stepping, checkpoint=schedule, petsc_trajectory="memory")
+    stepping = ds.Stepping((0.0, 1.0), "rk5dp", rtol=1e-6, control="sensitivities")
+    with pytest.raises(
+        ds.UnsupportedError, match=r"TwoLevelCheckpointSchedule with control = 'sens"
+    ):
+        ds.solve(*start, stepping, checkpoint=schedule)
+    stepping = ds.Stepping((0.0, 1.0), "rk4", dt=0.1)
+    with pytest.raises(
+        ds.UnsupportedError, match="TwoLevelCheckpointSchedule with petsc_trajectory"
+    ):
+        ds.solve(*start, stepping, checkpoint=schedule, petsc_trajectory="memory")
     delayed = ds.DDE(lambda t, u, past, p: -p[0] * past[0], 1, ["k"], delays=0.5, history=[1.0])
-    with pytest.raises(UnsupportedError, match="TwoLevelCheckpointSchedule for a delay equation"):
-        solve(delayed, [1.0], [0.5], stepping, checkpoint=schedule)
+    with pytest.raises(
+        ds.UnsupportedError, match="TwoLevelCheckpointSchedule for a delay equation"
+    ):
+        ds.solve(delayed, [1.0], [0.5], stepping, checkpoint=schedule)
 
 
 def test_a_disk_that_is_full_in_the_end_is_an_error_of_the_sweep_alone(monkeypatch):
@@ -446,11 +441,11 @@ def test_a_disk_that_is_full_in_the_end_is_an_error_of_the_sweep_alone(monkeypat
         return write(file, data, place)
 
     monkeypatch.setattr(os, "pwrite", full)
-    stepping = Stepping((0.0, 3.0), "rk5dp", rtol=1e-10, atol=1e-12)
-    run = solve(pendulum(), *START, stepping, checkpoint=SingleDiskStorageSchedule())
+    stepping = ds.Stepping((0.0, 3.0), "rk5dp", rtol=1e-10, atol=1e-12)
+    run = ds.solve(pendulum(), *START, stepping, checkpoint=SingleDiskStorageSchedule())
     assert run.n_steps > 40
     assert np.isfinite(run.final.array).all()
-    with pytest.raises(SolveError, match="could not be kept: No space left on device"):
+    with pytest.raises(ds.SolveError, match="could not be kept: No space left on device"):
         gradient(run)
 
 
@@ -463,18 +458,18 @@ def test_a_disk_that_is_full_in_the_end_is_an_error_of_the_sweep_alone(monkeypat
 def test_on_several_ranks(style, method, name):
     case = make(PETSc.COMM_WORLD, style)
     sizes = {"rtol": 1e-3, "atol": 1e-3} if method == "rk5dp" else {}
-    stepping = Stepping((0.0, 0.4), method, dt=0.01, **sizes)
+    stepping = ds.Stepping((0.0, 0.4), method, dt=0.01, **sizes)
     cost = make_cost(case)
     start = case.problem, case.u0, case.p, stepping, cost.times
-    whole = solve(*start)
-    run = solve(*start, checkpoint=SCHEDULES[name](whole.n_steps))
-    ours, reference = (adjoint(one, cost, "vectors") for one in (run, whole))
+    whole = ds.solve(*start)
+    run = ds.solve(*start, checkpoint=SCHEDULES[name](whole.n_steps))
+    ours, reference = (ds.adjoint(one, cost, "vectors") for one in (run, whole))
     assert run.thinned
     assert ours.value == reference.value
     np.testing.assert_array_equal(ours.u0, reference.u0)
     np.testing.assert_array_equal(ours.p, reference.p)
     product, expected = (
-        hessian_product(one, cost, case.u0, engine="vectors") for one in (run, whole)
+        ds.hessian_product(one, cost, case.u0, engine="vectors") for one in (run, whole)
     )
     np.testing.assert_array_equal(product.u0_vec.array, expected.u0_vec.array)
 
@@ -485,13 +480,13 @@ def test_another_schedule_on_one_rank_is_an_error_on_all():
     if comm.size == 1:
         pytest.skip("needs several ranks")
     case = make(comm, "dmda")
-    stepping = Stepping((0.0, 0.1), "rk4", dt=0.01)
+    stepping = ds.Stepping((0.0, 0.1), "rk4", dt=0.01)
     for few in (
         MultistageCheckpointSchedule(10, 3 + comm.rank, 0),
         Revolve(10, 3, wd=comm.rank) if comm.rank else Revolve(10, 4),
     ):
-        with pytest.raises(InputError, match="schedule is"):
-            solve(case.problem, case.u0, case.p, stepping, checkpoint=few)
+        with pytest.raises(ds.InputError, match="schedule is"):
+            ds.solve(case.problem, case.u0, case.p, stepping, checkpoint=few)
 
 
 # ---- many steps

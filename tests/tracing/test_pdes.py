@@ -8,19 +8,7 @@ import pytest
 from fields import ENERGY, own_part, random_field
 from petsc4py import PETSc
 
-from daeosens import (
-    InputError,
-    Parameter,
-    Parameters,
-    Reduced,
-    Stepping,
-    Terminal,
-    adjoint,
-    consistent_state,
-    hessian_product,
-    solve,
-    taylor,
-)
+import daeosens as ds
 from daeosens.problem.grids import Grid
 from daeosens.tracing import pdes
 from daeosens.verify import duality
@@ -75,15 +63,17 @@ def test_derivatives_are_exact(name):
     make, boundary, dof, options, p = CASES[name]
     grid = Grid((TURN, TURN), (9, 8), boundary, dof)
     model, p, u0 = make(grid, **options), np.array(p), start(grid)
-    stepping = Stepping((0.0, 0.1), "rk4", dt=0.02)
-    run = solve(model, u0, p, stepping)
+    stepping = ds.Stepping((0.0, 0.1), "rk4", dt=0.02)
+    run = ds.solve(model, u0, p, stepping)
     assert duality(run, ENERGY) < 1e-12
     names = model.shapes.names
-    control = Parameters({key: Parameter(value) for key, value in zip(names, p, strict=True)}, u0)
-    orders = taylor(Reduced(model, ENERGY, stepping, control), hessian=True)
+    control = ds.Parameters(
+        {key: ds.Parameter(value) for key, value in zip(names, p, strict=True)}, u0
+    )
+    orders = ds.taylor(ds.Reduced(model, ENERGY, stepping, control), hessian=True)
     assert orders.order > 1.9
     assert orders.hessian_order > 2.9
-    implicit = solve(model, u0, p, Stepping((0.0, 0.1), "cn", dt=0.05, options=EXACT))
+    implicit = ds.solve(model, u0, p, ds.Stepping((0.0, 0.1), "cn", dt=0.05, options=EXACT))
     assert duality(implicit, ENERGY) < 1e-12
 
 
@@ -94,9 +84,11 @@ def test_answers_do_not_depend_on_the_number_of_ranks(name):
     answers = []
     for comm in (PETSc.COMM_WORLD, SELF):
         grid = Grid((TURN, TURN), (9, 12), boundary, dof, comm)
-        run = solve(make(grid, **options), start(grid), p, Stepping((0.0, 0.1), "rk4", dt=0.02))
-        gradient = adjoint(run, ENERGY)
-        product = hessian_product(run, ENERGY, random_field(grid, 4), np.ones(len(p)))
+        run = ds.solve(
+            make(grid, **options), start(grid), p, ds.Stepping((0.0, 0.1), "rk4", dt=0.02)
+        )
+        gradient = ds.adjoint(run, ENERGY)
+        product = ds.hessian_product(run, ENERGY, random_field(grid, 4), np.ones(len(p)))
         vecs = [run.final, gradient.u0_vec, product.u0_vec]
         answers.append(([grid.values(vec).copy() for vec in vecs], [gradient.p, product.p], grid))
     (ours, mine, grid), (theirs, expected, _) = answers
@@ -112,7 +104,9 @@ def ring(n, dof=1):
 
 
 def final(model, u0, p, end=1.0):
-    return solve(model, u0, p, Stepping((0.0, end), "esdirk5", rtol=1e-11, atol=1e-13)).final.array
+    return ds.solve(
+        model, u0, p, ds.Stepping((0.0, end), "esdirk5", rtol=1e-11, atol=1e-13)
+    ).final.array
 
 
 def eigenvalue(grid, k=1):
@@ -197,8 +191,10 @@ def test_shallow_waves_converge_and_keep_their_water():
         grid = ring(n, 2)
         (x,) = grid.coordinates()
         u0 = np.stack([1.0 + a * np.cos(x), a * c * np.cos(x)], -1)
-        stepping = Stepping((0.0, 0.5), "rk4", dt=1.0 / n)
-        ends = solve(pdes.shallow_water(grid), u0.ravel(), [g], stepping).final.array.reshape(-1, 2)
+        stepping = ds.Stepping((0.0, 0.5), "rk4", dt=1.0 / n)
+        ends = ds.solve(pdes.shallow_water(grid), u0.ravel(), [g], stepping).final.array.reshape(
+            -1, 2
+        )
         errors.append(np.abs(ends[:, 0] - 1.0 - a * np.cos(x - 0.5 * c)).max() / a)
         assert ends[:, 0].sum() == pytest.approx(n, rel=1e-13)
     assert (np.log2(np.divide(errors[:-1], errors[1:])) > 0.95).all()
@@ -220,7 +216,7 @@ def whirls(boundary, comm=None):
     grid, model, vortex = flow(boundary, 8, comm)
     u0, (x, y) = grid.create_vec(), grid.coordinates()
     grid.writable(u0)[..., 0] = vortex + 0.5 * np.sin(2.0 * x) * np.sin(y)
-    return grid, model, consistent_state(model, u0, [0.1])
+    return grid, model, ds.consistent_state(model, u0, [0.1])
 
 
 @pytest.mark.mpi
@@ -228,11 +224,11 @@ def whirls(boundary, comm=None):
 def test_derivatives_of_flows_are_exact(boundary):
     _, model, u0 = whirls(boundary)
     for method in ("cn", "esdirk3", "beuler"):
-        run = solve(model, u0, [0.1], Stepping((0.0, 0.2), method, dt=0.05, options=EXACT))
+        run = ds.solve(model, u0, [0.1], ds.Stepping((0.0, 0.2), method, dt=0.05, options=EXACT))
         assert duality(run, ENERGY) < 1e-12
-    stepping = Stepping((0.0, 0.2), "cn", dt=0.1, options=EXACT)
-    control = Parameters({"k": Parameter(0.1)}, u0, consistent=True)
-    orders = taylor(Reduced(model, ENERGY, stepping, control), hessian=True)
+    stepping = ds.Stepping((0.0, 0.2), "cn", dt=0.1, options=EXACT)
+    control = ds.Parameters({"k": ds.Parameter(0.1)}, u0, consistent=True)
+    orders = ds.taylor(ds.Reduced(model, ENERGY, stepping, control), hessian=True)
     assert orders.order > 1.9
     assert orders.hessian_order > 2.9
 
@@ -243,8 +239,8 @@ def test_flows_do_not_depend_on_the_number_of_ranks(boundary):
     answers = []
     for comm in (PETSc.COMM_WORLD, SELF):
         grid, model, u0 = whirls(boundary, comm)
-        run = solve(model, u0, [0.1], Stepping((0.0, 0.2), "cn", dt=0.1, options=EXACT))
-        gradient = adjoint(run, ENERGY)
+        run = ds.solve(model, u0, [0.1], ds.Stepping((0.0, 0.2), "cn", dt=0.1, options=EXACT))
+        gradient = ds.adjoint(run, ENERGY)
         vecs = [grid.values(vec).copy() for vec in (u0, run.final, gradient.u0_vec)]
         answers.append((grid, vecs, gradient.p))
     (grid, ours, mine), (_, theirs, expected) = answers
@@ -261,8 +257,11 @@ def test_vortices_of_taylor_and_green_decay_as_the_closed_form_says(boundary):
         grid, model, vortex = flow(boundary, n, SELF)
         u0 = grid.create_vec()
         grid.writable(u0)[..., 0] = vortex
-        run = solve(
-            model, consistent_state(model, u0, [k]), [k], Stepping((0.0, 1.0), "esdirk4", dt=0.25)
+        run = ds.solve(
+            model,
+            ds.consistent_state(model, u0, [k]),
+            [k],
+            ds.Stepping((0.0, 1.0), "esdirk4", dt=0.25),
         )
         w, psi = np.moveaxis(grid.values(run.final), -1, 0)
         expected = vortex * np.exp(-2.0 * k)
@@ -280,11 +279,11 @@ def test_flows_carry_vorticity_in_second_order():
         model, (x, y), u0 = pdes.vorticity(grid), grid.coordinates(), grid.create_vec()
         waves = np.cos(2.0 * x + y) + np.sin(x - 2.0 * y)
         grid.writable(u0)[..., 0] = waves
-        run = solve(
+        run = ds.solve(
             model,
-            consistent_state(model, u0, [0.01]),
+            ds.consistent_state(model, u0, [0.01]),
             [0.01],
-            Stepping((0.0, 1.0), "esdirk4", dt=0.25),
+            ds.Stepping((0.0, 1.0), "esdirk4", dt=0.25),
         )
         ends = grid.values(run.final)[..., 0]
         errors.append(abs(ends - waves * np.exp(-0.05)).max())
@@ -301,24 +300,24 @@ def test_flows_keep_vorticity_its_square_and_energy():
 
 
 def test_what_is_no_flow_is_refused():
-    with pytest.raises(InputError, match=r"wave on a grid with dof = 1(.|\n)*2 unknowns"):
+    with pytest.raises(ds.InputError, match=r"wave on a grid with dof = 1(.|\n)*2 unknowns"):
         pdes.wave(ring(9))
-    with pytest.raises(InputError, match=r"shape \(9,\)(.|\n)*two dimensions"):
+    with pytest.raises(ds.InputError, match=r"shape \(9,\)(.|\n)*two dimensions"):
         pdes.vorticity(ring(9, 2))
     grid, model, vortex = flow("periodic", 8, SELF)
     u0 = grid.create_vec()
     grid.writable(u0)[..., 0] = vortex + 0.1
-    with pytest.raises(InputError, match=r"vorticity of u0 has the mean 0\.1"):
-        solve(model, u0, [0.1], Stepping((0.0, 0.2), "cn", dt=0.1))
+    with pytest.raises(ds.InputError, match=r"vorticity of u0 has the mean 0\.1"):
+        ds.solve(model, u0, [0.1], ds.Stepping((0.0, 0.2), "cn", dt=0.1))
     stretched = Grid((TURN, lambda s: s + s**2), (8, 8), "neumann", 2, SELF)
-    with pytest.raises(InputError, match="vorticity on a stretched grid"):
+    with pytest.raises(ds.InputError, match="vorticity on a stretched grid"):
         pdes.vorticity(stretched)
 
 
 # ---- heat by a number and by a field -------------------------------------------------------------
 
 
-SQUARES = Terminal(
+SQUARES = ds.Terminal(
     lambda t, u, p: u.dot(u), lambda t, u, p, out: out.waxpy(1.0, u, u), "independent"
 )
 
@@ -332,8 +331,8 @@ def fine(case):
 @pytest.mark.parametrize("case", HEAT)
 def test_sensitivity_to_the_diffusivity_is_the_closed_form(case):
     grid, reference = fine(case), HEAT[case]
-    steps = Stepping((0.0, 0.01), "rk4", dt=1e-4)
-    gradient = adjoint(solve(pdes.heat(grid), pdes.first_mode(grid), [1.0], steps), SQUARES)
+    steps = ds.Stepping((0.0, 0.01), "rk4", dt=1e-4)
+    gradient = ds.adjoint(ds.solve(pdes.heat(grid), pdes.first_mode(grid), [1.0], steps), SQUARES)
     assert gradient.value == pytest.approx(float(reference["psi_sum_u2"]), rel=1e-9)
     assert gradient.p[0] == pytest.approx(float(reference["dpsi_dalpha"]), rel=1e-9)
 
@@ -343,8 +342,8 @@ def test_sensitivity_to_the_diffusivity_is_the_closed_form(case):
 def test_gradient_in_a_field_of_diffusivities_is_the_closed_form(case):
     grid, reference = fine(case), HEAT[case]
     model, u0 = pdes.heat(grid, fields=["k"]), pdes.first_mode(grid)
-    run = solve(model, u0, model.pack(k=1.0), Stepping((0.0, 0.01), "rk4", dt=1e-4))
-    gradient = model.unpack(adjoint(run, SQUARES).p_vec).k
+    run = ds.solve(model, u0, model.pack(k=1.0), ds.Stepping((0.0, 0.01), "rk4", dt=1e-4))
+    gradient = model.unpack(ds.adjoint(run, SQUARES).p_vec).k
     lam, t = float(reference["lam"]), 0.01
     expected = u0.copy()
     expected.pointwiseMult(u0, u0)
@@ -392,11 +391,11 @@ def test_spots_are_four_or_one():
 
 def test_bad_arguments_of_gray_scott_are_reported_all_at_once():
     grid = Grid((TURN, TURN), (8, 8), comm=SELF)
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(ds.InputError) as caught:
         pdes.gray_scott(grid, parameters=["gama"])
     message = str(caught.value)
     assert "2 problems" in message
     assert 'unknown parameter "gama"; expected: D1, D2, gamma, kappa; try: "gamma"' in message
     assert "dof = 1" in message
-    with pytest.raises(InputError, match="kappa = nan"):
+    with pytest.raises(ds.InputError, match="kappa = nan"):
         pdes.gray_scott(Grid((TURN, TURN), (8, 8), dof=2, comm=SELF), kappa=np.nan)

@@ -5,16 +5,7 @@ import pytest
 from fields import ENERGY, random_field
 from petsc4py import PETSc
 
-from daeosens import (
-    InputError,
-    Stepping,
-    Terminal,
-    UnsupportedError,
-    adjoint,
-    consistent_state,
-    solve,
-    trace_stencil,
-)
+import daeosens as ds
 from daeosens.problem.grids import Grid
 from daeosens.verify import duality
 
@@ -33,13 +24,13 @@ def lit(t, u, p):
 
 
 def model_of(grid, **options):
-    return trace_stencil(lit, grid, ["loss"], algebraic=["light"], **options)
+    return ds.trace_stencil(lit, grid, ["loss"], algebraic=["light"], **options)
 
 
 def start_of(model, grid, p):
     u0 = random_field(grid, 2)
     u0.shift(1.0)
-    return consistent_state(model, u0, p)
+    return ds.consistent_state(model, u0, p)
 
 
 def test_names_are_those_of_numbers():
@@ -51,14 +42,14 @@ def test_names_are_those_of_numbers():
     conditions = {"heat": 1.0, "light": None}
     by_name = model_of(named(comm=SELF), dirichlet={"x": conditions})
     plain = Grid(BOX, SHAPE, "neumann", 2, SELF)
-    by_number = trace_stencil(
+    by_number = ds.trace_stencil(
         numbered, plain, ["loss"], algebraic=[1], dirichlet={"x": [1.0, None]}
     )
     u, outs = random_field(plain, 1), [plain.create_vec() for _ in range(2)]
     for model, out in zip((by_name, by_number), outs, strict=True):
         model.rhs(0.0, u, np.array([0.7]), out)
     np.testing.assert_array_equal(outs[0].array, outs[1].array)
-    of_t = trace_stencil(
+    of_t = ds.trace_stencil(
         lit, named(comm=SELF), ["loss"], dirichlet=lambda t, x, p: {"heat": t, "light": 0.0}
     )
     assert not of_t.autonomous
@@ -72,7 +63,7 @@ def test_algebraic_unknowns_hold_and_derivatives_are_exact(jacobian):
     u0, out = start_of(model, grid, p), grid.create_vec()
     for method in ("cn", "esdirk3"):
         tight = {"snes_rtol": 1e-12}
-        run = solve(model, u0, p, Stepping((0.0, 0.2), method, dt=0.05, options=tight))
+        run = ds.solve(model, u0, p, ds.Stepping((0.0, 0.2), method, dt=0.05, options=tight))
         model.rhs(0.0, run.final, p, out)
         assert abs(grid.values(out)[..., 1]).max(initial=0.0) < 1e-8
         assert duality(run, ENERGY) < 1e-12
@@ -81,22 +72,22 @@ def test_algebraic_unknowns_hold_and_derivatives_are_exact(jacobian):
 def test_what_is_eliminated_by_hand_is_the_same():
     """An unknown that its own row gives at each point may be put into the others."""
     grid = Grid(((0.0, 1.0),), (12,), "neumann", comm=SELF, names=["u", "cube"])
-    pair = trace_stencil(
+    pair = ds.trace_stencil(
         lambda t, u, p: [u.u.laplacian() - p.k * u.cube.center, u.u.center**3 - u.cube.center],
         grid,
         ["k"],
         algebraic=["cube"],
     )
     line = Grid(((0.0, 1.0),), (12,), "neumann", comm=SELF)
-    alone = trace_stencil(lambda t, u, p: u.laplacian() - p.k * u.center**3, line, ["k"])
+    alone = ds.trace_stencil(lambda t, u, p: u.laplacian() - p.k * u.center**3, line, ["k"])
     stepping, (x,) = (
-        Stepping((0.0, 0.3), "esdirk4", dt=0.03, options={"snes_rtol": 1e-13}),
+        ds.Stepping((0.0, 0.3), "esdirk4", dt=0.03, options={"snes_rtol": 1e-13}),
         (line.coordinates()),
     )
     u0 = 1.0 + np.sin(3.0 * x)
     runs = [
-        solve(alone, u0, [2.0], stepping),
-        solve(pair, np.stack([u0, u0**3], -1).ravel(), [2.0], stepping),
+        ds.solve(alone, u0, [2.0], stepping),
+        ds.solve(pair, np.stack([u0, u0**3], -1).ravel(), [2.0], stepping),
     ]
     ends = [runs[0].final.array, runs[1].final.array[::2]]
     np.testing.assert_allclose(ends[0], ends[1], rtol=1e-10)
@@ -106,16 +97,18 @@ def test_what_is_eliminated_by_hand_is_the_same():
             out.array[:] = 0.0
             out.array[::stride] = u.array[::stride]
 
-        return Terminal(lambda t, u, p: 0.5 * (u.array[::stride] ** 2).sum(), by_u, "independent")
+        return ds.Terminal(
+            lambda t, u, p: 0.5 * (u.array[::stride] ** 2).sum(), by_u, "independent"
+        )
 
-    slopes = [adjoint(run, total(k)).p for run, k in zip(runs, (1, 2), strict=True)]
+    slopes = [ds.adjoint(run, total(k)).p for run, k in zip(runs, (1, 2), strict=True)]
     np.testing.assert_allclose(slopes[0], slopes[1], rtol=1e-9)
 
 
 @pytest.mark.mpi
 def test_parameter_fields_go_with_algebraic_unknowns():
     grid = named()
-    model = trace_stencil(
+    model = ds.trace_stencil(
         lambda t, u, p: [
             u.laplacian(p.k)[0] + u.light.center,
             u.laplacian(p.k)[1] - u.light.center,
@@ -128,7 +121,9 @@ def test_parameter_fields_go_with_algebraic_unknowns():
     x, _ = grid.coordinates()
     p = model.pack(k=0.3 + 0.1 * np.sin(x))
     u0 = start_of(model, grid, p)
-    run = solve(model, u0, p, Stepping((0.0, 0.2), "cn", dt=0.05, options={"snes_rtol": 1e-13}))
+    run = ds.solve(
+        model, u0, p, ds.Stepping((0.0, 0.2), "cn", dt=0.05, options={"snes_rtol": 1e-13})
+    )
     assert duality(run, ENERGY) < 1e-12
 
 
@@ -136,26 +131,29 @@ def test_what_cannot_be_algebraic_is_refused():
     grid = named(comm=SELF)
 
     def made(grid=grid, **options):
-        return trace_stencil(lit, grid, ["loss"], **options)
+        return ds.trace_stencil(lit, grid, ["loss"], **options)
 
     for algebraic, told in {
         ("lihgt",): r"no unknown 'lihgt'(.|\n)*\"light\"",
         (2,): "no unknown 2",
         ("heat", "light"): "all unknowns",
     }.items():
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(ds.InputError, match=told):
             made(algebraic=algebraic)
-    with pytest.raises(InputError, match=r"algebraic = .light.(.|\n)*a sequence"):
+    with pytest.raises(ds.InputError, match=r"algebraic = .light.(.|\n)*a sequence"):
         made(algebraic="light")
-    with pytest.raises(InputError, match=r"have no names(.|\n)*names="):
+    with pytest.raises(ds.InputError, match=r"have no names(.|\n)*names="):
         made(Grid(BOX, SHAPE, "neumann", 2, SELF), algebraic=["light"])
-    with pytest.raises(InputError, match=r"no unknown 'lihgt'"):
+    with pytest.raises(ds.InputError, match=r"no unknown 'lihgt'"):
         made(dirichlet={"x": {"lihgt": 1.0}})
-    with pytest.raises(InputError, match=r"u\.lihgt is not there(.|\n)*heat, light"):
-        trace_stencil(lambda t, u, p: u.lihgt, grid)
-    with pytest.raises(UnsupportedError, match=r"rk4(.|\n)*cn"):
-        solve(
-            made(algebraic=[1]), random_field(grid, 1), [1.0], Stepping((0.0, 1.0), "rk4", dt=0.1)
+    with pytest.raises(ds.InputError, match=r"u\.lihgt is not there(.|\n)*heat, light"):
+        ds.trace_stencil(lambda t, u, p: u.lihgt, grid)
+    with pytest.raises(ds.UnsupportedError, match=r"rk4(.|\n)*cn"):
+        ds.solve(
+            made(algebraic=[1]),
+            random_field(grid, 1),
+            [1.0],
+            ds.Stepping((0.0, 1.0), "rk4", dt=0.1),
         )
 
 
@@ -164,7 +162,7 @@ def test_what_cannot_be_algebraic_is_refused():
     [(["a", "a"], 1, "different"), (["a", "b"], 3, "3 different"), ([1.0], 1, "names")],
 )
 def test_names_that_are_none_are_refused(names, dof, told):
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(ds.InputError, match=told):
         Grid(BOX, SHAPE, "neumann", dof, SELF, names)
 
 
@@ -177,6 +175,6 @@ def test_constraints_that_do_not_contain_their_unknown_are_refused():
         return [u.vx.laplacian() - px, u.vy.laplacian() - py, vx + vy]
 
     with pytest.raises(
-        InputError, match=r"row 2 of .* no algebraic unknown .pressure(.|\n)*Poisson"
+        ds.InputError, match=r"row 2 of .* no algebraic unknown .pressure(.|\n)*Poisson"
     ):
-        trace_stencil(flow, grid, algebraic=["pressure"])
+        ds.trace_stencil(flow, grid, algebraic=["pressure"])

@@ -5,21 +5,7 @@ import pytest
 from fields import close, random_field
 from petsc4py import PETSc
 
-from daeosens import (
-    InputError,
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Reduced,
-    Stepping,
-    UnsupportedError,
-    adjoint,
-    hessian_product,
-    solve,
-    tangent,
-    taylor,
-    trace_stencil,
-)
+import daeosens as ds
 from daeosens.derivatives import gauss_newton_product
 from daeosens.functional import InitialState
 from daeosens.problem.grids import Grid
@@ -42,7 +28,7 @@ BOUNDARIES = ["periodic", "zero"]
 
 def models(rhs, grid, parameters):
     return [
-        trace_stencil(rhs, grid, parameters, jacobian=kind) for kind in ("assembled", "products")
+        ds.trace_stencil(rhs, grid, parameters, jacobian=kind) for kind in ("assembled", "products")
     ]
 
 
@@ -77,7 +63,7 @@ def test_entries_of_a_small_grid_are_differences(boundary):
         a, b = u.center
         return [a * u[2][1] + u[-2][0] ** 2, np.sin(b * u[1][0]) + p.k * u[-5][0]]
 
-    model = trace_stencil(rhs, grid, ["k"], jacobian="assembled")
+    model = ds.trace_stencil(rhs, grid, ["k"], jacobian="assembled")
     u, eps = random_field(grid, 3), 1e-6
     matrix = model.rhs_u.create(0.0, u, [0.7])
     model.rhs_u.fill(0.0, u, np.array([0.7]), matrix)
@@ -109,10 +95,10 @@ def test_runs_and_sweeps_are_those_of_products(method, solver):
     for model, options in zip(
         models(reaction, grid, NAMES), (SOLVERS[solver], {"ksp_rtol": 1e-13}), strict=True
     ):
-        stepping = Stepping((0.0, 2.0), method, dt=0.5, options=options)
-        run = solve(model, spots(grid), VALUES, stepping)
-        gradient = adjoint(run, energy(4))
-        curvature = hessian_product(run, energy(4), random_field(grid, 4), np.full(4, 1e-3))
+        stepping = ds.Stepping((0.0, 2.0), method, dt=0.5, options=options)
+        run = ds.solve(model, spots(grid), VALUES, stepping)
+        gradient = ds.adjoint(run, energy(4))
+        curvature = ds.hessian_product(run, energy(4), random_field(grid, 4), np.full(4, 1e-3))
         vecs = [gradient.u0_vec, gradient.p_vec, curvature.u0_vec, curvature.p_vec]
         values.append([run.final, *vecs])
         assert duality(run, energy(4)) < 1e-12
@@ -124,11 +110,11 @@ def test_runs_and_sweeps_are_those_of_products(method, solver):
 def test_the_name_of_a_preconditioner_is_enough(name):
     """One that does not solve the system is iterated with."""
     grid = Grid(BOX, (16, 15), dof=2, comm=SELF)
-    model = trace_stencil(reaction, grid, NAMES, jacobian="assembled")
-    rates = dict.fromkeys(NAMES, Parameter(0.0))
-    stepping = Stepping((0.0, 1.0), "cn", dt=0.25, options={"pc_type": name})
-    reduced = Reduced(model, energy(4), stepping, Parameters(rates, random_field(grid, 7)))
-    orders = taylor(reduced, np.array([0.01, 0.02, 0.5, 0.8]), hessian=True)
+    model = ds.trace_stencil(reaction, grid, NAMES, jacobian="assembled")
+    rates = dict.fromkeys(NAMES, ds.Parameter(0.0))
+    stepping = ds.Stepping((0.0, 1.0), "cn", dt=0.25, options={"pc_type": name})
+    reduced = ds.Reduced(model, energy(4), stepping, ds.Parameters(rates, random_field(grid, 7)))
+    orders = ds.taylor(reduced, np.array([0.01, 0.02, 0.5, 0.8]), hessian=True)
     assert orders.order > 1.95
     assert orders.hessian_order > 2.9
 
@@ -137,9 +123,9 @@ def test_the_name_of_a_preconditioner_is_enough(name):
 @pytest.mark.parametrize("method", ["rk4", "3bs", "esdirk3"])
 def test_other_methods_take_the_matrix_too(method):
     grid = Grid(BOX, (13, 11), dof=2)
-    stepping = Stepping((0.0, 2.0), method, dt=0.5)
+    stepping = ds.Stepping((0.0, 2.0), method, dt=0.5)
     gradients = [
-        adjoint(solve(model, spots(grid), VALUES, stepping), energy(4))
+        ds.adjoint(ds.solve(model, spots(grid), VALUES, stepping), energy(4))
         for model in models(reaction, grid, NAMES)
     ]
     assert close(gradients[0].u0_vec, gradients[1].u0_vec) < 1e-10
@@ -150,17 +136,17 @@ def test_a_preconditioner_saves_iterations():
     grid = Grid(((0.0, 1.0), (0.0, 1.0)), (48, 48), "zero", comm=SELF)
     effort = {}
     for jacobian, name in (("products", "none"), ("assembled", "ilu"), ("assembled", "gamg")):
-        model = trace_stencil(lambda t, u, p: u.laplacian(), grid, jacobian=jacobian)
+        model = ds.trace_stencil(lambda t, u, p: u.laplacian(), grid, jacobian=jacobian)
         options = {"ksp_type": "gmres", "pc_type": name, "ksp_rtol": 1e-10}
-        stepping = Stepping((0.0, 0.1), "beuler", dt=0.05, options=options)
-        effort[name] = solve(model, random_field(grid, 1), [], stepping).effort.linear_iterations
+        stepping = ds.Stepping((0.0, 0.1), "beuler", dt=0.05, options=options)
+        effort[name] = ds.solve(model, random_field(grid, 1), [], stepping).effort.linear_iterations
     assert effort["none"] > 2 * effort["ilu"] > 4 * effort["gamg"]
 
 
 def test_other_words_are_refused():
     grid = Grid(BOX, (8, 8), dof=2, comm=SELF)
-    with pytest.raises(InputError, match=r"jacobian = 'dense'\n.*\"auto\", \"assembled\" or"):
-        trace_stencil(reaction, grid, NAMES, jacobian="dense")
+    with pytest.raises(ds.InputError, match=r"jacobian = 'dense'\n.*\"auto\", \"assembled\" or"):
+        ds.trace_stencil(reaction, grid, NAMES, jacobian="dense")
 
 
 RIGHT = {"ksp_pc_side": "right", "ksp_rtol": 1e-14}
@@ -180,26 +166,26 @@ def test_multigrid_takes_as_many_iterations_on_any_grid(boundary, method):
     for levels, n in ((2, 16), (3, 32)):
         shape = (n, n) if boundary == "periodic" else (n + 1, n + 1)
         grid = Grid(((0.0, 1.0),) * 2, shape, boundary, dof=2)
-        model = trace_stencil(diffusing, grid, ["k"], jacobian="assembled")
+        model = ds.trace_stencil(diffusing, grid, ["k"], jacobian="assembled")
         u0, p = random_field(grid, 3), np.array([0.3])
-        stepping = Stepping(
+        stepping = ds.Stepping(
             (0.0, 0.15), method, dt=0.05, options=RIGHT | {"pc_type": "mg", "pc_mg_levels": levels}
         )
-        run = solve(model, u0, p, stepping)
+        run = ds.solve(model, u0, p, stepping)
         effort.append(run.effort.linear_iterations / run.effort.newton_iterations)
         assert duality(run, energy(1)) < 1e-12
     assert max(effort) < (9 if grid.comm.size == 1 else 14)  # smoothed by blocks on several ranks
     # on two levels the coarse one is solved exactly
     assert effort[1] < effort[0] + 2.0
-    plain = solve(model, u0, p, Stepping((0.0, 0.15), method, dt=0.05))
+    plain = ds.solve(model, u0, p, ds.Stepping((0.0, 0.15), method, dt=0.05))
     assert close(run.final, plain.final) < 1e-9
     for mine, other in zip(
-        *((item.u0_vec, item.p_vec) for item in (adjoint(k, energy(1)) for k in (run, plain))),
+        *((item.u0_vec, item.p_vec) for item in (ds.adjoint(k, energy(1)) for k in (run, plain))),
         strict=True,
     ):
         assert close(mine, other) < 1e-9
     if method != "esdirk3":
-        repeated, again = adjoint(run, energy(1), "tsadjoint"), adjoint(run, energy(1))
+        repeated, again = ds.adjoint(run, energy(1), "tsadjoint"), ds.adjoint(run, energy(1))
         assert close(repeated.u0_vec, again.u0_vec) < 1e-10
         assert close(repeated.p_vec, again.p_vec) < 1e-10
 
@@ -210,9 +196,9 @@ def test_remainders_by_multigrid_are_of_third_order(method, dimensions):
     """Observed on the way, with a last step that is cut, and with and without parameters."""
     grid = Grid(((0.0, 1.0),) * dimensions, (9,) * dimensions, "zero", dof=2, comm=SELF)
     data = [random_field(grid, seed) for seed in (5, 6)]
-    misfit = LeastSquares((0.04, 0.07), data, sigma=0.3)
+    misfit = ds.LeastSquares((0.04, 0.07), data, sigma=0.3)
     options = RIGHT | {"pc_type": "mg", "pc_mg_levels": 2, "snes_rtol": 1e-13}
-    stepping = Stepping((0.0, 0.07), method, dt=0.02, options=options)
+    stepping = ds.Stepping((0.0, 0.07), method, dt=0.02, options=options)
 
     def reacting(t, u, p):
         a, b = u.center
@@ -221,12 +207,12 @@ def test_remainders_by_multigrid_are_of_third_order(method, dimensions):
         return [0.1 * along[0] - a * b * b * np.cos(t) + more, 0.05 * along[1] + a * b * b]
 
     u0 = random_field(grid, 3)
-    rate = Parameters({"k": Parameter(0.3)}, u0)
+    rate = ds.Parameters({"k": ds.Parameter(0.3)}, u0)
     for names, control in ((["k"], rate), ([], InitialState(u0, []))):
-        model = trace_stencil(reacting, grid, names, jacobian="assembled")
-        reduced = Reduced(model, misfit, stepping, control)
+        model = ds.trace_stencil(reacting, grid, names, jacobian="assembled")
+        reduced = ds.Reduced(model, misfit, stepping, control)
         assert duality(reduced.trajectory(reduced.start()), misfit) < 1e-12
-        orders = taylor(reduced, hessian=True)
+        orders = ds.taylor(reduced, hessian=True)
         assert orders.order > 1.9
         assert orders.hessian_order > 2.9
 
@@ -249,24 +235,24 @@ NO_TRANSPOSE = {
 def test_adjoints_are_refused_where_the_preconditioner_has_no_transpose(method, name):
     """PETSc would not recover from trying.  Runs and tangents need none."""
     grid = Grid(BOX, (16, 16), dof=2)
-    model = trace_stencil(reaction, grid, NAMES, jacobian="assembled")
+    model = ds.trace_stencil(reaction, grid, NAMES, jacobian="assembled")
     u0, dp, options = spots(grid), np.full(4, 0.1), {"ksp_type": "gmres", "ksp_rtol": 1e-13}
     chosen, plain = (
-        solve(model, u0, VALUES, Stepping((0.0, 1.0), method, dt=0.3, options=value))
+        ds.solve(model, u0, VALUES, ds.Stepping((0.0, 1.0), method, dt=0.3, options=value))
         for value in (options | NO_TRANSPOSE[name], options)
     )
-    assert close(tangent(chosen, dp=dp).final, tangent(plain, dp=dp).final) < 1e-9
+    assert close(ds.tangent(chosen, dp=dp).final, ds.tangent(plain, dp=dp).final) < 1e-9
     match = (
         r'an adjoint with pc_type "(sor|kaczmarz|composite)"\n.*\n  try: options=\{"pc_type": "lu"'
     )
-    with pytest.raises(UnsupportedError, match=match):
-        adjoint(chosen, energy(4))
-    misfit = LeastSquares([1.0], [plain.final], sigma=0.3)
-    with pytest.raises(UnsupportedError, match=match):
-        hessian_product(chosen, energy(4), u0)
-    with pytest.raises(UnsupportedError, match=match):
+    with pytest.raises(ds.UnsupportedError, match=match):
+        ds.adjoint(chosen, energy(4))
+    misfit = ds.LeastSquares([1.0], [plain.final], sigma=0.3)
+    with pytest.raises(ds.UnsupportedError, match=match):
+        ds.hessian_product(chosen, energy(4), u0)
+    with pytest.raises(ds.UnsupportedError, match=match):
         gauss_newton_product(chosen, misfit, u0)
     if method == "cn":
-        with pytest.raises(UnsupportedError, match=match):
-            adjoint(chosen, energy(4), "tsadjoint")
+        with pytest.raises(ds.UnsupportedError, match=match):
+            ds.adjoint(chosen, energy(4), "tsadjoint")
     assert duality(plain, energy(4)) < 1e-12

@@ -6,19 +6,7 @@ from fields import alone, close, own_part, random_field
 from petsc4py import PETSc
 from scipy.optimize import brentq
 
-from daeosens import (
-    InputError,
-    Parameter,
-    Parameters,
-    Reduced,
-    Stepping,
-    Terminal,
-    adjoint,
-    hessian_product,
-    solve,
-    taylor,
-    trace_stencil,
-)
+import daeosens as ds
 from daeosens.functional import FieldParameters
 from daeosens.problem.grids import Grid
 from daeosens.verify import duality
@@ -37,7 +25,7 @@ def nothing(t, u, p, du, dp, *out):
     return np.zeros(len(p))
 
 
-ENERGY = Terminal(
+ENERGY = ds.Terminal(
     lambda t, u, p: 0.5 * u.dot(u) / u.size,
     lambda t, u, p, out: out.axpby(1.0 / u.size, 0.0, u),
     "independent",
@@ -89,7 +77,7 @@ def test_values_beyond_faces_are_those_of_conditions():
         return [u[1, -2][0], u[-1, 2][1]]
 
     out = grid.create_vec()
-    trace_stencil(rhs, grid, **conditions).rhs(0.0, u0, np.empty(0), out)
+    ds.trace_stencil(rhs, grid, **conditions).rhs(0.0, u0, np.empty(0), out)
     one = alone(grid)
     all_values = one.values(random_field(one, 3))
     h = grid.spacing[1]
@@ -106,14 +94,14 @@ def test_values_beyond_faces_are_those_of_conditions():
 @pytest.mark.parametrize("method", ["rk4", "cn"])
 def test_derivatives_are_exact(method, shape, boundary, conditions):
     grid = Grid((UNIT,) * len(shape), shape, boundary, 2)
-    model = trace_stencil(curved, grid, ["k", "r"], **conditions)
+    model = ds.trace_stencil(curved, grid, ["k", "r"], **conditions)
     u0 = random_field(grid, 3)
     options = {} if method == "rk4" else {"snes_rtol": 1e-13}
-    stepping = Stepping((0.0, 0.2), method, dt=0.02, options=options)
-    run = solve(model, u0, P, stepping)
+    stepping = ds.Stepping((0.0, 0.2), method, dt=0.02, options=options)
+    run = ds.solve(model, u0, P, stepping)
     assert duality(run, ENERGY) < 1e-12
-    control = Parameters({"k": Parameter(P[0]), "r": Parameter(P[1])}, u0)
-    orders = taylor(Reduced(model, ENERGY, stepping, control), hessian=True)
+    control = ds.Parameters({"k": ds.Parameter(P[0]), "r": ds.Parameter(P[1])}, u0)
+    orders = ds.taylor(ds.Reduced(model, ENERGY, stepping, control), hessian=True)
     assert orders.order > 1.9
     assert orders.hessian_order > 2.9
 
@@ -125,14 +113,14 @@ def test_answers_do_not_depend_on_the_number_of_ranks(jacobian, shape, boundary,
     answers = []
     for comm in (PETSc.COMM_WORLD, SELF):
         grid = Grid((UNIT,) * len(shape), shape, boundary, 2, comm)
-        model = trace_stencil(curved, grid, ["k", "r"], jacobian=jacobian, **conditions)
+        model = ds.trace_stencil(curved, grid, ["k", "r"], jacobian=jacobian, **conditions)
         u0, du = random_field(grid, 3), random_field(grid, 4)
         method = "rk4" if jacobian == "auto" else "cn"
         options = {} if method == "rk4" else {"snes_rtol": 1e-12, "ksp_rtol": 1e-12}
-        stepping = Stepping((0.0, 0.2), method, dt=0.02, options=options)
-        run = solve(model, u0, P, stepping)
-        gradient = adjoint(run, ENERGY)
-        product = hessian_product(run, ENERGY, du, np.array([0.3, -0.2]))
+        stepping = ds.Stepping((0.0, 0.2), method, dt=0.02, options=options)
+        run = ds.solve(model, u0, P, stepping)
+        gradient = ds.adjoint(run, ENERGY)
+        product = ds.hessian_product(run, ENERGY, du, np.array([0.3, -0.2]))
         vecs = [run.final, gradient.u0_vec, product.u0_vec]
         answers.append(([grid.values(vec).copy() for vec in vecs], gradient.p, product.p, grid))
     (ours, *mine, grid), (theirs, *expected, _) = answers
@@ -146,13 +134,15 @@ def test_answers_do_not_depend_on_the_number_of_ranks(jacobian, shape, boundary,
 def test_matrices_are_those_of_products(shape, boundary, conditions):
     grid = Grid((UNIT,) * len(shape), shape, boundary, 2, SELF)
     u, v = random_field(grid, 3), random_field(grid, 4)
-    stepping = Stepping((0.0, 0.1), "cn", dt=0.05, options={"snes_rtol": 1e-13})
+    stepping = ds.Stepping((0.0, 0.1), "cn", dt=0.05, options={"snes_rtol": 1e-13})
     runs = [
-        solve(trace_stencil(curved, grid, ["k", "r"], jacobian=kind, **conditions), u, P, stepping)
+        ds.solve(
+            ds.trace_stencil(curved, grid, ["k", "r"], jacobian=kind, **conditions), u, P, stepping
+        )
         for kind in ("assembled", "products")
     ]
     assert close(runs[0].final, runs[1].final) < 1e-9
-    gradients = [adjoint(run, ENERGY).u0_vec for run in runs]
+    gradients = [ds.adjoint(run, ENERGY).u0_vec for run in runs]
     assert close(*gradients) < 1e-7
     assert v.norm() > 0.0
 
@@ -164,7 +154,7 @@ def test_a_wall_at_a_given_temperature_and_one_that_cools_converge_in_second_ord
     errors, gradients = [], []
     for n in (20, 40, 80):
         grid = Grid((UNIT,), (n,), "neumann", 1, SELF)
-        model = trace_stencil(
+        model = ds.trace_stencil(
             lambda t, u, p: p.k * u.laplacian(),
             grid,
             ["k", "b", "wall"],
@@ -172,9 +162,11 @@ def test_a_wall_at_a_given_temperature_and_one_that_cools_converge_in_second_ord
             slope={"x+": lambda t, u, x, p: -p.b * (u - 1.0)},
         )
         shape = np.sin(w * grid.coordinates()[0])
-        run = solve(model, 1.0 + shape, [k, b, 1.0], Stepping((0.0, 1.0), "esdirk5", rtol=1e-10))
+        run = ds.solve(
+            model, 1.0 + shape, [k, b, 1.0], ds.Stepping((0.0, 1.0), "esdirk5", rtol=1e-10)
+        )
         errors.append(np.abs(run.final.array - 1.0 - shape * np.exp(-k * w * w)).max())
-        gradients.append(adjoint(run, ENERGY).p)
+        gradients.append(ds.adjoint(run, ENERGY).p)
     orders = np.log2(np.divide(errors[:-1], errors[1:]))
     assert (orders > 1.9).all()
     first, second = gradients[0] - gradients[1], gradients[1] - gradients[2]
@@ -186,14 +178,16 @@ def test_moving_walls_converge_in_second_order():
     errors = []
     for n in (20, 40, 80):
         grid = Grid((UNIT, UNIT), (n, 4), ("neumann", "periodic"), 1, SELF)
-        model = trace_stencil(
+        model = ds.trace_stencil(
             lambda t, u, p: p.k * (u.laplacian() + u.center) - u.gradient()[0],
             grid,
             ["k"],
             dirichlet={"x": lambda t, x, p: np.sin(x[0] - t)},
         )
         x = grid.coordinates()[0]
-        run = solve(model, np.sin(x).ravel(), [0.05], Stepping((0.0, 1.0), "esdirk4", dt=0.05))
+        run = ds.solve(
+            model, np.sin(x).ravel(), [0.05], ds.Stepping((0.0, 1.0), "esdirk4", dt=0.05)
+        )
         errors.append(np.abs(grid.values(run.final)[..., 0] - np.sin(x - 1.0)).max())
     assert (np.log2(np.divide(errors[:-1], errors[1:])) > 1.8).all()
 
@@ -204,7 +198,7 @@ def test_parameter_fields_and_faces(boundary):
     """Fields beside numbers on a grid that is open along one dimension only."""
     grid = Grid((UNIT, UNIT), (11, 8), boundary, 1)
     conditions = {"dirichlet": {"y-": lambda t, x, p: p.wall}} if "neumann" in boundary else {}
-    model = trace_stencil(
+    model = ds.trace_stencil(
         lambda t, u, p: u.laplacian(p.k) - p.wall * u.center**3,
         grid,
         ["wall"],
@@ -212,12 +206,14 @@ def test_parameter_fields_and_faces(boundary):
         **conditions,
     )
     x, y = grid.coordinates()
-    stepping = Stepping((0.0, 0.5), "cn", dt=0.1, options={"snes_rtol": 1e-13})
+    stepping = ds.Stepping((0.0, 0.5), "cn", dt=0.1, options={"snes_rtol": 1e-13})
     k = 0.05 * (1.0 + 0.3 * np.sin(2 * np.pi * x) * y)
-    control = FieldParameters({"wall": Parameter(0.6), "k": Parameter(k)}, random_field(grid, 3))
-    run = solve(model, random_field(grid, 3), model.pack(wall=0.6, k=k), stepping)
+    control = FieldParameters(
+        {"wall": ds.Parameter(0.6), "k": ds.Parameter(k)}, random_field(grid, 3)
+    )
+    run = ds.solve(model, random_field(grid, 3), model.pack(wall=0.6, k=k), stepping)
     assert duality(run, ENERGY) < 1e-12
-    orders = taylor(Reduced(model, ENERGY, stepping, control), hessian=True)
+    orders = ds.taylor(ds.Reduced(model, ENERGY, stepping, control), hessian=True)
     assert orders.order > 1.9
     assert orders.hessian_order > 2.9
 
@@ -227,10 +223,10 @@ def test_parameter_fields_and_faces(boundary):
 def test_multigrid_takes_few_iterations(boundary):
     grid = Grid((UNIT, UNIT), (96, 96), boundary)
     conditions = {"dirichlet": {"y": 1.0}} if "neumann" in boundary else {}
-    model = trace_stencil(
+    model = ds.trace_stencil(
         lambda t, u, p: p.k * u.laplacian() - u.center**3, grid, ["k"], **conditions
     )
-    run = solve(model, random_field(grid, 3), [0.3], Stepping((0.0, 1.0), "cn", dt=0.5))
+    run = ds.solve(model, random_field(grid, 3), [0.3], ds.Stepping((0.0, 1.0), "cn", dt=0.5))
     assert run.effort.linear_iterations / run.effort.newton_iterations < 11
     assert duality(run, ENERGY) < 1e-12
 
@@ -241,17 +237,17 @@ def test_what_does_not_hold_together_is_refused():
     def rhs(t, u, p):
         return u.laplacian()
 
-    with pytest.raises(InputError, match=r"dirichlet has 'x-'(.|\n)*\"y\", \"y-\", \"y\+\""):
-        trace_stencil(rhs, grid, dirichlet={"x-": 0.0})
-    with pytest.raises(InputError, match=r'unknown 1 has a value and a slope on the face "y-"'):
-        trace_stencil(rhs, grid, dirichlet={"y-": 1.0}, slope={"y": [None, 0.5]})
-    with pytest.raises(InputError, match=r"'dirichlet\[\"y\"\]' returned shape \(3,\)"):
-        trace_stencil(rhs, grid, dirichlet={"y": [1.0, 2.0, 3.0]})
-    with pytest.raises(InputError, match=r"dirichlet = 'warm'"):
-        trace_stencil(rhs, grid, dirichlet="warm")
-    with pytest.raises(InputError, match=r"boundary = \('periodic', 'wall'\)"):
+    with pytest.raises(ds.InputError, match=r"dirichlet has 'x-'(.|\n)*\"y\", \"y-\", \"y\+\""):
+        ds.trace_stencil(rhs, grid, dirichlet={"x-": 0.0})
+    with pytest.raises(ds.InputError, match=r'unknown 1 has a value and a slope on the face "y-"'):
+        ds.trace_stencil(rhs, grid, dirichlet={"y-": 1.0}, slope={"y": [None, 0.5]})
+    with pytest.raises(ds.InputError, match=r"'dirichlet\[\"y\"\]' returned shape \(3,\)"):
+        ds.trace_stencil(rhs, grid, dirichlet={"y": [1.0, 2.0, 3.0]})
+    with pytest.raises(ds.InputError, match=r"dirichlet = 'warm'"):
+        ds.trace_stencil(rhs, grid, dirichlet="warm")
+    with pytest.raises(ds.InputError, match=r"boundary = \('periodic', 'wall'\)"):
         Grid((UNIT, UNIT), (9, 8), ("periodic", "wall"))
-    with pytest.raises(InputError, match=r"boundary = .*or 2 of them"):
+    with pytest.raises(ds.InputError, match=r"boundary = .*or 2 of them"):
         Grid((UNIT, UNIT), (9, 8), ("periodic",))
-    with pytest.raises(InputError, match=r"there is no parameter 'lid'"):
-        trace_stencil(rhs, grid, ["lip"], dirichlet={"y+": lambda t, x, p: p.lid})
+    with pytest.raises(ds.InputError, match=r"there is no parameter 'lid'"):
+        ds.trace_stencil(rhs, grid, ["lip"], dirichlet={"y+": lambda t, x, p: p.lid})

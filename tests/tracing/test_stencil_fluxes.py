@@ -5,19 +5,7 @@ import pytest
 from fields import ENERGY, close, own_part, random_field
 from petsc4py import PETSc
 
-from daeosens import (
-    InputError,
-    Parameter,
-    Parameters,
-    Reduced,
-    Stepping,
-    Terminal,
-    adjoint,
-    hessian_product,
-    solve,
-    taylor,
-    trace_stencil,
-)
+import daeosens as ds
 from daeosens.problem.grids import Grid
 from daeosens.verify import duality
 
@@ -46,7 +34,7 @@ def stretched(n):
 
 def make(flux, box=UNIT, boundary="periodic", n=24, comm=None):
     grid = Grid((box,), (n,), boundary, 1, comm or PETSc.COMM_WORLD)
-    return grid, trace_stencil(lambda t, u, p: -u.divergence(flux), grid, ["v"])
+    return grid, ds.trace_stencil(lambda t, u, p: -u.divergence(flux), grid, ["v"])
 
 
 @pytest.mark.mpi
@@ -63,14 +51,14 @@ def make(flux, box=UNIT, boundary="periodic", n=24, comm=None):
 def test_sums_are_kept_to_rounding(flux, box, boundary):
     grid, model = make(flux, box, boundary)
     u0, dt = random_field(grid, 3), 0.0005 if box is not UNIT else 0.01
-    run = solve(model, u0, [0.7], Stepping((0.0, 20 * dt), "rk4", dt=dt))
+    run = ds.solve(model, u0, [0.7], ds.Stepping((0.0, 20 * dt), "rk4", dt=dt))
     volumes = grid.create_vec()
     grid.writable(volumes)[..., 0] = grid.volumes()
     assert close(run.final, u0) > 1e-3
     assert run.final.dot(volumes) == pytest.approx(u0.dot(volumes), rel=1e-13)
-    gradient = adjoint(
+    gradient = ds.adjoint(
         run,
-        Terminal(
+        ds.Terminal(
             lambda t, u, p: u.dot(volumes),
             lambda t, u, p, out: volumes.copy(out),
             "independent",
@@ -86,11 +74,11 @@ def test_sums_are_kept_to_rounding(flux, box, boundary):
 def test_derivatives_of_fluxes_are_exact(flux, method):
     grid, model = make(flux)
     options = {} if method == "rk4" else {"snes_rtol": 1e-13}
-    stepping = Stepping((0.0, 0.1), method, dt=0.01, options=options)
+    stepping = ds.Stepping((0.0, 0.1), method, dt=0.01, options=options)
     u0 = random_field(grid, 3)
-    assert duality(solve(model, u0, [0.7], stepping), ENERGY) < 1e-12
-    control = Parameters({"v": Parameter(0.7)}, u0)
-    orders = taylor(Reduced(model, ENERGY, stepping, control), hessian=True)
+    assert duality(ds.solve(model, u0, [0.7], stepping), ENERGY) < 1e-12
+    control = ds.Parameters({"v": ds.Parameter(0.7)}, u0)
+    orders = ds.taylor(ds.Reduced(model, ENERGY, stepping, control), hessian=True)
     assert orders.order > 1.9
     assert orders.hessian_order > 2.9
 
@@ -101,7 +89,7 @@ def test_weno_carries_a_wave_in_fifth_order():
         _, model = make(lambda u, p: p.v * u.weno()[0], n=n, comm=SELF)
         edges = np.linspace(0.0, 1.0, n + 1) - 0.5 / n
         mean = -np.diff(np.cos(2 * np.pi * edges)) * n / (2 * np.pi)
-        run = solve(model, mean, [1.0], Stepping((0.0, 1.0), "rk4", dt=0.05 / n))
+        run = ds.solve(model, mean, [1.0], ds.Stepping((0.0, 1.0), "rk4", dt=0.05 / n))
         errors.append(np.abs(run.final.array - mean).max())
     assert (np.log2(np.divide(errors[:-1], errors[1:])) > 4.7).all()
 
@@ -118,10 +106,10 @@ def test_fluxes_of_fields_are_those_of_the_laplacian(box):
         lambda t, u, p: u.divergence(lambda u, p: 0.5 * (p.k.left + p.k.right) * u.gradient),
         lambda t, u, p: u.map(lambda u, p: u.laplacian(p.k)).center,
     ):
-        model = trace_stencil(rhs, grid, fields=["k"])
-        p, stepping = model.pack(k=k), Stepping((0.0, 0.02), "rk4", dt=0.002)
-        run = solve(model, random_field(grid, 3), p, stepping)
-        gradient = adjoint(run, ENERGY)
+        model = ds.trace_stencil(rhs, grid, fields=["k"])
+        p, stepping = model.pack(k=k), ds.Stepping((0.0, 0.02), "rk4", dt=0.002)
+        run = ds.solve(model, random_field(grid, 3), p, stepping)
+        gradient = ds.adjoint(run, ENERGY)
         found.append((run.final, gradient.u0_vec, gradient.p_vec))
     for other in found[1:]:
         assert max(close(a, b) for a, b in zip(other, found[0], strict=True)) < 1e-12
@@ -132,7 +120,7 @@ def test_fluxes_of_fields_are_those_of_the_laplacian(box):
 def test_functions_of_points_see_what_is_around_each(boundary):
     """The unknowns, a field and the coordinates, as NumPy has them with all points at hand."""
     grid = Grid((UNIT,), (12,), boundary)
-    model = trace_stencil(
+    model = ds.trace_stencil(
         lambda t, u, p: u.map(lambda u, p: p.a * p.k * u.center * u.x[0]).laplacian(),
         grid,
         ["a"],
@@ -162,17 +150,17 @@ def test_derivatives_on_stretched_grids_are_exact_on_any_ranks(method):
     for comm in (PETSc.COMM_WORLD, SELF):
         grid = Grid((UNIT, lambda s: s + 0.1 * s**2), (8, 9), ("periodic", "neumann"), comm=comm)
         wall = {"y-": lambda t, x, p: p.wall * x[0]}
-        model = trace_stencil(conduct, grid, ["k", "wall"], dirichlet=wall)
+        model = ds.trace_stencil(conduct, grid, ["k", "wall"], dirichlet=wall)
         options = {} if method == "rk4" else {"snes_rtol": 1e-13, "ksp_rtol": 1e-12}
-        stepping = Stepping((0.0, 0.02), method, dt=0.002, options=options)
+        stepping = ds.Stepping((0.0, 0.02), method, dt=0.002, options=options)
         u0, p = random_field(grid, 3), np.array([0.3, 0.8])
-        run = solve(model, u0, p, stepping)
+        run = ds.solve(model, u0, p, stepping)
         assert duality(run, ENERGY) < 1e-12
-        control = Parameters({"k": Parameter(0.3), "wall": Parameter(0.8)}, u0)
-        orders = taylor(Reduced(model, ENERGY, stepping, control), hessian=True)
+        control = ds.Parameters({"k": ds.Parameter(0.3), "wall": ds.Parameter(0.8)}, u0)
+        orders = ds.taylor(ds.Reduced(model, ENERGY, stepping, control), hessian=True)
         assert orders.order > 1.9
         assert orders.hessian_order > 2.9
-        product = hessian_product(run, ENERGY, random_field(grid, 4), np.ones(2))
+        product = ds.hessian_product(run, ENERGY, random_field(grid, 4), np.ones(2))
         answers.append((grid.values(product.u0_vec).copy(), product.p, grid))
     (ours, mine, grid), (theirs, expected, _) = answers
     np.testing.assert_allclose(ours, own_part(grid, theirs), rtol=1e-8, atol=1e-11)
@@ -184,20 +172,20 @@ def test_stretched_grids_converge_in_second_order():
     errors = []
     for n in (20, 40, 80):
         grid = Grid((stretched(n),), (n,), "neumann", comm=SELF)
-        model = trace_stencil(lambda t, u, p: p.k * u.laplacian(), grid, ["k"])
+        model = ds.trace_stencil(lambda t, u, p: p.k * u.laplacian(), grid, ["k"])
         (x,) = grid.coordinates()
         shape = np.cos(np.pi * x)
-        run = solve(model, shape, [0.1], Stepping((0.0, 1.0), "esdirk5", rtol=1e-10))
+        run = ds.solve(model, shape, [0.1], ds.Stepping((0.0, 1.0), "esdirk5", rtol=1e-10))
         errors.append(np.abs(run.final.array - shape * np.exp(-0.1 * np.pi**2)).max())
     assert (np.log2(np.divide(errors[:-1], errors[1:])) > 1.9).all()
 
 
 def test_what_does_not_go_on_stretched_grids_is_refused():
-    with pytest.raises(InputError, match=r"box\[0\] has 9 edges(.|\n)*expected: 10"):
+    with pytest.raises(ds.InputError, match=r"box\[0\] has 9 edges(.|\n)*expected: 10"):
         Grid((stretched(8),), (9,), "neumann", comm=SELF)
-    with pytest.raises(InputError, match=r"box = "):
+    with pytest.raises(ds.InputError, match=r"box = "):
         Grid(((0.0, 0.5, 0.4, 1.0),), (3,), "neumann", comm=SELF)
-    with pytest.raises(InputError, match="across a stretched dimension"):
+    with pytest.raises(ds.InputError, match="across a stretched dimension"):
         make(weno, stretched(9), n=9, comm=SELF)
 
 
@@ -213,5 +201,5 @@ def test_what_does_not_go_on_stretched_grids_is_refused():
 def test_fields_of_an_outer_function_are_refused(rhs):
     """They would be those at its point, not at that of the function inside."""
     line = Grid(((0.0, 1.0),), (8,), "neumann", comm=PETSc.COMM_SELF)
-    with pytest.raises(InputError, match='reads the field "k" of that one'):
-        trace_stencil(rhs, line, fields=["k"])
+    with pytest.raises(ds.InputError, match='reads the field "k" of that one'):
+        ds.trace_stencil(rhs, line, fields=["k"])

@@ -6,18 +6,7 @@ from fields import ENERGY, close, random_field
 from petsc4py import PETSc
 from scipy.optimize import brentq
 
-from daeosens import (
-    InputError,
-    Parameter,
-    Parameters,
-    Reduced,
-    Stepping,
-    Terminal,
-    adjoint,
-    solve,
-    taylor,
-    trace_stencil,
-)
+import daeosens as ds
 from daeosens.problem.grids import Grid
 from daeosens.verify import duality
 
@@ -90,7 +79,7 @@ def test_points_beyond_the_edge_are_images(shape):
         -1,
     )
     out = grid.create_vec()
-    trace_stencil(curved, grid, ["k", "r"]).rhs(0.3, vec, P, out)
+    ds.trace_stencil(curved, grid, ["k", "r"]).rhs(0.3, vec, P, out)
     np.testing.assert_allclose(grid.values(out), expected[part], rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(grid.coordinates()[0].ravel()[: shape[0]][:2], x[part[-1]][:2])
 
@@ -107,18 +96,18 @@ def robin(t, u, x, p):
 @pytest.mark.parametrize("method", ["rk4", "cn", "esdirk3"])
 def test_derivatives_are_exact(method, shape, slope):
     grid = box(shape)
-    model = trace_stencil(curved, grid, ["k", "r"], slope=slope)
+    model = ds.trace_stencil(curved, grid, ["k", "r"], slope=slope)
     _, u0, _ = field(grid)
     options = {} if method == "rk4" else {"snes_rtol": 1e-13}
-    stepping = Stepping((0.0, 0.3), method, dt=0.03, options=options)
-    run = solve(model, u0, P, stepping)
+    stepping = ds.Stepping((0.0, 0.3), method, dt=0.03, options=options)
+    run = ds.solve(model, u0, P, stepping)
     assert duality(run, ENERGY) < 1e-12
-    control = Parameters({"k": Parameter(P[0]), "r": Parameter(P[1])}, u0)
-    orders = taylor(Reduced(model, ENERGY, stepping, control), hessian=True)
+    control = ds.Parameters({"k": ds.Parameter(P[0]), "r": ds.Parameter(P[1])}, u0)
+    orders = ds.taylor(ds.Reduced(model, ENERGY, stepping, control), hessian=True)
     assert orders.order > 1.9
     assert orders.hessian_order > 2.9
     if slope is not None:
-        assert abs(adjoint(run, ENERGY).p[1]) > 1e-5
+        assert abs(ds.adjoint(run, ENERGY).p[1]) > 1e-5
 
 
 @pytest.mark.mpi
@@ -126,12 +115,14 @@ def test_sums_are_kept_without_slopes():
     """Diffusion alone moves nothing across the edges."""
     for shape in SHAPES:
         grid = box(shape)
-        model = trace_stencil(lambda t, u, p: p[0] * u.laplacian(), grid, 1)
+        model = ds.trace_stencil(lambda t, u, p: p[0] * u.laplacian(), grid, 1)
         u0 = random_field(grid, 3)
-        run = solve(model, u0, [0.3], Stepping((0.0, 0.2), "cn", dt=0.05))
+        run = ds.solve(model, u0, [0.3], ds.Stepping((0.0, 0.2), "cn", dt=0.05))
         assert run.final.sum() == pytest.approx(u0.sum(), rel=1e-12)
-        total = Terminal(lambda t, u, p: u.sum(), lambda t, u, p, out: out.set(1.0), "independent")
-        gradient = adjoint(run, total)
+        total = ds.Terminal(
+            lambda t, u, p: u.sum(), lambda t, u, p, out: out.set(1.0), "independent"
+        )
+        gradient = ds.adjoint(run, total)
         ones = gradient.u0_vec.duplicate()
         ones.set(1.0)
         assert close(gradient.u0_vec, ones) < 1e-12
@@ -140,9 +131,9 @@ def test_sums_are_kept_without_slopes():
 
 def test_cosines_are_eigenvectors():
     grid = box((40,), 1, SELF)
-    model = trace_stencil(lambda t, u, p: p.k * u.laplacian(), grid, ["k"])
+    model = ds.trace_stencil(lambda t, u, p: p.k * u.laplacian(), grid, ["k"])
     wave = np.cos(np.pi * grid.coordinates()[0])
-    run = solve(model, wave, [0.1], Stepping((0.0, 1.0), "cn", dt=0.1))
+    run = ds.solve(model, wave, [0.1], ds.Stepping((0.0, 1.0), "cn", dt=0.1))
     z = -0.01 * (2.0 / grid.spacing[0] * np.sin(0.5 * np.pi * grid.spacing[0])) ** 2
     np.testing.assert_allclose(
         run.final.array, wave * ((1 + z / 2) / (1 - z / 2)) ** 10, atol=1e-12
@@ -156,16 +147,16 @@ def test_robins_condition_converges_in_second_order():
     errors, slopes = [], []
     for n in (20, 40, 80):
         grid = box((n,), 1, SELF)
-        model = trace_stencil(
+        model = ds.trace_stencil(
             lambda t, u, p: p.k * u.laplacian(),
             grid,
             ["k", "b"],
             slope=lambda t, u, x, p: -p.b * (u - 1.0),
         )
         shape = np.cos(w * (grid.coordinates()[0] - 0.5))
-        run = solve(model, 1.0 + shape, [k, b], Stepping((0.0, 1.0), "esdirk5", rtol=1e-10))
+        run = ds.solve(model, 1.0 + shape, [k, b], ds.Stepping((0.0, 1.0), "esdirk5", rtol=1e-10))
         errors.append(np.abs(run.final.array - 1.0 - shape * np.exp(-k * w * w)).max())
-        slopes.append(adjoint(run, ENERGY).p[0])
+        slopes.append(ds.adjoint(run, ENERGY).p[0])
     assert np.log2(errors[0] / errors[1]) > 1.9
     assert np.log2(errors[1] / errors[2]) > 1.9
     assert np.log2((slopes[0] - slopes[1]) / (slopes[1] - slopes[2])) > 1.9
@@ -177,11 +168,13 @@ def test_multigrid_takes_few_iterations():
     for n in (80, 161):
         grid = box((n, n), 1)
         for slope in (None, lambda t, u, x, p: -2.0 * (u - x[0])):
-            model = trace_stencil(
+            model = ds.trace_stencil(
                 lambda t, u, p: p.k * u.laplacian() - u.center**3, grid, ["k"], slope=slope
             )
             for dt in (1e-3, 1.0):
-                run = solve(model, random_field(grid, 3), [0.3], Stepping((0.0, dt), "cn", dt=dt))
+                run = ds.solve(
+                    model, random_field(grid, 3), [0.3], ds.Stepping((0.0, dt), "cn", dt=dt)
+                )
                 effort.append(run.effort.linear_iterations / run.effort.newton_iterations)
                 assert duality(run, ENERGY) < 1e-12
     assert max(effort) < 11
@@ -190,9 +183,9 @@ def test_multigrid_takes_few_iterations():
 def test_what_does_not_go_with_slopes_is_refused():
     grid = box((9, 8), 1, SELF)
     other = Grid(((0.0, 1.0),), (9,), "zero", comm=SELF)
-    with pytest.raises(InputError, match=r"slope with boundary = \"zero\"(.|\n)*neumann"):
-        trace_stencil(lambda t, u, p: u.laplacian(), other, slope=lambda t, u, x, p: u)
-    with pytest.raises(InputError, match=r"u\[0, 5\] on a grid of shape \(9, 8\)"):
-        trace_stencil(lambda t, u, p: u[0, 5], grid)
-    with pytest.raises(InputError, match=r"'slope' returned shape \(2,\)"):
-        trace_stencil(lambda t, u, p: u.laplacian(), grid, slope=lambda t, u, x, p: x)
+    with pytest.raises(ds.InputError, match=r"slope with boundary = \"zero\"(.|\n)*neumann"):
+        ds.trace_stencil(lambda t, u, p: u.laplacian(), other, slope=lambda t, u, x, p: u)
+    with pytest.raises(ds.InputError, match=r"u\[0, 5\] on a grid of shape \(9, 8\)"):
+        ds.trace_stencil(lambda t, u, p: u[0, 5], grid)
+    with pytest.raises(ds.InputError, match=r"'slope' returned shape \(2,\)"):
+        ds.trace_stencil(lambda t, u, p: u.laplacian(), grid, slope=lambda t, u, x, p: x)

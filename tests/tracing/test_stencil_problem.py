@@ -8,22 +8,7 @@ from fields import alone, close, own_part, random_field
 from grid_callbacks import gray_scott
 from petsc4py import PETSc
 
-from daeosens import (
-    InputError,
-    Parameter,
-    Parameters,
-    Reduced,
-    SolveError,
-    Stepping,
-    Terminal,
-    adjoint,
-    hessian_product,
-    sensitivities,
-    solve,
-    tangent,
-    taylor,
-    trace_stencil,
-)
+import daeosens as ds
 from daeosens.problem.grids import Grid
 from daeosens.tracing.pdes import RATES, spots
 from daeosens.verify import duality
@@ -67,7 +52,7 @@ def box(dimensions, boundary="periodic", comm=None):
 
 
 def energy(m):
-    return Terminal(
+    return ds.Terminal(
         lambda t, u, p: 0.5 * u.dot(u),
         lambda t, u, p, out: u.copy(out),
         "independent",
@@ -82,7 +67,7 @@ def energy(m):
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 def test_functions_equal_those_of_gray_scott(boundary):
     grid = Grid(((0.0, 2.5), (0.0, 2.5)), (13, 11), boundary, dof=2)
-    ours = trace_stencil(reaction, grid, NAMES)
+    ours = ds.trace_stencil(reaction, grid, NAMES)
     theirs = gray_scott(grid)
     u, w, du = (random_field(grid, seed) for seed in range(3))
     results = []
@@ -112,14 +97,14 @@ def test_functions_equal_those_of_gray_scott(boundary):
 def test_gradients_equal_those_of_gray_scott(method, boundary):
     grid = Grid(((0.0, 2.5), (0.0, 2.5)), (13, 11), boundary, dof=2)
     problems = [
-        trace_stencil(reaction, grid, NAMES),
+        ds.trace_stencil(reaction, grid, NAMES),
         gray_scott(grid),
     ]
     values = []
     for problem in problems:
-        run = solve(problem, spots(grid), VALUES, Stepping((0.0, 2.0), method, dt=0.5))
-        gradient = adjoint(run, energy(4))
-        curvature = hessian_product(run, energy(4), random_field(grid, 4), np.full(4, 1e-3))
+        run = ds.solve(problem, spots(grid), VALUES, ds.Stepping((0.0, 2.0), method, dt=0.5))
+        gradient = ds.adjoint(run, energy(4))
+        curvature = ds.hessian_product(run, energy(4), random_field(grid, 4), np.full(4, 1e-3))
         vecs = [run.final, gradient.u0_vec, gradient.p_vec, curvature.u0_vec, curvature.p_vec]
         values.append(vecs)
     for mine, other in zip(*values, strict=True):
@@ -128,10 +113,10 @@ def test_gradients_equal_those_of_gray_scott(method, boundary):
 
 def test_stages_that_are_kept_change_nothing():
     grid = Grid(((0.0, 2.5), (0.0, 2.5)), (16, 16), dof=2, comm=SELF)
-    model = trace_stencil(reaction, grid, NAMES)
-    stepping = Stepping((0.0, 2.0), "rk4", dt=0.5)
+    model = ds.trace_stencil(reaction, grid, NAMES)
+    stepping = ds.Stepping((0.0, 2.0), "rk4", dt=0.5)
     gradients = [
-        adjoint(solve(model, spots(grid), VALUES, stepping, checkpoint=kept), energy(4))
+        ds.adjoint(ds.solve(model, spots(grid), VALUES, stepping, checkpoint=kept), energy(4))
         for kept in ("states", "stages")
     ]
     np.testing.assert_array_equal(gradients[0].u0, gradients[1].u0)
@@ -144,14 +129,14 @@ def test_stages_that_are_kept_change_nothing():
 def test_steps_in_passes_are_those_of_runge_kutta(method, kept):
     """PETSc's own steps keep a trajectory of their own."""
     grid = Grid(((0.0, 2.5), (0.0, 2.5)), (13, 11), dof=2)
-    model = trace_stencil(reaction, grid, NAMES)
-    stepping = Stepping((0.0, 2.2), method, dt=0.5)
-    run = solve(model, spots(grid), VALUES, stepping, t_eval=[0.7], checkpoint=kept)
-    theirs = solve(model, spots(grid), VALUES, stepping, t_eval=[0.7], petsc_trajectory="memory")
+    model = ds.trace_stencil(reaction, grid, NAMES)
+    stepping = ds.Stepping((0.0, 2.2), method, dt=0.5)
+    run = ds.solve(model, spots(grid), VALUES, stepping, t_eval=[0.7], checkpoint=kept)
+    theirs = ds.solve(model, spots(grid), VALUES, stepping, t_eval=[0.7], petsc_trajectory="memory")
     np.testing.assert_array_equal(run.times, theirs.times)
     for mine, other in zip(run.states, theirs.states, strict=True):
         assert close(mine, other) < 1e-14
-    gradients = [adjoint(run, energy(4)), adjoint(theirs, energy(4), engine="tsadjoint")]
+    gradients = [ds.adjoint(run, energy(4)), ds.adjoint(theirs, energy(4), engine="tsadjoint")]
     assert close(gradients[0].u0_vec, gradients[1].u0_vec) < 1e-13
     assert close(gradients[0].p_vec, gradients[1].p_vec) < 1e-11
 
@@ -162,10 +147,12 @@ def test_steps_in_passes_are_those_of_runge_kutta(method, kept):
 @pytest.mark.parametrize("jacobian", ["products", "assembled"])
 def test_petsc_may_difference_the_products_of_newtons_matrix(jacobian, method, solver):
     grid = Grid(((0.0, 2.5), (0.0, 2.5)), (13, 11), dof=2)
-    model = trace_stencil(reaction, grid, NAMES, jacobian=jacobian)
+    model = ds.trace_stencil(reaction, grid, NAMES, jacobian=jacobian)
     newton = {"snes_rtol": 1e-9, "ksp_type": solver, "ksp_rtol": 1e-14}
     runs = [
-        solve(model, spots(grid), VALUES, Stepping((0.0, 2.0), method, dt=0.7, options=options))
+        ds.solve(
+            model, spots(grid), VALUES, ds.Stepping((0.0, 2.0), method, dt=0.7, options=options)
+        )
         for options in (newton, newton | {"snes_mf_operator": None})
     ]
     assert close(runs[1].final, runs[0].final) < 1e-9
@@ -176,24 +163,24 @@ def test_petsc_may_difference_the_products_of_newtons_matrix(jacobian, method, s
 def test_runs_change_nothing_of_earlier_ones(kept):
     """TS hands its vectors over, and is used again."""
     grid = Grid(((0.0, 2.5), (0.0, 2.5)), (9, 8), dof=2, comm=SELF)
-    model = trace_stencil(reaction, grid, NAMES)
+    model = ds.trace_stencil(reaction, grid, NAMES)
     start = spots(grid)
     start.shift(0.1)
 
     def run(end, scale=1.0):
-        stepping = Stepping((0.0, end), "rk4", dt=0.5)
-        return solve(model, scale * start, VALUES, stepping, checkpoint=kept)
+        stepping = ds.Stepping((0.0, end), "rk4", dt=0.5)
+        return ds.solve(model, scale * start, VALUES, stepping, checkpoint=kept)
 
     first = run(2.0)
     known = first.u.copy()
-    gradient = adjoint(first, energy(4)).u0
+    gradient = ds.adjoint(first, energy(4)).u0
     for end, scale in ((2.0, 0.5), (2.0, 1.5), (0.5, 1.0), (1.0, 1.0)):
         np.testing.assert_array_equal(run(end, scale).u[0], scale * start.getArray())
     for scale, step in ((1e5, 1), (100.0, 2), (5.0, 3)):
-        with pytest.raises(SolveError, match=rf"not finite at t = {step / 2:g} \(step {step}\)"):
+        with pytest.raises(ds.SolveError, match=rf"not finite at t = {step / 2:g} \(step {step}\)"):
             run(2.0, scale)
     np.testing.assert_array_equal(first.u, known)
-    np.testing.assert_array_equal(adjoint(first, energy(4)).u0, gradient)
+    np.testing.assert_array_equal(ds.adjoint(first, energy(4)).u0, gradient)
     np.testing.assert_array_equal(run(2.0).u, known)
 
 
@@ -202,13 +189,15 @@ def test_runs_change_nothing_of_earlier_ones(kept):
 @pytest.mark.parametrize("step", [1, 2, 15, 16, 17, 18, 24])
 def test_the_first_state_that_is_not_finite_is_told(comm, end, step):
     """Not all of them are looked at: later ones are not finite either."""
-    model = trace_stencil(lambda t, u, p: p.k * u.center + u.laplacian(), box(1, comm=comm), ["k"])
+    model = ds.trace_stencil(
+        lambda t, u, p: p.k * u.center + u.laplacian(), box(1, comm=comm), ["k"]
+    )
     u = model.create_state()
     growth = 1 + 50 + 50**2 / 2 + 50**3 / 6 + 50**4 / 24  # of u' = 50 u in a step of RK4
     u.set(np.finfo(float).max / growth ** (step - 0.5))
-    stepping = Stepping((0.0, end), "rk4", dt=0.5)
-    with pytest.raises(SolveError, match=rf"at t = {step / 2:g} \(step {step}\)"):
-        solve(model, u, [100.0], stepping)
+    stepping = ds.Stepping((0.0, end), "rk4", dt=0.5)
+    with pytest.raises(ds.SolveError, match=rf"at t = {step / 2:g} \(step {step}\)"):
+        ds.solve(model, u, [100.0], stepping)
 
 
 def far_reaching(t, u, p):
@@ -240,17 +229,17 @@ def far_reaching(t, u, p):
 def test_stages_at_once_are_those_of_runge_kutta(shape, at_once, boundary):
     """PETSc's own steps and TSAdjoint go from stage to stage."""
     grid = Grid((UNIT,) * len(shape), shape, boundary, dof=2, comm=SELF)
-    model, p = trace_stencil(far_reaching, grid, ["k"]), [0.7]
+    model, p = ds.trace_stencil(far_reaching, grid, ["k"]), [0.7]
     assert model.stencil.chains == at_once
     start = random_field(grid, 3)
     for method in ("rk4", "2a"):
-        stepping = Stepping((0.0, 0.01), method, dt=0.004)  # the last step is cut
-        theirs = solve(model, start, p, stepping, petsc_trajectory="memory")
-        expected = adjoint(theirs, energy(1), engine="tsadjoint")
+        stepping = ds.Stepping((0.0, 0.01), method, dt=0.004)  # the last step is cut
+        theirs = ds.solve(model, start, p, stepping, petsc_trajectory="memory")
+        expected = ds.adjoint(theirs, energy(1), engine="tsadjoint")
         for kept in ("states", "stages"):
-            run = solve(model, start, p, stepping, checkpoint=kept)
+            run = ds.solve(model, start, p, stepping, checkpoint=kept)
             assert close(run.final, theirs.final) < 1e-14
-            gradient = adjoint(run, energy(1))
+            gradient = ds.adjoint(run, energy(1))
             assert close(gradient.u0_vec, expected.u0_vec) < 1e-13
             assert close(gradient.p_vec, expected.p_vec) < 1e-12
             assert duality(run, energy(1)) < 1e-12
@@ -258,7 +247,7 @@ def test_stages_at_once_are_those_of_runge_kutta(shape, at_once, boundary):
 
 def test_slabs_that_caches_do_not_hold_go_from_stage_to_stage():
     grid = Grid((UNIT,) * 3, (200, 200, 9), dof=2, comm=SELF)
-    assert not trace_stencil(reaction, grid, NAMES).stencil.chains
+    assert not ds.trace_stencil(reaction, grid, NAMES).stencil.chains
 
 
 # ---- derivatives of any function -----------------------------------------------------------------
@@ -268,7 +257,7 @@ def test_slabs_that_caches_do_not_hold_go_from_stage_to_stage():
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 def test_products_equal_differences(dimensions, boundary):
     grid = box(dimensions, boundary, SELF)
-    model = trace_stencil(curved, grid, CURVED)
+    model = ds.trace_stencil(curved, grid, CURVED)
     u, w, du = (random_field(grid, seed) for seed in range(3))
     dp = model.create_parameters()
     dp.setArray(np.array([0.2, -0.5, 0.3]))
@@ -299,7 +288,7 @@ def test_products_equal_differences(dimensions, boundary):
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 def test_second_products_equal_differences(dimensions, boundary):
     grid = box(dimensions, boundary, SELF)
-    model = trace_stencil(curved, grid, CURVED)
+    model = ds.trace_stencil(curved, grid, CURVED)
     u, w, du = (random_field(grid, seed) for seed in range(3))
     dp, t, eps = np.array([0.2, -0.5, 0.3]), 0.4, 1e-6
 
@@ -333,7 +322,7 @@ def test_ranks_change_nothing(dimensions, boundary):
     grid = Grid((UNIT,) * dimensions, shape, boundary, dof=2)
     values = []
     for value in (grid, alone(grid)):
-        model = trace_stencil(curved, value, CURVED)
+        model = ds.trace_stencil(curved, value, CURVED)
         u, w, du = (random_field(value, seed) for seed in range(3))
         outs = [value.create_vec() for _ in range(4)]
         of_p = model.create_parameters()
@@ -355,25 +344,25 @@ def test_ranks_change_nothing(dimensions, boundary):
 @pytest.mark.parametrize("method", METHODS)
 def test_adjoint_is_transpose_of_tangent(method, boundary):
     grid = box(2, boundary, SELF)
-    model = trace_stencil(reaction, grid, NAMES)
+    model = ds.trace_stencil(reaction, grid, NAMES)
     options = {} if method in ("rk4", "3bs") else {"ksp_rtol": 1e-14}
-    stepping = Stepping((0.0, 1.0), method, dt=0.25, options=options)
-    run = solve(model, random_field(grid, 7), VALUES, stepping)
+    stepping = ds.Stepping((0.0, 1.0), method, dt=0.25, options=options)
+    run = ds.solve(model, random_field(grid, 7), VALUES, stepping)
     assert duality(run, energy(4)) < 1e-12
     du, dp = random_field(grid, 8), np.full(4, 1e-3)
-    gradient = adjoint(run, energy(4))
-    along = tangent(run, du, dp).final.dot(run.final)
+    gradient = ds.adjoint(run, energy(4))
+    along = ds.tangent(run, du, dp).final.dot(run.final)
     assert gradient.u0_vec.dot(du) + gradient.p @ dp == pytest.approx(along, rel=1e-12)
 
 
 @pytest.mark.parametrize("method", ["rk4", "cn", "beuler"])
 def test_taylor_orders(method):
     grid = box(2, comm=SELF)
-    model = trace_stencil(reaction, grid, NAMES)
-    stepping = Stepping((0.0, 1.0), method, dt=0.25)
-    rates = dict.fromkeys(NAMES, Parameter(0.0))
-    reduced = Reduced(model, energy(4), stepping, Parameters(rates, random_field(grid, 7)))
-    orders = taylor(reduced, np.array([0.01, 0.02, 0.5, 0.8]), hessian=True)
+    model = ds.trace_stencil(reaction, grid, NAMES)
+    stepping = ds.Stepping((0.0, 1.0), method, dt=0.25)
+    rates = dict.fromkeys(NAMES, ds.Parameter(0.0))
+    reduced = ds.Reduced(model, energy(4), stepping, ds.Parameters(rates, random_field(grid, 7)))
+    orders = ds.taylor(reduced, np.array([0.01, 0.02, 0.5, 0.8]), hessian=True)
     assert orders.order > 1.95
     assert orders.hessian_order > 2.9
 
@@ -383,25 +372,25 @@ def test_taylor_orders(method):
 
 def test_wrong_functions_are_named():
     grid = box(2, comm=SELF)
-    with pytest.raises(InputError, match=r"'rhs' returned shape \(3,\)"):
-        trace_stencil(lambda t, u, p: [1.0, 2.0, 3.0], grid)
-    with pytest.raises(InputError, match=r"u\[1\].*\n.*2 integers"):
-        trace_stencil(lambda t, u, p: u[1], grid)
-    with pytest.raises(InputError, match=r"branch depends on the data"):
-        trace_stencil(lambda t, u, p: u.center if u.center[0] > 0 else u[1, 0], grid)
+    with pytest.raises(ds.InputError, match=r"'rhs' returned shape \(3,\)"):
+        ds.trace_stencil(lambda t, u, p: [1.0, 2.0, 3.0], grid)
+    with pytest.raises(ds.InputError, match=r"u\[1\].*\n.*2 integers"):
+        ds.trace_stencil(lambda t, u, p: u[1], grid)
+    with pytest.raises(ds.InputError, match=r"branch depends on the data"):
+        ds.trace_stencil(lambda t, u, p: u.center if u.center[0] > 0 else u[1, 0], grid)
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("checkpoint", ["states", "stages"])
 def test_matrices_are_found_by_the_shorter_sweep(checkpoint):
     """Four columns of parameters, not as many rows as there are unknowns."""
-    model = trace_stencil(reaction, box(1), NAMES)
-    stepping = Stepping((0.0, 0.3), "rk4", dt=0.1)
-    run = solve(model, random_field(box(1), 1), VALUES, stepping, checkpoint=checkpoint)
-    rows = sensitivities(run, with_respect_to=["p"])
+    model = ds.trace_stencil(reaction, box(1), NAMES)
+    stepping = ds.Stepping((0.0, 0.3), "rk4", dt=0.1)
+    run = ds.solve(model, random_field(box(1), 1), VALUES, stepping, checkpoint=checkpoint)
+    rows = ds.sensitivities(run, with_respect_to=["p"])
     assert rows.sweep == "tangent"
     for unit, column in zip(np.eye(4), rows.p.T, strict=True):
-        np.testing.assert_allclose(column, tangent(run, dp=unit).u[-1], rtol=0, atol=1e-14)
+        np.testing.assert_allclose(column, ds.tangent(run, dp=unit).u[-1], rtol=0, atol=1e-14)
 
 
 @pytest.mark.mpi
@@ -410,22 +399,26 @@ def test_matrices_are_found_by_the_shorter_sweep(checkpoint):
 def test_derivatives_that_are_not_finite_are_refused(method, checkpoint):
     """The root has none at 0, where this solution stays."""
     grid = Grid((UNIT,), (9,), "zero", dof=1)
-    model = trace_stencil(lambda t, u, p: p[0] * np.sqrt(u.center) + 0.0 * u.laplacian(), grid, 1)
+    model = ds.trace_stencil(
+        lambda t, u, p: p[0] * np.sqrt(u.center) + 0.0 * u.laplacian(), grid, 1
+    )
     start = grid.create_vec()
-    run = solve(model, start, [1.0], Stepping((0.0, 0.5), method, dt=0.1), checkpoint=checkpoint)
+    run = ds.solve(
+        model, start, [1.0], ds.Stepping((0.0, 0.5), method, dt=0.1), checkpoint=checkpoint
+    )
     for engine in ("auto", "vectors"):
-        with pytest.raises(SolveError, match="the gradient in u0 is not finite"):
-            adjoint(run, energy(1), engine)
-    with pytest.raises(SolveError, match="the tangent of the final state is not finite"):
-        tangent(run, dp=[1.0])
+        with pytest.raises(ds.SolveError, match="the gradient in u0 is not finite"):
+            ds.adjoint(run, energy(1), engine)
+    with pytest.raises(ds.SolveError, match="the tangent of the final state is not finite"):
+        ds.tangent(run, dp=[1.0])
     for wanted in ("u0", "p"):
-        with pytest.raises(SolveError, match="the tangent of the final state is not finite"):
-            sensitivities(run, with_respect_to=[wanted])
+        with pytest.raises(ds.SolveError, match="the tangent of the final state is not finite"):
+            ds.sensitivities(run, with_respect_to=[wanted])
 
 
 def test_a_shape_in_the_place_of_a_grid_is_named():
-    with pytest.raises(InputError, match="grid is tuple\n  expected: a Grid\n  try: Grid"):
-        trace_stencil(lambda t, u, p: u.laplacian(), (8, 8))
+    with pytest.raises(ds.InputError, match="grid is tuple\n  expected: a Grid\n  try: Grid"):
+        ds.trace_stencil(lambda t, u, p: u.laplacian(), (8, 8))
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
@@ -439,7 +432,7 @@ def test_sums_over_points_do_not_depend_on_where_neighbours_are_counted(boundary
         return [p.d * (of_a + corner[1]) + p.k * a * b**2, p.d * p.k * far[0] - p.k * a * of_b]
 
     grid = Grid(((0.0, 1.0), (0.0, 2.0)), (7, 6), boundary, dof=2, comm=SELF)
-    problem = trace_stencil(law, grid, ["d", "k"])
+    problem = ds.trace_stencil(law, grid, ["d", "k"])
     rng = np.random.default_rng(3)
     u, w, out = (grid.create_vec() for _ in range(3))
     u.array, w.array = rng.normal(size=u.size), rng.normal(size=u.size)
@@ -454,7 +447,7 @@ def test_sums_over_points_do_not_depend_on_where_neighbours_are_counted(boundary
 def test_what_is_left_of_decayed_fields_counts_as_zero_in_loops_alone():
     """Numbers below 1e-308 take a processor ten times as long."""
     grid = Grid((UNIT, UNIT), (8, 8), "periodic", comm=SELF)
-    model = trace_stencil(lambda t, u, p: p.k * u.center, grid, ["k"])
+    model = ds.trace_stencil(lambda t, u, p: p.k * u.center, grid, ["k"])
     u, out = grid.create_vec(), grid.create_vec()
     u.set(1e-310)
     model.rhs(0.0, u, np.array([0.5]), out)
@@ -467,11 +460,11 @@ def test_what_is_left_of_decayed_fields_counts_as_zero_in_loops_alone():
 
 def test_a_field_that_dies_out_has_its_gradient():
     grid = Grid((UNIT,), (8,), "periodic", comm=SELF)
-    model = trace_stencil(lambda t, u, p: -p.k * u.center, grid, ["k"])
+    model = ds.trace_stencil(lambda t, u, p: -p.k * u.center, grid, ["k"])
     u0 = grid.create_vec()
     u0.set(1.0)
-    total = Terminal(lambda t, u, p: u.sum(), lambda t, u, p, out: out.set(1.0), "independent")
+    total = ds.Terminal(lambda t, u, p: u.sum(), lambda t, u, p, out: out.set(1.0), "independent")
     for end in (600.0, 1200.0):  # to 1e-261 and 1e-521
-        run = solve(model, u0, [1.0], Stepping((0.0, end), "rk4", dt=0.1))
+        run = ds.solve(model, u0, [1.0], ds.Stepping((0.0, end), "rk4", dt=0.1))
         exact = -8.0 * end * np.exp(-end)
-        assert adjoint(run, total).p[0] == pytest.approx(exact, rel=1e-3, abs=1e-300)
+        assert ds.adjoint(run, total).p[0] == pytest.approx(exact, rel=1e-3, abs=1e-300)

@@ -5,17 +5,7 @@ import pytest
 import skfem
 from petsc4py import PETSc
 
-from daeosens import (
-    InputError,
-    Parameter,
-    Reduced,
-    Stepping,
-    adjoint,
-    hessian_product,
-    minimize,
-    solve,
-    taylor,
-)
+import daeosens as ds
 from daeosens.functional import FieldParameters
 from daeosens.problem.grids import FiniteElements, Grid
 from daeosens.tracing import trace_weak_form
@@ -25,7 +15,7 @@ SELF = PETSc.COMM_SELF
 MESH = skfem.MeshTri().refined(2).with_boundaries({"left": lambda x: x[0] == 0.0})
 P2 = skfem.Basis(MESH, skfem.ElementTriP2())
 P1 = skfem.Basis(MESH, skfem.ElementTriP1())
-STEPPING = Stepping((0.0, 0.2), "cn", dt=0.05)
+STEPPING = ds.Stepping((0.0, 0.2), "cn", dt=0.05)
 
 
 def reaction(t, u, p):
@@ -67,20 +57,20 @@ def packed(model):
 def test_derivatives_in_fields_and_numbers_are_right(method):
     model = model_of(["k", "rate"])
     u0, p = start_of(model), packed(model)
-    stepping = Stepping((0.0, 0.2), method, dt=0.05)
+    stepping = ds.Stepping((0.0, 0.2), method, dt=0.05)
     cost = model.terminal(density) + model.running(density)
-    assert duality(solve(model, u0, p, stepping), cost) < 1e-12
+    assert duality(ds.solve(model, u0, p, stepping), cost) < 1e-12
     values = model.unpack(p)
     control = FieldParameters(
         {
-            "k": Parameter(values.k, scale="log"),
-            "rate": Parameter(values.rate),
-            "growth": Parameter(0.8),
+            "k": ds.Parameter(values.k, scale="log"),
+            "rate": ds.Parameter(values.rate),
+            "growth": ds.Parameter(0.8),
             "h": 2.0,
         },
         u0,
     )
-    orders = taylor(Reduced(model, cost, stepping, control), hessian=True)
+    orders = ds.taylor(ds.Reduced(model, cost, stepping, control), hessian=True)
     assert orders.order > 1.9
     assert orders.hessian_order > 2.9
 
@@ -92,16 +82,16 @@ def test_a_constant_field_is_a_number():
     u0 = start_of(plain)
     numbers = np.array([0.1, 1.2, 0.8, 2.0])
     cost = plain.terminal(density)
-    run = solve(plain, u0, numbers, STEPPING)
-    expected = adjoint(run, cost)
+    run = ds.solve(plain, u0, numbers, STEPPING)
+    expected = ds.adjoint(run, cost)
     dp = np.array([0.3, -0.2, 0.5, 1.0])
-    second = hessian_product(run, cost, u0, dp)
+    second = ds.hessian_product(run, cost, u0, dp)
 
     p = model.pack(k=0.1, rate=1.2, growth=0.8, h=2.0)
-    of_fields = solve(model, u0, p, STEPPING)
-    gradient = adjoint(of_fields, model.terminal(density))
+    of_fields = ds.solve(model, u0, p, STEPPING)
+    gradient = ds.adjoint(of_fields, model.terminal(density))
     direction = model.pack(k=0.3, rate=-0.2, growth=0.5, h=1.0)
-    product = hessian_product(of_fields, model.terminal(density), u0, direction)
+    product = ds.hessian_product(of_fields, model.terminal(density), u0, direction)
     assert np.isclose(gradient.value, expected.value, rtol=1e-12)
     for ours, reference in ((gradient, expected), (product, second)):
         named = model.unpack(ours.p_vec)
@@ -115,8 +105,8 @@ def test_any_number_of_ranks_gives_the_same_gradient():
     found = []
     for comm in (PETSc.COMM_WORLD, SELF):
         model = model_of(["k", "rate"], comm)
-        run = solve(model, start_of(model), packed(model), STEPPING)
-        gradient = model.unpack(adjoint(run, model.terminal(density)).p_vec)
+        run = ds.solve(model, start_of(model), packed(model), STEPPING)
+        gradient = model.unpack(ds.adjoint(run, model.terminal(density)).p_vec)
         space = model.fields.grid
         found.append([space.values(gradient.k), space.values(gradient.rate), gradient.h])
     for ours, alone in zip(*found, strict=True):
@@ -135,8 +125,8 @@ def test_a_conductivity_is_found_from_the_state_that_it_makes():
     )
     truth = model.pack(k=of_fields.interpolate(lambda x: np.exp(np.sin(3.0 * x[0]) * x[1])))
     start = model.space.interpolate(lambda x: 0.0 * x[0])
-    stepping = Stepping((0.0, 1.0), "beuler", dt=0.25)
-    measured = solve(model, start, truth, stepping).final
+    stepping = ds.Stepping((0.0, 1.0), "beuler", dt=0.25)
+    measured = ds.solve(model, start, truth, stepping).final
     # the measured state as a further field, on the same functions as the state
     with_data = trace_weak_form(
         lambda t, u, p: (5.0, [-p.k * slope for slope in u.gradient()]),
@@ -146,10 +136,10 @@ def test_a_conductivity_is_found_from_the_state_that_it_makes():
     )
     data = space.from_values(model.space.values(measured))
     misfit = with_data.terminal(lambda t, u, p: 1e6 * (u.value[0] - p.data) ** 2)
-    control = FieldParameters({"k": Parameter(1.0, scale="log"), "data": data}, start)
-    functional = Reduced(with_data, misfit, stepping, control)
+    control = FieldParameters({"k": ds.Parameter(1.0, scale="log"), "data": data}, start)
+    functional = ds.Reduced(with_data, misfit, stepping, control)
     begin = functional.value(functional.start())
-    result = minimize(functional, relative_gradient_tolerance=1e-6)
+    result = ds.minimize(functional, relative_gradient_tolerance=1e-6)
     assert result.value < 1e-6 * begin
 
 
@@ -158,14 +148,14 @@ def test_what_is_no_field_is_refused():
     other = FiniteElements(skfem.Basis(skfem.MeshTri().refined(2), skfem.ElementTriP1()), comm=SELF)
     fixed = FiniteElements(P1, dirichlet={"left": 0.0}, comm=SELF)
     for wrong, words in ((other, "another mesh"), (fixed, "fixed values"), (P1, "field_space")):
-        with pytest.raises(InputError, match=words):
+        with pytest.raises(ds.InputError, match=words):
             trace_weak_form(reaction, space, ["rate", "growth"], fields=["k"], field_space=wrong)
-    with pytest.raises(InputError, match="twice"):
+    with pytest.raises(ds.InputError, match="twice"):
         trace_weak_form(reaction, space, ["rate", "growth", "k"], fields=["k"])
     model = model_of(["k", "rate"], SELF)
-    with pytest.raises(InputError, match="k has shape"):
+    with pytest.raises(ds.InputError, match="k has shape"):
         model.pack(k=np.zeros(3), rate=1.0, growth=1.0, h=1.0)
-    entries = {"k": Parameter(1.0), "rate": 1.0, "growth": 1.0, "h": 1.0}
+    entries = {"k": ds.Parameter(1.0), "rate": 1.0, "growth": 1.0, "h": 1.0}
     mesh = Grid(((0.0, 1.0),) * 2, (4, 4), "neumann", comm=SELF)
-    with pytest.raises(InputError, match="field_space"):
+    with pytest.raises(ds.InputError, match="field_space"):
         FieldParameters(entries, start_of(model), {"k": mesh}).check(model)

@@ -8,17 +8,7 @@ import skfem
 from petsc4py import PETSc
 from skfem.helpers import dot, grad
 
-from daeosens import (
-    InputError,
-    Parameter,
-    Parameters,
-    Reduced,
-    Stepping,
-    adjoint,
-    hessian_product,
-    solve,
-    taylor,
-)
+import daeosens as ds
 from daeosens.problem.grids import FiniteElements
 from daeosens.tracing import trace_weak_form
 from daeosens.verify import duality
@@ -103,11 +93,11 @@ def test_states_converge_with_the_order_of_the_element():
             lambda t, u, p: (0.0, [-p.rate * slope for slope in u.gradient()]), space, ["rate"]
         )
         mode = space.interpolate(lambda x: np.sin(np.pi * x[0]) * np.sin(np.pi * x[1]))
-        stepping = Stepping((0.0, 0.1), "esdirk5", rtol=1e-10, atol=1e-13)
-        run = solve(model, mode, [0.5], stepping)
+        stepping = ds.Stepping((0.0, 0.1), "esdirk5", rtol=1e-10, atol=1e-13)
+        run = ds.solve(model, mode, [0.5], stepping)
         decayed = math.exp(-2.0 * np.pi**2 * 0.5 * 0.1)
         errors.append((run.final - decayed * mode).norm(PETSc.NormType.INFINITY))
-        total = adjoint(run, model.terminal(lambda t, u, p: u.value[0]))
+        total = ds.adjoint(run, model.terminal(lambda t, u, p: u.value[0]))
         # d/da of (4 / pi^2) exp(-2 pi^2 a T)
         slope = -0.2 * np.pi**2 * decayed * 4.0 / np.pi**2
         assert np.isclose(total.p[0], slope, rtol=30.0 * 16.0**-level)
@@ -124,12 +114,12 @@ def test_fixed_values_and_outflow_give_the_profile_in_closed_form():
         outflow={"boundary": lambda t, u, p: p.h * (u.value - p.c)},
     )
     k, h, c = 2.0, 3.0, 0.25
-    stepping = Stepping((0.0, 40.0), "beuler", dt=4.0)
-    run = solve(model, space.interpolate(lambda x: 1.0 + 0.0 * x[0]), [k, h, c], stepping)
+    stepping = ds.Stepping((0.0, 40.0), "beuler", dt=4.0)
+    run = ds.solve(model, space.interpolate(lambda x: 1.0 + 0.0 * x[0]), [k, h, c], stepping)
     s = h * (1.0 - c) / (k + h)
     x = LINE.doflocs[0]
     assert np.allclose(space.values(run.final)[:, 0], 1.0 - s * x, atol=1e-9)
-    mean = adjoint(run, model.terminal(lambda t, u, p: u.value[0]))
+    mean = ds.adjoint(run, model.terminal(lambda t, u, p: u.value[0]))
     assert np.isclose(mean.value, 1.0 - s / 2.0)
     by_k, by_h, by_c = -s / (k + h), k * (1.0 - c) / (k + h) ** 2, -h / (k + h)
     assert np.allclose(mean.p, -0.5 * np.array([by_k, by_h, by_c]), atol=1e-8)
@@ -142,25 +132,25 @@ def test_fixed_values_and_outflow_give_the_profile_in_closed_form():
 def test_derivatives_are_right(method, size):
     space, model = model_on()
     u0 = start_of(space)
-    stepping = Stepping((0.0, 0.2), method, dt=size)
+    stepping = ds.Stepping((0.0, 0.2), method, dt=size)
     cost = model.terminal(energy_density) + model.running(energy_density)
-    run = solve(model, u0, P, stepping)
+    run = ds.solve(model, u0, P, stepping)
     assert duality(run, cost) < 1e-12
-    control = Parameters({"viscosity": Parameter(P[0]), "push": Parameter(P[1])}, u0)
-    orders = taylor(Reduced(model, cost, stepping, control), hessian=True)
+    control = ds.Parameters({"viscosity": ds.Parameter(P[0]), "push": ds.Parameter(P[1])}, u0)
+    orders = ds.taylor(ds.Reduced(model, cost, stepping, control), hessian=True)
     assert orders.order > 1.9
     assert orders.hessian_order > 2.9
 
 
 def test_the_gradient_in_the_state_is_that_of_differences():
     space, model = model_on(SELF)
-    u0, stepping = start_of(space), Stepping((0.0, 0.2), "cn", dt=0.05)
+    u0, stepping = start_of(space), ds.Stepping((0.0, 0.2), "cn", dt=0.05)
     cost = model.terminal(energy_density)
-    gradient = adjoint(solve(model, u0, P, stepping), cost)
+    gradient = ds.adjoint(ds.solve(model, u0, P, stepping), cost)
     direction = space.from_values(np.random.default_rng(2).normal(size=(P2.N, 2)))
 
     def value(step):
-        return adjoint(solve(model, u0 + step * direction, P, stepping), cost).value
+        return ds.adjoint(ds.solve(model, u0 + step * direction, P, stepping), cost).value
 
     h = 1e-4
     eighth = (8.0 * (value(h) - value(-h)) - (value(2 * h) - value(-2 * h))) / (12.0 * h)
@@ -170,14 +160,14 @@ def test_the_gradient_in_the_state_is_that_of_differences():
 
 @pytest.mark.mpi
 def test_any_number_of_ranks_gives_the_same():
-    stepping = Stepping((0.0, 0.2), "cn", dt=0.05)
+    stepping = ds.Stepping((0.0, 0.2), "cn", dt=0.05)
     results = []
     for comm in (PETSc.COMM_WORLD, SELF):
         space, model = model_on(comm)
         u0, cost = start_of(space), model.terminal(energy_density)
-        run = solve(model, u0, P, stepping)
-        gradient = adjoint(run, cost)
-        product = hessian_product(run, cost, u0, np.array([0.3, -1.0]))
+        run = ds.solve(model, u0, P, stepping)
+        gradient = ds.adjoint(run, cost)
+        product = ds.hessian_product(run, cost, u0, np.array([0.3, -1.0]))
         parts = gradient.gather(), product.gather()
         fields = [space.values(_vector(space, part[0])) for part in parts]
         results.append([gradient.value, *fields, gradient.p, product.p])
@@ -229,7 +219,7 @@ def test_derivatives_in_time_are_right():
 )
 def test_what_is_no_form_is_refused(rhs, words):
     space = FiniteElements(P2, comm=SELF)
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(ds.InputError, match=words):
         trace_weak_form(rhs, space, ["rate"])
 
 
@@ -237,7 +227,7 @@ def test_other_spaces_and_boundaries_are_refused():
     def nothing(t, u, p):
         return 0.0 * u.value, 0.0
 
-    with pytest.raises(InputError, match="FiniteElements"):
+    with pytest.raises(ds.InputError, match="FiniteElements"):
         trace_weak_form(nothing, P2)
-    with pytest.raises(InputError, match='no boundary "top"'):
+    with pytest.raises(ds.InputError, match='no boundary "top"'):
         trace_weak_form(nothing, FiniteElements(P2, comm=SELF), outflow={"top": nothing})

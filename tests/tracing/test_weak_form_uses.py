@@ -5,20 +5,7 @@ import pytest
 import skfem
 from petsc4py import PETSc
 
-from daeosens import (
-    Event,
-    InputError,
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Reduced,
-    Stepping,
-    UnsupportedError,
-    adjoint,
-    hessian_product,
-    solve,
-    taylor,
-)
+import daeosens as ds
 from daeosens.functional import FieldParameters
 from daeosens.problem import AUTONOMOUS, INDEPENDENT, Products, add_events
 from daeosens.problem.grids import FiniteElements
@@ -27,7 +14,7 @@ from daeosens.tracing import trace_weak_form
 from daeosens.verify import duality
 
 WORLD, SELF = PETSc.COMM_WORLD, PETSc.COMM_SELF
-CUT = Stepping((0.0, 0.2), "cn", dt=0.06)  # the last step is cut short
+CUT = ds.Stepping((0.0, 0.2), "cn", dt=0.06)  # the last step is cut short
 MESHES = {
     "line": (skfem.MeshLine().refined(3), skfem.ElementLineP2(), skfem.ElementLineP1()),
     "quadrilaterals": (skfem.MeshQuad().refined(2), skfem.ElementQuad2(), skfem.ElementQuad1()),
@@ -77,20 +64,20 @@ class Case:
         m = of_field.interpolate(lambda x: 0.1 + 0.03 * np.sin(4.0 * x[0])) if fields else 0.1
         self.p = self.model.pack(g=0.8, m=m)
         self.dp = self.model.pack(g=0.3, m=0.05)
-        control = FieldParameters if fields else Parameters
-        self.control = control({"g": Parameter(0.8), "m": Parameter(m, scale="log")}, self.u0)
+        control = FieldParameters if fields else ds.Parameters
+        self.control = control({"g": ds.Parameter(0.8), "m": ds.Parameter(m, scale="log")}, self.u0)
 
     def run(self, stepping=CUT, **options):
-        return solve(self.model, self.u0, self.p, stepping, **options)
+        return ds.solve(self.model, self.u0, self.p, stepping, **options)
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize("method", ["cn", "esdirk3"])
 def test_derivatives_on_every_mesh(mesh, method):
-    case, stepping = Case(mesh), Stepping((0.0, 0.2), method, dt=0.06)
+    case, stepping = Case(mesh), ds.Stepping((0.0, 0.2), method, dt=0.06)
     assert duality(case.run(stepping), case.cost) < 1e-12
-    orders = taylor(Reduced(case.model, case.cost, stepping, case.control), hessian=True)
+    orders = ds.taylor(ds.Reduced(case.model, case.cost, stepping, case.control), hessian=True)
     assert orders.order > 1.9
     assert orders.hessian_order > 2.9
 
@@ -100,7 +87,7 @@ def test_derivatives_on_every_mesh(mesh, method):
 def test_checkpoints_give_the_same_bits(fields):
     case = Case(fields=fields)
     whole, few = case.run(), case.run(checkpoint=Checkpoints(2))
-    for function in (adjoint, lambda *of: hessian_product(*of, case.u0, case.dp)):
+    for function in (ds.adjoint, lambda *of: ds.hessian_product(*of, case.u0, case.dp)):
         ours, theirs = function(few, case.cost), function(whole, case.cost)
         np.testing.assert_array_equal(ours.p, theirs.p)
         np.testing.assert_array_equal(ours.u0, theirs.u0)
@@ -112,10 +99,10 @@ def test_fits_with_large_residuals(fields):
     """Exact products with the Hessian; those of Gauss and Newton are squares of tangents."""
     case, times = Case(fields=fields), [0.1, 0.15]
     run = case.run(t_eval=times)
-    misfit = LeastSquares(times, [1.4 * run.at(time) for time in times], 0.1)
+    misfit = ds.LeastSquares(times, [1.4 * run.at(time) for time in times], 0.1)
     assert duality(run, misfit) < 1e-12
-    functional = Reduced(case.model, misfit, CUT, case.control)
-    orders = taylor(functional, hessian=True)
+    functional = ds.Reduced(case.model, misfit, CUT, case.control)
+    orders = ds.taylor(functional, hessian=True)
     assert orders.order > 1.9
     assert orders.hessian_order > 2.9
     x = functional.start()
@@ -126,7 +113,7 @@ def test_fits_with_large_residuals(fields):
         moved = x.copy()
         moved.axpy(eps, dx)
         _, p = case.control.unpack(case.model, moved)
-        there = solve(case.model, case.u0, p, CUT, t_eval=times)
+        there = ds.solve(case.model, case.u0, p, CUT, t_eval=times)
         return [there.at(time) for time in times]
 
     h = 1e-3
@@ -164,7 +151,7 @@ def test_an_event_of_the_state_halves_it(fields):
             return 0.0
         return np.zeros(2), 0.0
 
-    event = Event(
+    event = ds.Event(
         lambda t, u, p: u.sum() - level,
         halved,
         direction=-1 if level < start else 1,
@@ -182,10 +169,10 @@ def test_an_event_of_the_state_halves_it(fields):
         reset_hessian=lambda t, u, p, w, *others: nothing(t, u, p, *others),
     )
     model = add_events(case.model, [event])
-    assert len(solve(model, case.u0, case.p, CUT).crossings) == 1
+    assert len(ds.solve(model, case.u0, case.p, CUT).crossings) == 1
     cost = case.model.terminal(density)
-    assert duality(solve(model, case.u0, case.p, CUT), cost) < 1e-12
-    orders = taylor(Reduced(model, cost, CUT, case.control), hessian=True)
+    assert duality(ds.solve(model, case.u0, case.p, CUT), cost) < 1e-12
+    orders = ds.taylor(ds.Reduced(model, cost, CUT, case.control), hessian=True)
     assert orders.order > 1.9
     assert orders.hessian_order > 2.9
 
@@ -206,31 +193,33 @@ def test_a_start_that_follows_numbers():
         return np.array([2.0 * dp[0] * case.u0.dot(w), 0.0])
 
     by_p = Products(tangent, lambda p, w: np.array([2.0 * p[0] * case.u0.dot(w), 0.0]))
-    control = Parameters({"g": Parameter(0.8), "m": Parameter(0.1)}, start, by_p, curvature)
-    orders = taylor(Reduced(case.model, case.cost, CUT, control), hessian=True)
+    control = ds.Parameters(
+        {"g": ds.Parameter(0.8), "m": ds.Parameter(0.1)}, start, by_p, curvature
+    )
+    orders = ds.taylor(ds.Reduced(case.model, case.cost, CUT, control), hessian=True)
     assert orders.order > 1.9
     assert orders.hessian_order > 2.9
 
 
 def test_adaptive_runs_have_right_derivatives_at_times_between():
     case = Case(comm=SELF)
-    stepping = Stepping((0.0, 0.2), "esdirk4", rtol=1e-5)
+    stepping = ds.Stepping((0.0, 0.2), "esdirk4", rtol=1e-5)
     run = case.run(stepping, t_eval=[0.07, 0.13])
-    misfit = LeastSquares([0.07, 0.13], [case.u0, case.u0], 0.1)
+    misfit = ds.LeastSquares([0.07, 0.13], [case.u0, case.u0], 0.1)
     assert duality(run, misfit) < 1e-12
 
 
 def test_what_is_not_supported_is_refused():
     case = Case(comm=SELF)
-    with pytest.raises(UnsupportedError, match="without a mass"):
-        case.run(Stepping((0.0, 0.2), "rk4", dt=0.01))
-    entries = {"g": Parameter(0.8), "m": Parameter(0.1)}
-    with pytest.raises(InputError, match="initial_state is a function"):
+    with pytest.raises(ds.UnsupportedError, match="without a mass"):
+        case.run(ds.Stepping((0.0, 0.2), "rk4", dt=0.01))
+    entries = {"g": ds.Parameter(0.8), "m": ds.Parameter(0.1)}
+    with pytest.raises(ds.InputError, match="initial_state is a function"):
         FieldParameters(entries, lambda p, out: case.u0.copy(out))
-    with pytest.raises(InputError, match="parameters are fields"):
-        Parameters(entries, case.u0).check(case.model)
+    with pytest.raises(ds.InputError, match="parameters are fields"):
+        ds.Parameters(entries, case.u0).check(case.model)
     numbers = Case(fields=False, comm=SELF)
-    follows = Parameters(entries, lambda p, out: numbers.u0.copy(out))
-    functional = Reduced(numbers.model, numbers.cost, CUT, follows)
-    with pytest.raises(UnsupportedError, match="initial_state_p"):
+    follows = ds.Parameters(entries, lambda p, out: numbers.u0.copy(out))
+    functional = ds.Reduced(numbers.model, numbers.cost, CUT, follows)
+    with pytest.raises(ds.UnsupportedError, match="initial_state_p"):
         functional.gradient(functional.start())

@@ -36,30 +36,14 @@ from forms import (
 )
 from petsc4py import PETSc
 
-from daeosens import (
-    DAE,
-    DAEO,
-    ODE,
-    Event,
-    InputError,
-    LeastSquares,
-    Parameter,
-    Parameters,
-    Prior,
-    Reduced,
-    Running,
-    SolveError,
-    Stepping,
-    Terminal,
-    solve,
-)
+import daeosens as ds
 from daeosens.functional import InitialState
 from daeosens.petsc import read, write
 from daeosens.problem import AUTONOMOUS, COLORING, INDEPENDENT, Products
 from daeosens.verify.taylor import check, duality, taylor
 
-FOLLOWING = Parameters(
-    {name: Parameter(value, scale="log") for name, value in zip(NAMES, P0, strict=True)},
+FOLLOWING = ds.Parameters(
+    {name: ds.Parameter(value, scale="log") for name, value in zip(NAMES, P0, strict=True)},
     initial_state=initial_state,
     initial_state_p=initial_state_p,
 )
@@ -70,7 +54,7 @@ T = 0.3
 
 @pytest.mark.parametrize("name", FORMS)
 def test_right_gradient_has_order_two(name):
-    functional = Reduced(FORMS[name].analytic, ANALYTIC_COST, make_stepping("cn"), FOLLOWING)
+    functional = ds.Reduced(FORMS[name].analytic, ANALYTIC_COST, make_stepping("cn"), FOLLOWING)
     orders = taylor(functional)
     assert min(orders) > 1.99
     assert orders.passed
@@ -97,7 +81,7 @@ def test_own_point_direction_and_steps():
 
 @pytest.mark.parametrize("epsilons", [[0.1], [0.1, 0.2], [0.1, 0.0], [[0.1, 0.05]]])
 def test_steps_have_to_decrease(epsilons):
-    with pytest.raises(InputError, match=r"epsilons = .*0\.1.*\n  expected: two or more"):
+    with pytest.raises(ds.InputError, match=r"epsilons = .*0\.1.*\n  expected: two or more"):
         taylor(cubic(), epsilons=epsilons)
 
 
@@ -109,7 +93,7 @@ def test_seed_chooses_the_direction():
 
 def test_failing_run_is_not_hidden():
     functional = cubic(domain=lambda x: x[0] == 0.7)
-    with pytest.raises(SolveError, match=r"no solution at 0\.\d"):
+    with pytest.raises(ds.SolveError, match=r"no solution at 0\.\d"):
         taylor(functional)
 
 
@@ -121,23 +105,23 @@ def test_failing_run_is_not_hidden():
     [("rhs", "rk4"), ("M singular", "cn"), ("M(p)", "beuler"), ("F", "midpoint")],
 )
 def test_adjoint_and_tangent_are_dual(name, method):
-    run = solve(FORMS[name].analytic, U0, P0, make_stepping(method), OBSERVATION_TIMES)
+    run = ds.solve(FORMS[name].analytic, U0, P0, make_stepping(method), OBSERVATION_TIMES)
     assert duality(run, ANALYTIC_COST) < 1e-12
     assert duality(run, ANALYTIC_COST, seed=3) < 1e-12
 
 
 def test_duality_sees_a_wrong_transpose():
     wrong = Products(lambda t, u, p, v: rhs_u(t, u, p) @ v, lambda t, u, p, w: rhs_u(t, u, p) @ w)
-    problem = ODE(rhs, 3, NAMES, jacobian=wrong)
-    run = solve(problem, U0, P0, make_stepping("rk4"))
-    assert duality(run, Terminal(terminal)) > 1e-4
+    problem = ds.ODE(rhs, 3, NAMES, jacobian=wrong)
+    run = ds.solve(problem, U0, P0, make_stepping("rk4"))
+    assert duality(run, ds.Terminal(terminal)) > 1e-4
 
 
 def test_duality_without_parameters():
-    problem = ODE(lambda t, u, p: -(u**2), 2)
-    run = solve(problem, [1.0, 2.0], None, Stepping((0.0, 1.0), "rk4", dt=0.1))
-    assert duality(run, Terminal(lambda t, u, p: u[0] * u[1])) < 1e-13
-    assert duality(run, Terminal(lambda t, u, p: 1.0 + 0 * u[0])) == 0.0
+    problem = ds.ODE(lambda t, u, p: -(u**2), 2)
+    run = ds.solve(problem, [1.0, 2.0], None, ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
+    assert duality(run, ds.Terminal(lambda t, u, p: u[0] * u[1])) < 1e-13
+    assert duality(run, ds.Terminal(lambda t, u, p: 1.0 + 0 * u[0])) == 0.0
 
 
 # ---- check: what is right ------------------------------------------------------------------------
@@ -166,12 +150,12 @@ def test_sources_of_the_derivatives_are_named():
     products = Products(
         lambda t, u, p, v: rhs_u(t, u, p) @ v, lambda t, u, p, w: rhs_u(t, u, p).T @ w
     )
-    mixed = ODE(rhs, 3, NAMES, jacobian=products, rhs_t=AUTONOMOUS)
+    mixed = ds.ODE(rhs, 3, NAMES, jacobian=products, rhs_t=AUTONOMOUS)
     assert sources(mixed) == ["products", "products", "automatic", "autonomous"]
 
 
 def test_missing_callbacks_of_costs_are_named_as_such():
-    cost = Terminal(terminal) + Terminal(terminal, terminal_u, INDEPENDENT)
+    cost = ds.Terminal(terminal) + ds.Terminal(terminal, terminal_u, INDEPENDENT)
     verdicts = check(FORMS["rhs"].analytic, U0, P0, T, objective=cost)
     sources = {row.name: row.source for row in verdicts.rows}
     assert sources["terminal gradient_u"] == "automatic"
@@ -248,19 +232,21 @@ def test_exactly_the_mutated_callback_is_named(table, name, mutation):
         return callbacks | ({name: mutation(callbacks[name])} if name in callbacks else {})
 
     problem = {
-        "rhs": lambda: ODE(size=3, parameters=NAMES, **changed(RHS_FORM)),
-        "residual": lambda: DAE(size=3, parameters=NAMES, **changed(RESIDUAL_FORM)),
+        "rhs": lambda: ds.ODE(size=3, parameters=NAMES, **changed(RHS_FORM)),
+        "residual": lambda: ds.DAE(size=3, parameters=NAMES, **changed(RESIDUAL_FORM)),
     }.get(table, lambda: FORMS["rhs"].analytic)()
     c = changed(COST) if table == "cost" else COST
     objective = (
-        Terminal(terminal, c["terminal gradient_u"], c["terminal gradient_p"])
+        ds.Terminal(terminal, c["terminal gradient_u"], c["terminal gradient_p"])
         + 0.5
-        * Running(density, c["running gradient_u"], c["running gradient_p"], c["running density_t"])
-        + LeastSquares(OBSERVATION_TIMES, DATA, SIGMA, observe, c["observe_u"], c["observe_p"])
-        + Prior([0.1], 0.3, names=["c"], scale="log")
+        * ds.Running(
+            density, c["running gradient_u"], c["running gradient_p"], c["running density_t"]
+        )
+        + ds.LeastSquares(OBSERVATION_TIMES, DATA, SIGMA, observe, c["observe_u"], c["observe_p"])
+        + ds.Prior([0.1], 0.3, names=["c"], scale="log")
     )
     by_p = mutation(initial_state_p) if table == "control" else initial_state_p
-    control = Parameters(FOLLOWING.values, initial_state, by_p)
+    control = ds.Parameters(FOLLOWING.values, initial_state, by_p)
     verdicts = check(problem, U0, P0, T, objective=objective, control=control)
     assert verdicts.wrong == (name,)
     assert not verdicts.passed
@@ -275,7 +261,7 @@ def test_wrong_entry_is_named():
         values[2, 1] = 0.5
         return values
 
-    verdicts = check(ODE(rhs, 3, NAMES, jacobian_p=wrong), U0, P0, T)
+    verdicts = check(ds.ODE(rhs, 3, NAMES, jacobian_p=wrong), U0, P0, T)
     expected = P0[0] * U0[0] * np.exp(-T)
     assert verdicts["jacobian_p"].detail == f"entry [2, 1] is 0.5 instead of {expected:.6g}"
 
@@ -291,7 +277,7 @@ def test_exactly_the_mutated_product_is_named(kind, name, mutation):
     }
     other = products["apply_transpose" if kind == "apply" else "apply"]
     products[kind] = other if mutation == "not transposed" else mutation(products[kind])
-    verdicts = check(ODE(rhs, 3, NAMES, **{name: Products(**products)}), U0, P0, T)
+    verdicts = check(ds.ODE(rhs, 3, NAMES, **{name: Products(**products)}), U0, P0, T)
     assert verdicts.wrong == (f"{name}.{kind}",)
 
 
@@ -314,28 +300,28 @@ def test_mutation_of_a_large_jacobian_is_found_along_random_directions(mutation)
         "apply": lambda t, u, p, v: f_u(t, u, p) @ v,
         "apply_transpose": lambda t, u, p, w: f_u(t, u, p).T @ w,
     }
-    assert check(ODE(f, n, 1, jacobian=f_u), u, [0.3]).passed
-    assert check(ODE(f, n, 1, jacobian=Products(**right)), u, [0.3]).passed
-    verdicts = check(ODE(f, n, 1, jacobian=mutation(f_u)), u, [0.3])
+    assert check(ds.ODE(f, n, 1, jacobian=f_u), u, [0.3]).passed
+    assert check(ds.ODE(f, n, 1, jacobian=Products(**right)), u, [0.3]).passed
+    verdicts = check(ds.ODE(f, n, 1, jacobian=mutation(f_u)), u, [0.3])
     assert verdicts.wrong == ("jacobian",)
     assert "random direction" in verdicts["jacobian"].detail
     for kind, product in right.items():
         wrong = right | {kind: mutation(product)}
-        verdicts = check(ODE(f, n, 1, jacobian=Products(**wrong)), u, [0.3])
+        verdicts = check(ds.ODE(f, n, 1, jacobian=Products(**wrong)), u, [0.3])
         assert verdicts.wrong == (f"jacobian.{kind}",)
-    energy = Terminal(lambda t, u, p: (u**4).sum(), mutation(lambda t, u, p: 4 * u**3))
-    verdicts = check(ODE(f, n, 1), u, [0.3], objective=energy)
+    energy = ds.Terminal(lambda t, u, p: (u**4).sum(), mutation(lambda t, u, p: 4 * u**3))
+    verdicts = check(ds.ODE(f, n, 1), u, [0.3], objective=energy)
     assert verdicts.wrong == ("terminal gradient_u",)
     assert "random direction" in verdicts["terminal gradient_u"].detail
 
 
 def test_false_claims_of_independence_are_named():
     verdicts = check(
-        ODE(rhs, 3, NAMES, rhs_t=AUTONOMOUS),
+        ds.ODE(rhs, 3, NAMES, rhs_t=AUTONOMOUS),
         U0,
         P0,
         T,
-        objective=Running(density, INDEPENDENT, density_p, AUTONOMOUS),
+        objective=ds.Running(density, INDEPENDENT, density_p, AUTONOMOUS),
     )
     assert verdicts.wrong == ("rhs_t", "running gradient_u", "running density_t")
 
@@ -344,14 +330,14 @@ def test_false_claims_of_independence_are_named():
 
 
 def test_callback_of_the_wrong_shape_is_named():
-    verdicts = check(ODE(rhs, 3, NAMES, jacobian=lambda t, u, p: np.zeros((2, 3))), U0, P0, T)
+    verdicts = check(ds.ODE(rhs, 3, NAMES, jacobian=lambda t, u, p: np.zeros((2, 3))), U0, P0, T)
     assert verdicts.wrong == ("jacobian",)
     assert "returned shape (2, 3)" in verdicts["jacobian"].detail
 
 
 def test_product_of_the_wrong_shape_is_named():
     products = Products(lambda t, u, p, v: v[:2], lambda t, u, p, w: rhs_u(t, u, p).T @ w)
-    verdicts = check(ODE(rhs, 3, NAMES, jacobian=products), U0, P0, T)
+    verdicts = check(ds.ODE(rhs, 3, NAMES, jacobian=products), U0, P0, T)
     assert verdicts.wrong == ("jacobian.apply",)
     assert "returned shape (2,)" in verdicts["jacobian.apply"].detail
 
@@ -360,7 +346,7 @@ def test_exception_of_a_product_is_not_taken_for_a_verdict():
     def broken(t, u, p, v):
         raise ZeroDivisionError("a bug")
 
-    problem = ODE(rhs, 3, NAMES, jacobian=Products(broken, broken))
+    problem = ds.ODE(rhs, 3, NAMES, jacobian=Products(broken, broken))
     with pytest.raises(PETSc.Error) as raised:
         check(problem, U0, P0, T)
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
@@ -368,28 +354,28 @@ def test_exception_of_a_product_is_not_taken_for_a_verdict():
 
 def test_callback_that_is_not_finite_is_named():
     verdicts = check(
-        ODE(rhs, 3, NAMES, jacobian_p=lambda t, u, p: np.full((3, 3), np.nan)), U0, P0, T
+        ds.ODE(rhs, 3, NAMES, jacobian_p=lambda t, u, p: np.full((3, 3), np.nan)), U0, P0, T
     )
     assert verdicts.wrong == ("jacobian_p",)
 
 
 def test_rhs_that_drops_derivatives_is_named():
     verdicts = check(
-        ODE(lambda t, u, p: [float(u[0]) * p[0]], 1, 1, rhs_t=AUTONOMOUS), [1.0], [2.0]
+        ds.ODE(lambda t, u, p: [float(u[0]) * p[0]], 1, 1, rhs_t=AUTONOMOUS), [1.0], [2.0]
     )
     assert verdicts.wrong == ("jacobian",)
     assert "cannot be differentiated" in verdicts["jacobian"].detail
 
 
 def test_rhs_of_the_wrong_shape_is_an_error():
-    with pytest.raises(InputError, match=r"'rhs' returned shape \(2,\)"):
-        check(ODE(lambda t, u, p: np.zeros(2), 3), U0)
+    with pytest.raises(ds.InputError, match=r"'rhs' returned shape \(2,\)"):
+        check(ds.ODE(lambda t, u, p: np.zeros(2), 3), U0)
 
 
 def test_rough_rhs_gives_no_verdict():
     """Rounded to three digits, it has no derivative that differences could see."""
     jacobian = np.array([[1.0]])
-    problem = ODE(
+    problem = ds.ODE(
         lambda t, u, p: np.round(np.real(u), 3),
         1,
         jacobian=lambda t, u, p: jacobian,
@@ -403,7 +389,7 @@ def test_rough_rhs_gives_no_verdict():
 
 def test_points_outside_the_domain_are_avoided():
     """The root takes steps of at most 1e-3, the first differences are not finite."""
-    problem = ODE(lambda t, u, p: np.sqrt(p[0] - u), 1, 1, jacobian_p=lambda t, u, p: [[0.0]])
+    problem = ds.ODE(lambda t, u, p: np.sqrt(p[0] - u), 1, 1, jacobian_p=lambda t, u, p: [[0.0]])
     verdicts = check(problem, [1.0], [1.001])
     assert verdicts["jacobian"].error < 1e-8
     assert verdicts.wrong == ("jacobian_p",)
@@ -412,29 +398,29 @@ def test_points_outside_the_domain_are_avoided():
 def test_domain_of_one_point_gives_no_verdict():
     def f(t, u, p):
         if u[0] != 1.0:
-            raise SolveError("left the domain")
+            raise ds.SolveError("left the domain")
         return u
 
-    verdicts = check(ODE(f, 1, jacobian=lambda t, u, p: [[1.0]], rhs_t=AUTONOMOUS), [1.0])
+    verdicts = check(ds.ODE(f, 1, jacobian=lambda t, u, p: [[1.0]], rhs_t=AUTONOMOUS), [1.0])
     assert verdicts.unclear == ("jacobian",)
 
 
 def test_control_without_initial_state_adds_nothing():
     names = [row.name for row in check(FORMS["rhs"].analytic, U0, P0, T).rows]
-    for control in (InitialState(U0, P0), Parameters(FOLLOWING.values, U0)):
+    for control in (InitialState(U0, P0), ds.Parameters(FOLLOWING.values, U0)):
         verdicts = check(FORMS["rhs"].analytic, U0, P0, T, control=control)
         assert [row.name for row in verdicts.rows] == names
 
 
 def test_observation_of_components_needs_no_check():
-    cost = LeastSquares([0.1], [[1.0]], observe=[0])
+    cost = ds.LeastSquares([0.1], [[1.0]], observe=[0])
     names = [row.name for row in check(FORMS["rhs"].analytic, U0, P0, T, objective=cost).rows]
     assert names == ["jacobian", "jacobian_p", "rhs_t", "hessian_product du", "hessian_product dp"]
 
 
 def test_problem_without_parameters():
-    problem = ODE(lambda t, u, p: -(u**2), 2)
-    cost = Terminal(lambda t, u, p: u[0] * u[1]) + LeastSquares(
+    problem = ds.ODE(lambda t, u, p: -(u**2), 2)
+    cost = ds.Terminal(lambda t, u, p: u[0] * u[1]) + ds.LeastSquares(
         [0.1], [[1.0]], observe=lambda t, u, p: u[:1] ** 2
     )
     verdicts = check(problem, [1.0, 2.0], objective=cost)
@@ -451,7 +437,7 @@ def test_rate_can_be_given():
     form = FORMS["F"]
     at_rest = check(form.analytic, U0, P0, T, udot=np.zeros(3))
     assert at_rest.passed
-    with pytest.raises(InputError, match="udot has shape"):
+    with pytest.raises(ds.InputError, match="udot has shape"):
         check(form.analytic, U0, P0, T, udot=np.zeros(2))
 
 
@@ -482,7 +468,7 @@ class Chain:
             write(self.p, 0.3 + 0.1 * np.cos(self.here))
         by_u = Products(self.apply_u, self.apply_u_transposed) if products else self.fill_u
         by_p = Products(self.apply_p, self.apply_p_transposed) if field else self.fill_p
-        self.problem = ODE(
+        self.problem = ds.ODE(
             self.rhs,
             state=self.grid,
             parameters=self.p if field else ["diffusion", "rate"],
@@ -579,15 +565,15 @@ class Chain:
 
     def check(self):
         by_p = self.value_field if self.field else self.value_p
-        cost = Terminal(self.value, self.value_u, by_p)
+        cost = ds.Terminal(self.value, self.value_u, by_p)
         data = self.u.duplicate()
         data.set(0.5)
-        cost = cost + LeastSquares([1.0], [data])
+        cost = cost + ds.LeastSquares([1.0], [data])
         control = None
         if not self.field:
-            cost = cost + Prior([0.1, 0.2], 0.5)
-            control = Parameters(
-                {"diffusion": 0.7, "rate": Parameter(0.2)}, self.initial, self.initial_p
+            cost = cost + ds.Prior([0.1, 0.2], 0.5)
+            control = ds.Parameters(
+                {"diffusion": 0.7, "rate": ds.Parameter(0.2)}, self.initial, self.initial_p
             )
         return check(self.problem, self.u, self.p, T, objective=cost, control=control)
 
@@ -633,10 +619,14 @@ def test_mutated_distributed_callback_is_named_on_every_rank(name, options, n):
 @pytest.mark.mpi
 def test_missing_petsc_style_callbacks_are_listed():
     chain = Chain()
-    problem = ODE(chain.rhs, state=chain.grid, parameters=2, jacobian=COLORING)
-    control = Parameters({"p0": 0.7, "p1": Parameter(0.2)}, chain.initial)
+    problem = ds.ODE(chain.rhs, state=chain.grid, parameters=2, jacobian=COLORING)
+    control = ds.Parameters({"p0": 0.7, "p1": ds.Parameter(0.2)}, chain.initial)
     verdicts = check(
-        problem, chain.u, chain.p, objective=Terminal(chain.value, chain.value_u), control=control
+        problem,
+        chain.u,
+        chain.p,
+        objective=ds.Terminal(chain.value, chain.value_u),
+        control=control,
     )
     missing = {row.name for row in verdicts.rows if row.verdict == "not supplied"}
     assert missing == {
@@ -653,12 +643,12 @@ def test_missing_petsc_style_callbacks_are_listed():
 @pytest.mark.mpi
 def test_taylor_and_duality_of_a_distributed_problem():
     chain = Chain(products=True)
-    stepping = Stepping((0.0, 0.5), "rk4", dt=0.05)
-    cost = Terminal(chain.value, chain.value_u, chain.value_p)
-    functional = Reduced(chain.problem, cost, stepping, InitialState(chain.u, chain.p))
+    stepping = ds.Stepping((0.0, 0.5), "rk4", dt=0.05)
+    cost = ds.Terminal(chain.value, chain.value_u, chain.value_p)
+    functional = ds.Reduced(chain.problem, cost, stepping, InitialState(chain.u, chain.p))
     orders = taylor(functional)
     assert min(orders) > 1.99
-    assert duality(solve(chain.problem, chain.u, chain.p, stepping), cost) < 1e-13
+    assert duality(ds.solve(chain.problem, chain.u, chain.p, stepping), cost) < 1e-13
     derivative = np.array(PETSc.COMM_WORLD.tompi4py().allgather(orders.derivative))
     np.testing.assert_array_equal(derivative, derivative[0])
     assert orders.derivative == pytest.approx(-0.28710134048, abs=1e-11)  # on any number of ranks
@@ -669,10 +659,14 @@ def swing(t, u, p):
 
 
 def swinging(slope=None, events=()):
-    problem = ODE(swing, 2, ["stiffness", "damping"], events=events)
-    control = Parameters({"stiffness": Parameter(1.5), "damping": Parameter(0.3)}, [1.0, 0.0])
-    cost = Terminal(lambda t, u, p: u[0] ** 2, slope)
-    return lambda method: Reduced(problem, cost, Stepping((0.0, 3.0), method, rtol=1e-4), control)
+    problem = ds.ODE(swing, 2, ["stiffness", "damping"], events=events)
+    control = ds.Parameters(
+        {"stiffness": ds.Parameter(1.5), "damping": ds.Parameter(0.3)}, [1.0, 0.0]
+    )
+    cost = ds.Terminal(lambda t, u, p: u[0] ** 2, slope)
+    return lambda method: ds.Reduced(
+        problem, cost, ds.Stepping((0.0, 3.0), method, rtol=1e-4), control
+    )
 
 
 COARSE = pytest.mark.filterwarnings("ignore::daeosens.errors.DiscretizationWarning")
@@ -699,7 +693,7 @@ def test_a_wrong_gradient_of_adaptive_steps_is_wrong():
 
 @COARSE
 def test_adaptive_steps_after_an_event_are_not_called_wrong():
-    turn = Event(lambda t, u, p: u[0] - 0.5, reset=lambda t, u, p: u * [1.0, 0.8], direction=-1)
+    turn = ds.Event(lambda t, u, p: u[0] - 0.5, reset=lambda t, u, p: u * [1.0, 0.8], direction=-1)
     orders = taylor(swinging(events=[turn])("rk3bs"))
     assert orders.jumps
     assert not orders.passed
@@ -717,7 +711,7 @@ def two_wells(t, x, y, p):
 class Scaled:
     """A functional whose gradient is a factor times what it should be."""
 
-    functional: Reduced
+    functional: ds.Reduced
     factor: float
 
     def __getattr__(self, name):
@@ -735,10 +729,10 @@ def tracked():
     def decay(t, x, y, p):
         return -(p.rate + y) * x + 0.1 * np.sin(3.0 * t)
 
-    model = DAEO(decay, two_wells, size=(1, 1), parameters=list(names), box=[(-6.0, 6.0)])
-    control = Parameters({name: Parameter(value) for name, value in names.items()}, [1.0])
-    cost = LeastSquares([0.3, 0.77, 1.0], [[0.6], [0.4], [0.3]], observe=[0])
-    return Reduced(model, cost, Stepping((0.0, 1.0), "beuler", dt=0.07), control)
+    model = ds.DAEO(decay, two_wells, size=(1, 1), parameters=list(names), box=[(-6.0, 6.0)])
+    control = ds.Parameters({name: ds.Parameter(value) for name, value in names.items()}, [1.0])
+    cost = ds.LeastSquares([0.3, 0.77, 1.0], [[0.6], [0.4], [0.3]], observe=[0])
+    return ds.Reduced(model, cost, ds.Stepping((0.0, 1.0), "beuler", dt=0.07), control)
 
 
 @pytest.mark.slow
