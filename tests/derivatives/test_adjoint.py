@@ -1,4 +1,4 @@
-"""Discrete adjoints, against independent programs, differences, other engines and tangents."""
+"""Discrete adjoints, against independent programs, tangents and exact solutions."""
 
 from functools import cache
 from pathlib import Path
@@ -8,13 +8,10 @@ import frozen
 import numpy as np
 import pytest
 from forms import (
-    ADDITIVE,
     ALL_OBJECTIVES,
     ANALYTIC_COST,
-    CELLS,
     COSTS,
     DECAY,
-    DIAGONAL,
     FORMS,
     NAMES,
     OBSERVATION_TIMES,
@@ -49,23 +46,13 @@ def steps_gradients(name, method, adaptive):
     return ds.adjoint(trajectory(name, method, adaptive), ALL_OBJECTIVES)
 
 
-def each_run_of(chosen):
-    """Parametrise over the runs whose form and method are chosen."""
-    runs = [run for run in RUNS if chosen(*run[:2])]
-    ids = [f"{name} {method} {'adaptive' if ad else 'fixed'}" for name, method, ad in runs]
-    return pytest.mark.parametrize(("name", "method", "adaptive"), runs, ids=ids)
-
-
-each_run = each_run_of(lambda _name, _method: True)
+IDS = [f"{name} {method} {'adaptive' if ad else 'fixed'}" for name, method, ad in RUNS]
+each_run = pytest.mark.parametrize(("name", "method", "adaptive"), RUNS, ids=IDS)
 
 
 def difference(ours, reference):
     """The largest difference, relative to the largest component."""
     return abs(ours - reference).max() / max(abs(reference).max(), 1e-3)
-
-
-def tsadjoint_refuses(name, method):
-    return name == "F" or (name, method) == ("M(p)", "midpoint") or method in DIAGONAL + ADDITIVE
 
 
 # ---- against independent references --------------------------------------------------------------
@@ -82,85 +69,6 @@ def test_gradient_is_that_of_an_independent_program(name, method, adaptive):
         assert abs(gradient.value - values[k]) < 1e-12 * abs(values[k])
         assert difference(gradient.u0, by_u0[k]) < 1e-12, CASES[k].name
         assert difference(gradient.p, by_p[k]) < 1e-12, CASES[k].name
-
-
-@each_run
-def test_gradient_through_the_initial_state_is_that_of_an_independent_program(
-    name, method, adaptive
-):
-    run = trajectory(name, method, adaptive)
-    problem = FORMS[name].analytic
-    log = (run.times, run.step_sizes)
-    x = FOLLOWING.start(problem)
-    assert abs(initial_state(P0) - U0).max() < 1e-15
-    expected = np.empty((len(CASES), 3))
-    for j in range(3):
-        p = P0 * np.exp(1j * frozen.STEP * np.eye(3)[j])
-        moved = frozen.values(FORMS[name], method, log, CASES, initial_state(p), p)
-        expected[:, j] = moved.imag / frozen.STEP
-    for k, gradient in enumerate(steps_gradients(name, method, adaptive)):
-        pulled = FOLLOWING.pull_back(problem, x, gradient)
-        assert difference(pulled.getArray(), expected[k]) < 1e-12, CASES[k].name
-
-
-@pytest.mark.parametrize(("name", "method"), CELLS, ids=map(" ".join, CELLS))
-def test_gradient_agrees_with_richardson_differences_of_the_whole_program(name, method, rng):
-    problem, stepping = FORMS[name].analytic, make_stepping(method)
-    du0, dp = rng.normal(size=3), rng.normal(size=3)
-    algebraic = name == "M singular"  # other starts than that of p do not satisfy the equations
-    if algebraic:
-        du0 = initial_state_p(P0) @ dp
-
-    def values(eps):
-        p = P0 + eps * dp
-        u0 = initial_state(p) if algebraic else U0 + eps * du0
-        run = ds.solve(problem, u0, p, stepping, OBSERVATION_TIMES)
-        return np.array([evaluate(run, objective) for objective in ALL_OBJECTIVES])
-
-    def central(eps):
-        return (values(eps) - values(-eps)) / (2 * eps)
-
-    expected = (64 * central(1e-3) - 20 * central(2e-3) + central(4e-3)) / 45
-    gradients = steps_gradients(name, method, False)
-    ours = [gradient.u0 @ du0 + gradient.p @ dp for gradient in gradients]
-    np.testing.assert_allclose(ours, expected, rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.parametrize(("name", "method"), CELLS, ids=map(" ".join, CELLS))
-def test_taylor_remainder_is_of_second_order(name, method, rng):
-    """With u0 following the parameters, on a logarithmic scale, for the sum of all costs."""
-    problem, stepping = FORMS[name].analytic, make_stepping(method)
-    functional = ds.Reduced(problem, COSTS["sum"].objective, stepping, FOLLOWING)
-    x, dx = functional.start(), functional.start()
-    dx.setArray(rng.normal(size=3))
-    value, gradient = functional.value_and_gradient(x)
-    remainders = []
-    for eps in (4e-3, 2e-3, 1e-3):
-        moved = x.copy()
-        moved.axpy(eps, dx)
-        remainders.append(abs(functional.value(moved) - value - eps * gradient.dot(dx)))
-    orders = np.log2(np.array(remainders[:-1]) / remainders[1:])
-    assert min(orders) > 1.9
-
-
-# ---- engines and tangents against each other -----------------------------------------------------
-
-
-@each_run_of(tsadjoint_refuses)
-def test_petsc_engine_refuses_where_it_would_be_wrong(name, method, adaptive):
-    with pytest.raises(ds.UnsupportedError, match=r'try: adjoint\(..., engine="vectors"\)'):
-        ds.adjoint(trajectory(name, method, adaptive), ALL_OBJECTIVES, engine="tsadjoint")
-
-
-@each_run_of(lambda name, method: not tsadjoint_refuses(name, method))
-def test_engines_agree(name, method, adaptive):
-    run = trajectory(name, method, adaptive)
-    steps = steps_gradients(name, method, adaptive)
-    petsc = ds.adjoint(run, ALL_OBJECTIVES, engine="tsadjoint")
-    for case, ours, theirs in zip(CASES, steps, petsc, strict=True):
-        assert theirs.value == ours.value
-        assert difference(theirs.u0, ours.u0) < 1e-12, case.name
-        assert difference(theirs.p, ours.p) < 1e-12, case.name
 
 
 @each_run
