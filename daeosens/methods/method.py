@@ -96,6 +96,13 @@ class Method(ABC):
         """Whether there is an error estimate, so that ``rtol`` and ``atol`` mean something."""
         return True
 
+    def share_of_tolerance(self, problem: Problem) -> float:
+        """Return the part of the tolerances that error estimates are compared with.
+
+        Below 1 where errors are larger beside them than those of other methods.
+        """
+        return 1.0
+
     @property
     def tableau(self) -> Coefficients | None:
         """The coefficients of a Runge-Kutta method, whose steps have stages and know no others.

@@ -36,6 +36,7 @@ from daeosens.timestepping.ts_cache import (
     ReusableTS,
     prepared_ts,
 )
+from daeosens.timestepping.ts_defaults import estimates_below
 
 STAGES: Mapping[Recording, int] = {"first stages": LITTLE_MEMORY, "stages": STAGE_MEMORY}
 """Bytes a rank that stages of a run may take."""
@@ -267,7 +268,9 @@ class Runner:
         # the first step must not pass the first time that steps hit
         bounds = least, max(least, min(stepping.longest_first_step, end - t))
         order = stepping.resolved_method.order
-        return starting(self._problem, (t, u, self.p), bounds, order, *stepping.tolerances)
+        return starting(
+            self._problem, (t, u, self.p), bounds, order, *estimates_below(stepping, self._problem)
+        )
 
     def _judged(self, t: float, u: PETSc.Vec, size: float) -> float:
         """Return the first step, or a shorter one whose error is within the tolerances."""
@@ -278,7 +281,7 @@ class Runner:
             size,
             stepping.least_first_step,
             stepping.resolved_method.order,
-            *stepping.tolerances,
+            *estimates_below(stepping, self._problem),
         )
 
     def again(

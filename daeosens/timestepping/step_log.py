@@ -23,8 +23,11 @@ Watch: TypeAlias = "Callable[[float, PETSc.Vec, float, PETSc.Vec], bool]"
 TakeAgain: TypeAlias = "Callable[[float, float, PETSc.Vec], None]"
 """``take_again(t, h, u)``: a failed step again, by callbacks that note what is not finite."""
 
-STALL, PATIENCE = 1e-12, 100
-"""So many steps in a row below such a part of the time that has passed lead nowhere."""
+STALL, PATIENCE = 1e-14, 100
+"""So many steps in a row below such a part of the time that has passed lead nowhere.
+
+Fifty times the rounding of times: an earthquake of a second, after thirty years, has hundreds of
+steps of 1e-13."""
 
 NO_BREAKPOINTS = np.empty(0)
 

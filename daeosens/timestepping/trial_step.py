@@ -94,7 +94,7 @@ class SingleSteps:
         ts = make_ts(problem, stepping.resolved_method, t, u, self._ready.held, record="states")
         defaults = default_options(problem, stepping, ts, "states")
         with scoped_options(defaults=defaults, code=stepping.options):
-            set_up(ts, u, stepping, "states")
+            set_up(ts, problem, u, stepping, "states")
         return ts
 
 

@@ -153,7 +153,7 @@ def prepared_ts(
     defaults = default_options(problem, stepping, ts, record)
     try:
         with scoped_options(defaults=defaults, code=stepping.options) as scope:
-            ready = _prepared(u, stepping, record, ts, held, scope)
+            ready = _prepared((problem, u), stepping, record, ts, held, scope)
             yield ready
     except BaseException:
         ts.destroy()
@@ -276,7 +276,7 @@ def _can_be_kept(
 
 
 def _prepared(
-    u: PETSc.Vec,
+    start: tuple[Problem, PETSc.Vec],
     stepping: Stepping,
     record: Recording,
     ts: PETSc.TS,
@@ -285,7 +285,7 @@ def _prepared(
 ) -> ReusableTS:
     """Set up a TS inside the scope of its options."""
     try:
-        set_up(ts, u, stepping, record)
+        set_up(ts, *start, stepping, record)
     except PETSc.Error as error:
         if error.__cause__ is not None:  # a callback's exception: ``unwrapped`` takes it out
             raise

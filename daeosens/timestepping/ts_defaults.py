@@ -44,6 +44,9 @@ IN_PARTS = 1e-8
 """The relative tolerance of multigrid in runs: the next Newton iteration corrects what is left, and
 there is one until that is below 1e-12, of affine equations too.  PETSc's adjoint has no such."""
 
+ROUNDING = 1e-12
+"""Relative errors below which tolerances are not made smaller than they are."""
+
 _TS: Any = PETSc.TS  # the stubs of petsc4py 3.26 give enumerations the wrong type
 
 
@@ -93,7 +96,16 @@ def _shared_folder(comm: PETSc.Comm) -> str:
     return str(Path(tempfile.gettempdir()) / comm.tompi4py().bcast(name))
 
 
-def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping, record: Recording) -> None:
+def estimates_below(stepping: Stepping, problem: Problem) -> tuple[float, float]:
+    """Return the tolerances that error estimates are compared with; not less than rounding."""
+    (rtol, atol), share = stepping.tolerances, stepping.resolved_method.share_of_tolerance(problem)
+    share = max(share, min(1.0, ROUNDING / rtol)) if rtol else 1.0
+    return share * rtol, share * atol
+
+
+def set_up(
+    ts: PETSc.TS, problem: Problem, u: PETSc.Vec, stepping: Stepping, record: Recording
+) -> None:
     """Give a TS times, steps, PETSc's options and a copy of the state [n], and set it up.
 
     Raises
@@ -107,7 +119,7 @@ def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping, record: Recording) ->
     ts.setMaxSteps(stepping.max_steps)
     ts.setExactFinalTime(_TS.ExactFinalTime.MATCHSTEP)
     if stepping.adaptive:
-        rtol, atol = stepping.tolerances
+        rtol, atol = estimates_below(stepping, problem)
         ts.setTolerances(rtol=rtol, atol=atol)
     ts.setFromOptions()
     if ts.getType() not in (DENSE, EXPLICIT):  # those have no options

@@ -45,7 +45,8 @@ def test_steps_end_at_rows_of_tables_and_keep_their_order(style, method):
     stepping = ds.Stepping((0.0, ROWS[-1]), method, rtol=1e-8)
     run = ds.solve(problem, [0.7], [0.4, 1.3], stepping)
     assert np.isin(ROWS, run.times).all()
-    assert run.n_steps < 8 * ROWS.size  # steps that pass rows are hundreds
+    of_a_row = 12 if method == "esdirk5" else 8
+    assert run.n_steps < of_a_row * ROWS.size  # steps that pass rows are hundreds
     gradient = ds.adjoint(run, LAST)
     np.testing.assert_allclose([run.u[-1, 0], gradient.p[1]], [value, by_gain], rtol=3e-8)
 

@@ -59,6 +59,16 @@ def test_earthquakes_warn_where_the_gradient_is_wrong(method):
         adjoint(run, LAST)
 
 
+@pytest.mark.parametrize("method", ["esdirk4", "esdirk5"])
+def test_short_steps_late_in_a_run_are_no_stall(method):
+    """Hundreds of steps of 1e-4 s at 1e9 s, in an earthquake, were refused as steps that shrink."""
+    run = quake(1.4e9, method, 1e-8)
+    late = run.step_sizes < 1e-12 * run.times[:-1]
+    assert late.sum() > 200
+    # SciPy's LSODA with rtol = 1e-12 and Radau with 1e-9, which agree to 1e-8
+    assert run.final.array[0] == pytest.approx(10.31824736, rel=3e-8)
+
+
 def test_errors_of_a_run_are_estimated_once_for_each_cost(monkeypatch):
     """The product with a Hessian after the gradient tells the same of both without another run."""
     estimated = []
@@ -114,12 +124,12 @@ RELAXATION = 1.7422921308181065  # p du/dp: Radau IIA of order 9 with variationa
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [ODE, trace], ids=["NumPy", "compiled"])
 def test_jumps_of_relaxation_oscillations_warn(make):
-    """The state is right to 1e-8, its derivative in mu wrong by 0.2 %."""
+    """The state is right to 1e-8, its derivative in mu wrong by 0.03 %."""
     problem = make(van_der_pol, 2, ["mu"])
     run = solve(problem, [2.0, 0.0], [100.0], Stepping((0.0, 200.0), "esdirk4", rtol=1e-7))
-    with pytest.warns(DiscretizationWarning, match="derivatives are wrong by about 0.3"):
+    with pytest.warns(DiscretizationWarning, match="derivatives are wrong by about 0.06"):
         value = 100.0 * adjoint(run, LAST).p[0]
-    assert 1e-3 < abs(value / RELAXATION - 1.0) < 1e-2
+    assert 1e-4 < abs(value / RELAXATION - 1.0) < 1e-3
     finer = Stepping((0.0, 200.0), "esdirk4", rtol=1e-7, control="sensitivities")
     with warnings.catch_warnings(action="error", category=DiscretizationWarning):
         value = 100.0 * adjoint(solve(problem, [2.0, 0.0], [100.0], finer), LAST).p[0]

@@ -1,5 +1,6 @@
 """Order conditions of Runge-Kutta methods by rooted trees (Butcher)."""
 
+import math
 from functools import cache
 
 import numpy as np
@@ -35,3 +36,17 @@ def weight(a, tree):
 def defects(a, b, order):
     """Return what is missing in each condition of that order (Butcher)."""
     return [abs(b @ weight(a, tree) - 1 / density(tree)) for tree in trees(order)]
+
+
+def symmetry(tree):
+    """In how many ways the branches of a tree, and theirs, can be exchanged."""
+    different = {branch: tree.count(branch) for branch in tree}
+    return np.prod(
+        [math.factorial(many) * symmetry(branch) ** many for branch, many in different.items()]
+    )
+
+
+def principal_error(a, b, order):
+    """The norm of what is missing in the conditions of that order, weighed as errors are."""
+    weights = [1 / symmetry(tree) for tree in trees(order)]
+    return np.linalg.norm(np.multiply(weights, defects(a, b, order)))
