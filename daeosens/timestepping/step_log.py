@@ -152,7 +152,7 @@ class StepLog:
         if self._logged is not None:
             return self._logged
         if self._rows:
-            return States(self._steps.flat_states(self._problem.size), self._states[0])
+            return States(self._steps.flat_states(self._problem.size), self._states[0], of_run=True)
         return self._states
 
     def finish(self) -> None:
@@ -162,7 +162,7 @@ class StepLog:
         size = self._problem.size
         if self._keep_stages:
             self._flat_stages = self._steps.flat_stages(size)
-        self._logged = States(self._steps.take_flat_states(size), self._states[0])
+        self._logged = States(self._steps.take_flat_states(size), self._states[0], of_run=True)
 
     def consider_stopping(self, ts: PETSc.TS) -> None:
         """End the run if it was asked for (PETSc 3.26: a monitor's reason is forgotten)."""
@@ -212,7 +212,7 @@ class StepLog:
         if self._stay is not None:
             self._take_thinned()
         elif self._flat:
-            self._logged = States(steps.take_flat_states(size), self._states[0])
+            self._logged = States(steps.take_flat_states(size), self._states[0], of_run=True)
         else:
             self._states += steps.take_states()
         if self._keep_stages and self._flat:

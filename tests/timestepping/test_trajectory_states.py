@@ -49,9 +49,35 @@ def test_only_vectors_that_are_there_are_freed(model: ds.tracing.Model) -> None:
     assert run.stored[-1] is held
     run.stored[1]
     run.destroy()
-    # one that nobody holds is there no more
-    assert [id(vec) for vec in run.stored.made] == [id(run.stored[0]), id(held)]
+    # the second and the fourth state were never asked for
+    assert [id(vec) for vec in run.stored.made[:2]] == [id(run.stored[0]), id(held)]
+    assert len(run.stored.made) == 3
     assert not any(vec.handle for vec in (first, final, *run.stored.made))
+
+
+def test_sweeps_find_vectors_again_that_the_one_before_has_made(model: ds.tracing.Model) -> None:
+    run = solve(model, [1.0, 0.5], [2.0], STEPPING)
+    assert isinstance(run.stored, States)
+    ds.adjoint(run, model.terminal(lambda _t, u, _p: u[0]), "vectors")
+    made = [id(vec) for vec in run.stored.made]
+    assert len(made) == run.n_steps + 1
+    ds.adjoint(run, model.terminal(lambda _t, u, _p: u[1]), "vectors")
+    assert [id(vec) for vec in run.stored.made] == made
+
+
+def test_only_the_latest_vectors_of_all_runs_are_held(model: ds.tracing.Model) -> None:
+    long, short = (
+        solve(model, [1.0, 0.5], [2.0], ds.Stepping((0.0, 1.0), "rk4", dt=1.0 / steps))
+        for steps in (3000, 3)
+    )
+    assert isinstance(long.stored, States)
+    assert isinstance(short.stored, States)
+    for k in range(1, 4):
+        short.stored[k]
+    for k in range(1, 3001):
+        long.stored[k]
+    assert len(short.stored.made) == 1
+    assert len(long.stored.made) <= 1100
 
 
 def in_python(_model: ds.tracing.Model) -> Trajectory:

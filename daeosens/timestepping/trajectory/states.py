@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import MutableMapping, Sequence
 from typing import Any, overload
 from weakref import ReferenceType, ref
@@ -18,6 +19,9 @@ from daeosens.petsc.vectors import Array, read, write
 ROOM = 64
 """References to vectors that nobody holds any more, besides as many as are held."""
 
+_LATEST: deque[PETSc.Vec] = deque(maxlen=1024)
+"""States of runs that were made vectors last, held for the next sweep of the same run."""
+
 
 class States(Sequence[PETSc.Vec]):
     """Rows [N+1, n] as vectors, which are made where they are asked for.
@@ -30,6 +34,8 @@ class States(Sequence[PETSc.Vec]):
         The states.
     first : Vec [n]
         The first one, which is there already.
+    of_run : bool
+        Whether they are those of a run, over which sweeps go more than once.
 
     Examples
     --------
@@ -39,9 +45,10 @@ class States(Sequence[PETSc.Vec]):
     (array([3., 4.]), True, 2)
     """
 
-    def __init__(self, rows: Array, first: PETSc.Vec) -> None:
+    def __init__(self, rows: Array, first: PETSc.Vec, *, of_run: bool = False) -> None:
         self.rows = rows
         self._first = first
+        self._of_run = of_run
         # as long as somebody holds them: a vector takes as much memory as some 250 numbers; plain
         # references, of which the dead are dropped now and then, since sweeps make one at each step
         self._made: dict[int, ReferenceType[PETSc.Vec]] = {}
@@ -72,6 +79,8 @@ class States(Sequence[PETSc.Vec]):
             vec = self._first.duplicate()
             write(vec, self.rows[places])
             self._made[places] = ref(vec)
+            if self._of_run:
+                _LATEST.append(vec)
             if len(self._made) > self._room:
                 self._made = {k: made for k, made in self._made.items() if made() is not None}
                 self._room = 2 * len(self._made) + ROOM

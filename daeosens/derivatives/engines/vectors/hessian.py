@@ -81,10 +81,10 @@ class VectorSecondOrder:
     def observe(self, number: int) -> None:
         """Add what the cost says about a state, and the second derivatives of that."""
         run, first = self._trajectory, self.first
-        point = (float(run.times[number]), run.stored[number], run.parameters(number))
-        # At events the time of the state depends on state and parameters; psi_t then counts.
-        moves = number in run.moving
         for seen in self._observed.get(number, ()):
+            point = (float(run.times[number]), run.stored[number], run.parameters(number))
+            # At events the time of the state depends on state and parameters; psi_t then counts.
+            moves = number in run.moving
             if not first.known:
                 seen.add(point, (first.lam, first.mu))
                 if moves:
