@@ -12,6 +12,7 @@ from petsc4py import PETSc
 
 from daeosens.errors import DaeosensError
 from daeosens.methods.method import Method
+from daeosens.petsc._kernels import finite_numbers, projected, skew_norm
 from daeosens.petsc.vectors import Array, gather, read, scatter
 from daeosens.problem.problem import Problem
 
@@ -59,11 +60,10 @@ def fastest_oscillation(
     matrix = _linearised(problem, t, u, p)
     if matrix is None:
         return 0.0
-    skew = matrix - matrix.T
-    if 0.5 * np.abs(skew, out=skew).sum(axis=1).max() < least:
-        return 0.0
     # bounds of eigenvalues take a fraction of the time of eigenvalues
-    reduced = matrix if len(matrix) <= WHOLE else _projected(matrix)
+    if skew_norm(matrix) < least:
+        return 0.0
+    reduced = _outer(matrix)
     if _largest_imaginary(reduced) < least:
         return 0.0
     rates = np.linalg.eigvals(reduced)
@@ -83,30 +83,11 @@ def _largest_imaginary(matrix: Array) -> float:
     return float((0.5 * fourth.dot(fourth)) ** 0.125)
 
 
-def _projected(matrix: Array) -> Array:
-    """Return a matrix that has outer eigenvalues, nearly: ``KRYLOV`` steps of Arnoldi's method."""
-    basis, projected = np.empty((KRYLOV + 1, len(matrix))), np.zeros((KRYLOV + 1, KRYLOV))
-    basis[0] = _start(len(matrix))
-    vector, largest = np.empty(len(matrix)), 0.0
-    for k in range(KRYLOV):
-        known = basis[: k + 1]
-        matrix.dot(basis[k], vector)
-        length = math.sqrt(vector.dot(vector))
-        parts = known.dot(vector)
-        vector -= parts.dot(known)
-        norm = math.sqrt(vector.dot(vector))
-        # what cancels loses digits: subtracted once more it is orthogonal to rounding
-        if norm < CANCELS * length:
-            more = known.dot(vector)
-            vector -= more.dot(known)
-            parts += more
-            norm = math.sqrt(vector.dot(vector))
-        projected[: k + 1, k], projected[k + 1, k] = parts, norm
-        largest = max(largest, length)
-        if norm <= ROUNDING * largest:  # the space is invariant
-            return projected[: k + 1, : k + 1]
-        np.multiply(vector, 1.0 / norm, basis[k + 1])
-    return projected[:KRYLOV]
+def _outer(matrix: Array) -> Array:
+    """Return a matrix that has outer eigenvalues, nearly; a small one itself."""
+    if len(matrix) <= WHOLE:
+        return matrix
+    return projected(matrix, _start(len(matrix)), KRYLOV, ROUNDING)
 
 
 @lru_cache(maxsize=8)
@@ -133,7 +114,7 @@ def outermost_decay(problem: Problem, t: float, u: PETSc.Vec, p: Any, least: flo
     # rates of decay are at most the norm of the symmetric part (Bendixson, Hirsch)
     if matrix is None or 0.5 * np.abs(matrix + matrix.T).sum(axis=1).max() < least:
         return 0.0
-    rates = np.linalg.eigvals(matrix if len(matrix) <= WHOLE else _projected(matrix))
+    rates = np.linalg.eigvals(_outer(matrix))
     return float((-rates.real).max(initial=0.0))
 
 
@@ -154,7 +135,7 @@ def _linearised(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> Array | Non
         matrix = _jacobian(problem, t, u, p)
     except DaeosensError:
         return None
-    return matrix if np.isfinite(matrix).all() else None
+    return matrix if finite_numbers(matrix) else None
 
 
 def _jacobian(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> Array:

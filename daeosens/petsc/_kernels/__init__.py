@@ -12,6 +12,7 @@ Read first: docs/architecture.md, "Steps in C"; then ``ts_types/dense_steps.c``.
 # which holds for every way of installing PETSc.
 from petsc4py import PETSc as _PETSc  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
+from daeosens.petsc._kernels.arnoldi import projected, skew_norm
 from daeosens.petsc._kernels.bindings import (
     end_at_last_stage,
     has_transpose,
@@ -110,12 +111,14 @@ __all__ = [
     "no_options",
     "numbers_of",
     "pool_memory",
+    "projected",
     "pull_theta_steps",
     "put_numbers",
     "register_rk",
     "reject_trial",
     "rk_tableau",
     "set_chained",
+    "skew_norm",
     "smallest_trial",
     "smooth_short_steps",
     "stages",
