@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,6 +21,7 @@ from daeosens.derivatives.adjoint import Gradient
 from daeosens.derivatives.hessian import HessianProduct
 from daeosens.errors import InputError, nearest, require, together
 from daeosens.functional.consistent_initial_state import ConsistentStart
+from daeosens.functional.functional import Functional
 from daeosens.functional.initial_state import StartMap
 from daeosens.functional.parameter import MOST_EXPONENT, Parameter, entries_of
 from daeosens.petsc.ranks import agree
@@ -427,6 +428,30 @@ class Parameters:
         vec.setSizes(len(self.free_names))
         vec.setType(PETSc.Vec.Type.STANDARD)
         return vec
+
+
+def labels(
+    functional: Functional, size: int
+) -> tuple[tuple[str, ...], tuple[Literal["linear", "log"], ...]]:
+    """Return names and scales of the components of x; ``x[i]`` where the functional has none."""
+    control = getattr(functional, "control", None)
+    if isinstance(control, Parameters):
+        names = control.free_names
+        return names, tuple(control.entries[name].scale for name in names)
+    scales: list[Literal["linear", "log"]] = ["linear"] * size
+    return tuple(f"x[{i}]" for i in range(size)), tuple(scales)
+
+
+def own_sizes(functional: Functional, x: PETSc.Vec) -> Array:
+    """Return by how much each unknown [n] changes where its parameter changes by its own size.
+
+    Zero where it and its start are zero.  Collective.
+    """
+    _, scales = labels(functional, x.getSize())
+    # d log p = 1 is a change by the own size; on a linear scale the start counts where the
+    # parameter has gone to zero.
+    own = np.maximum(np.abs(gather(x)), np.abs(gather(functional.start())))
+    return np.where([scale == "log" for scale in scales], 1.0, own)
 
 
 def _unknown(name: str, known: Sequence[str]) -> str:

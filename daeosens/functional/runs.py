@@ -30,7 +30,8 @@ TRIAL_STEPS, TRIAL_FACTOR = 1000, 10
 MANY, LONGER = 10_000, 2
 """Beyond so many steps it is so many times those of the best run: where a search leads to equations
 that are ever stiffer, or to delays that are ever shorter, each accepted run would take ten times as
-long as the one before it."""
+long as the one before it.  Where stability holds the steps of the best run small, it is so many
+times those of the shortest run: they say how stiff the equations are, not what the data ask for."""
 
 CHEAP = 12
 """Up to how many unknowns stages of steps in C are sooner computed again than kept."""
@@ -96,6 +97,7 @@ class Runs:
         self._count = count
         self._chooses = stepping.method == AUTO
         self._trial_stepping = stepping
+        self._shortest = 0
         self._kept: tuple[PETSc.Vec, Trajectory] | None = None
 
     def at(self, x: PETSc.Vec) -> Trajectory:
@@ -131,9 +133,19 @@ class Runs:
             self.stepping = made_stiff(self.stepping)
             self._forget()
         self._trial_stepping = self.stepping
+        if not limited:
+            self._shortest = 0
         if not limited or not self.stepping.adaptive or self._kept is None:
             return
-        most = most_steps(self._kept[1].effort.steps)
+        run = self._kept[1]
+        steps = run.effort.steps
+        self._shortest = min(self._shortest or steps, steps)
+        most, least = (
+            most_steps(steps),
+            most_steps(max(self._shortest, MANY // TRIAL_FACTOR)),
+        )
+        if most > least and held_by_stability(run, HELD):
+            most = least
         if most < self.stepping.max_steps:
             self._trial_stepping = replaced(self.stepping, max_steps=most)
 

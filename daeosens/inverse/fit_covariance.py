@@ -11,6 +11,7 @@ from petsc4py import PETSc
 from daeosens.costs.objective import Objective
 from daeosens.errors import DaeosensError, UnsupportedError
 from daeosens.functional.joint import Joint
+from daeosens.functional.parameters import labels
 from daeosens.functional.reduced import Reduced
 from daeosens.inverse.likelihood.measurements import Measurements
 from daeosens.inverse.likelihood.noise import Noise
@@ -19,7 +20,6 @@ from daeosens.inverse.uncertainty.covariance import Covariance, covariance_from_
 from daeosens.inverse.uncertainty.hessian_at_estimate import (
     HessianKind,
     curvature,
-    labels,
     on_bound,
 )
 from daeosens.petsc.vectors import Array, gather

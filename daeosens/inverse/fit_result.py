@@ -14,14 +14,14 @@ from scipy.special import chdtrc
 
 from daeosens.errors import DaeosensError, InputError, whole_number
 from daeosens.functional.joint import Joint
-from daeosens.functional.parameters import Parameters
+from daeosens.functional.parameters import Parameters, own_sizes
 from daeosens.inverse.bilevel.start import Preparation
 from daeosens.inverse.fit_discretization import Discretization, words
 from daeosens.inverse.likelihood.measurements import Measurements
 from daeosens.inverse.likelihood.noise import Noise, Observation, is_estimated
 from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
 from daeosens.inverse.search.multistart import Multistart
-from daeosens.inverse.search.plateau import PLATEAU, sizes
+from daeosens.inverse.search.plateau import PLATEAU
 from daeosens.inverse.uncertainty.covariance import Covariance, Intervals
 from daeosens.inverse.uncertainty.prediction import Prediction, predict
 from daeosens.inverse.uncertainty.profiles import Profiles, profile
@@ -179,7 +179,7 @@ class Fit(Statistics, Undivided):
             return ()
         errors = np.sqrt(np.diag(self.uncertainty.scaled))
         # a parameter that may as well be zero, or twice as large, is not known
-        wide = errors > sizes(self.functional, self.result.x)
+        wide = errors > own_sizes(self.functional, self.result.x)
         return tuple(np.array(self.uncertainty.names)[wide].tolist())
 
     def prediction(

@@ -1,5 +1,6 @@
 """Reduced functionals: value, gradient and derivative of a cost in optimisation variables."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -259,3 +260,31 @@ def test_runs_of_a_search_may_become_longer_but_not_without_end():
     while limits[-1] < 1_000_000:
         limits.append(most_steps(limits[-1]))
     assert limits[:5] == [20, 1000, 16_384, 32_768, 65_536]
+
+
+@pytest.mark.parametrize(("held", "limit"), [(True, 16_384), (False, 32_768)])
+def test_the_limit_grows_with_what_accuracy_asks_for_and_not_with_stiffness(held, limit):
+    """Steps that stability holds small say nothing of the data: ten thousand are free."""
+
+    def f(t, u, p):
+        return np.array([u[1], -(p[0] ** 2) * u[0], -p[1] * (u[2] - np.cos(t))])
+
+    problem = ds.trace(f, size=3, parameters=["frequency", "rate"])
+    names = ("rate", "frequency") if held else ("frequency", "rate")
+    entries = {names[0]: ds.Parameter(0.5, scale="log"), names[1]: 0.5}
+    stepping = ds.Stepping((0.0, 10.0), "rk5dp", rtol=1e-6)
+    functional = ds.Reduced(
+        problem, ds.Terminal(lambda t, u, p: u[0]), stepping, ds.Parameters(entries, [1.0, 0.0, 1.0])
+    )
+    counts = [functional.trajectory([math.log(value)]).n_steps for value in (1.0, 60.0, 600.0)]
+    per_unit = (counts[2] - counts[1]) / 540.0
+    for steps in (50, 900, 9000):
+        functional.value([math.log(steps / per_unit)])
+        functional.limit_steps(limited=True)
+    assert functional.trajectory([math.log(9000 / per_unit)]).n_steps == pytest.approx(
+        9000, rel=0.15
+    )
+    with pytest.raises(ds.SolveError, match=f"after {limit} steps"):
+        functional.value([math.log(50_000 / per_unit)])
+    functional.limit_steps(limited=False)
+    assert functional.trajectory([math.log(50_000 / per_unit)]).n_steps > limit

@@ -552,3 +552,58 @@ def test_steps_that_stability_holds_small_are_told():
     message = r"after 300 steps .*: the equations are stiff.*decay of 1e-05(.|\n)*esdirk5"
     with pytest.raises(ds.SolveError, match=message):
         ds.solve(problem, [0.0], [1e5], stepping)
+
+
+
+def reaction(t, u, p):
+    free, substrate, bound, _ = u
+    binding = p[0] * free * substrate - p[1] * bound
+    made = p[2] * bound
+    return np.array([made - binding, -binding, binding - made, made])
+
+
+def epidemic(t, u, p):
+    ill = p[0] * u[0] * u[1] / 763.0
+    return np.array([-ill, ill - p[1] * u[1]])
+
+
+FAR_OFF = {
+    "Michaelis-Menten": (lambda t, u, p: -p[0] * u / (p[1] + u), [2.0], [1.0, 0.5], 5.0),
+    "enzyme": (reaction, [0.3, 1.0, 0.0, 0.0], [10.0, 1.0, 2.0], 6.0),
+    "epidemic": (epidemic, [762.0, 1.0], [1.7, 0.45], 14.0),
+}
+
+
+@pytest.mark.parametrize("method", ["rk5dp", "auto", "esdirk5"])
+@pytest.mark.parametrize("name", FAR_OFF)
+def test_estimates_are_right_from_starts_up_to_a_hundred_times_off(name, method):
+    """Steps along what data do not feel used to end where no data are felt any more."""
+    f, u0, true, end = FAR_OFF[name]
+    model = ds.trace(f, size=len(u0), parameters=[f"p{i}" for i in range(len(true))])
+    times = np.linspace(0.0, end, 21)[1:]
+    run = ds.solve(model, u0, true, ds.Stepping((0.0, end), "rk8vr", rtol=1e-11), t_eval=times)
+    exact = np.array([run.at(t) for t in times])
+    spread = exact.std(axis=0)
+    noise = 0.03 * np.random.default_rng(1).normal(size=exact.shape)
+    values = exact / spread + noise
+
+    def estimate(start):
+        entries = {f"p{i}": ds.Parameter(value, scale="log") for i, value in enumerate(start)}
+        stepping = ds.Stepping((0.0, end), method, rtol=1e-8)
+        fitted = ds.fit(
+            model,
+            values,
+            ds.Parameters(entries, u0),
+            stepping,
+            times=times,
+            observe=lambda t, u, p: u / spread,
+        )
+        assert fitted.converged
+        return np.array(list(fitted.estimate.values())), fitted.result.evaluations
+
+    expected, _ = estimate(true)
+    for seed in range(6):
+        decades = np.random.default_rng([seed, len(true)]).uniform(-2.0, 2.0, len(true))
+        parameters, evaluations = estimate(true * 10.0**decades)
+        np.testing.assert_allclose(parameters, expected, rtol=1e-4)
+        assert evaluations <= 60

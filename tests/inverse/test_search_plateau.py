@@ -66,12 +66,12 @@ def fit_of_chain(start, method, **options):
     return fit(chain, data, control, Stepping((0.0, 5.0), method, rtol=1e-6), **options)
 
 
-@pytest.mark.slow
-def test_a_rate_that_explicit_steps_cannot_follow_is_a_plateau():
-    """Far off, the rate grows until data no longer feel it, and each run takes 80 000 steps."""
-    far, near = fit_of_chain((100.0, 0.01), "rk5dp"), fit_of_chain((1.0, 0.5), "esdirk5")
+@pytest.mark.parametrize("start", [(100.0, 0.01), (300.0, 5.0), (100.0, 0.005), (1000.0, 0.01)])
+def test_a_rate_that_explicit_steps_cannot_follow_is_a_plateau(start):
+    """Far off, data do not feel the rate; where it grew, each run took a million steps."""
+    far, near = fit_of_chain(start, "rk5dp"), fit_of_chain((1.0, 0.5), "esdirk5")
     assert far.converged
-    assert far.result.evaluations < 100
+    assert far.result.evaluations < 60
     assert any("plateau first, without gradient in k1" in note for note in far.result.notes)
     for name in ("k1", "k2"):
         assert far.estimate[name] == pytest.approx(near.estimate[name], rel=1e-6)

@@ -157,6 +157,56 @@ def test_gauss_newton_is_a_choice_of_its_own():
     assert result.iterations == 1
 
 
+def squares(residual, jacobian, start, **extra):
+    """Return |r|^2 / 2 with its Gauss-Newton matrix."""
+
+    def formula(x):
+        return 0.5 * residual(x) @ residual(x), jacobian(x).T @ residual(x)
+
+    functional = Closed(formula, start, **extra)
+    functional.gauss_newton_matrix = lambda x: jacobian(gather(x)).T @ jacobian(gather(x))
+    functional.gauss_newton_product = lambda x, dx: functional.vector(
+        functional.gauss_newton_matrix(x) @ gather(dx)
+    )
+    return functional
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-9, 2.0**40])
+def test_gauss_newton_steps_go_no_farther_than_ten_times_the_own_size(unit):
+    """Where the residual hardly changes: a whole step would be a million times as long as x."""
+    slope = np.array([[1e-6 / unit]])
+    functional = squares(lambda x: slope @ x - 1.0, lambda x: slope, [unit])
+    points = []
+    result = minimize(
+        functional,
+        method="bntr",
+        hessian="gauss_newton",
+        gradient_tolerance=0.0,
+        relative_gradient_tolerance=1e-12,
+        progress=lambda _, x: points.append(gather(x)[0] / unit),
+    )
+    assert result.converged
+    assert points[-1] == pytest.approx(1e6, rel=1e-12)
+    assert points[1] == pytest.approx(11.0, rel=1e-4)
+    sizes = np.maximum(points[:-1], 1.0)
+    assert np.all(np.diff(points) <= 10.0 * sizes * (1.0 + 1e-9))
+    assert len(points) <= 14
+
+
+def test_what_a_bound_holds_back_does_not_slow_gauss_newton_down():
+    """Its gradient stays, that of the other unknown falls quadratically."""
+    functional = squares(
+        lambda x: np.array([x[0] + 20.0, np.exp(x[1]) - 2.0]),
+        lambda x: np.array([[1.0, 0.0], [0.0, np.exp(x[1])]]),
+        [1.0, 1.0],
+        bounds=(0.0, 10.0),
+    )
+    result = minimize(functional, method="bntr", hessian="gauss_newton", gradient_tolerance=1e-13)
+    assert result.converged
+    assert result.iterations <= 8
+    np.testing.assert_allclose(gather(result.x), [0.0, np.log(2.0)], atol=1e-14)
+
+
 def test_dense_hessian_of_the_functional_is_taken():
     functional = valley(5)
     functional.hessian = lambda x: soft_hessian(gather(x))

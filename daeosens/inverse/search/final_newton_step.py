@@ -11,8 +11,9 @@ from petsc4py import PETSc
 
 from daeosens.errors import SolveError
 from daeosens.functional.functional import Functional
+from daeosens.functional.parameters import labels
 from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
-from daeosens.inverse.uncertainty.hessian_at_estimate import curvature, labels, on_bound
+from daeosens.inverse.uncertainty.hessian_at_estimate import curvature, on_bound
 from daeosens.optimize import Result
 from daeosens.petsc.vectors import Array, gather, scatter
 

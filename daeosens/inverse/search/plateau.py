@@ -11,9 +11,10 @@ from petsc4py import PETSc
 
 from daeosens.errors import SolveError
 from daeosens.functional.functional import Functional, HasTrials
-from daeosens.inverse.uncertainty.hessian_at_estimate import curvature, labels
+from daeosens.functional.parameters import labels, own_sizes
+from daeosens.inverse.uncertainty.hessian_at_estimate import curvature
 from daeosens.optimize import Result
-from daeosens.petsc.vectors import Array, gather, scatter
+from daeosens.petsc.vectors import gather, scatter
 
 FROM_HERE = (1 / 3, 1 / 10, 1 / 30, 1 / 100, 3.0, 10.0, 30.0)
 FROM_START = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1e3)
@@ -26,15 +27,6 @@ ROUNDS = 3
 
 PLATEAU = "on a plateau"
 """In the note that says so."""
-
-
-def sizes(functional: Functional, x: PETSc.Vec) -> Array:
-    """Return by how much each unknown [k] changes where its parameter changes by its own size."""
-    _, scales = labels(functional, x.getSize())
-    # d log p = 1 is a change by the own size; on a linear scale the start counts where the
-    # parameter has gone to zero.
-    own = np.maximum(np.abs(gather(x)), np.abs(gather(functional.start())))
-    return np.where([scale == "log" for scale in scales], 1.0, own)
 
 
 def off_plateau(
@@ -98,7 +90,7 @@ def _lower_ground(functional: Functional, result: Result) -> tuple[str, PETSc.Ve
     names, scales = labels(functional, x.getSize())
     # Curvature times the square of the own size: below 1 a change by that size is less than a
     # standard error.
-    felt = np.diag(curvature(functional, x, "gauss_newton")) * sizes(functional, x) ** 2
+    felt = np.diag(curvature(functional, x, "gauss_newton")) * own_sizes(functional, x) ** 2
     flat = np.flatnonzero(felt < 1.0)
     lower: tuple[str, PETSc.Vec] | None = None
     lowest = result.value - LOWER

@@ -19,6 +19,7 @@ from scipy.special import ndtri, stdtrit
 from daeosens.errors import InputError, is_one_of, is_real, nearest, real_number
 from daeosens.functional.functional import Functional, require_functional
 from daeosens.functional.parameter import MOST_EXPONENT
+from daeosens.functional.parameters import labels
 from daeosens.inverse.identifiability import (
     TOLERANCE,
     Identifiability,
@@ -30,7 +31,6 @@ from daeosens.inverse.identifiability import (
 from daeosens.inverse.uncertainty.hessian_at_estimate import (
     HessianKind,
     curvature,
-    labels,
     on_bound,
 )
 from daeosens.optimize.start import vector_like

@@ -14,23 +14,13 @@ from daeosens.functional.functional import (
     HasDenseHessian,
     normal_matrix,
 )
-from daeosens.functional.parameters import Parameters
-from daeosens.inverse.identifiability import Scale, symmetric
+from daeosens.functional.parameters import labels
+from daeosens.inverse.identifiability import symmetric
 from daeosens.optimize.tao.newton import dense_by_products
 from daeosens.petsc.vectors import Array, finite_array, gather
 
 HessianKind: TypeAlias = Literal["exact", "gauss_newton"]
 """The whole Hessian, or J_r^T J_r with the Jacobian of the residuals and priors."""
-
-
-def labels(functional: Functional, size: int) -> tuple[tuple[str, ...], tuple[Scale, ...]]:
-    """Return names and scales of the components of x; ``x[i]`` where the functional has none."""
-    control = getattr(functional, "control", None)
-    if isinstance(control, Parameters):
-        names = control.free_names
-        return names, tuple(control.entries[name].scale for name in names)
-    scales: list[Scale] = ["linear"] * size
-    return tuple(f"x[{i}]" for i in range(size)), tuple(scales)
 
 
 def curvature(functional: Functional, x: PETSc.Vec, hessian: HessianKind = "exact") -> Array:

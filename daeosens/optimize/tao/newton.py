@@ -48,11 +48,20 @@ class HessianOperator:
         (x, dx) -> H(x) dx.
     whole : callable, optional
         x -> H(x) as an array [n, n] on every rank; then products are taken with that.
+    damped : bool
+        Whether a diagonal is added to the whole matrix that keeps steps from going far.
     """
 
-    def __init__(self, product: Product, whole: Callable[[PETSc.Vec], Array] | None = None) -> None:
+    def __init__(
+        self,
+        product: Product,
+        whole: Callable[[PETSc.Vec], Array] | None = None,
+        *,
+        damped: bool = False,
+    ) -> None:
         self.product = product
         self.whole = whole
+        self.damped = damped and whole is not None
         self.dense: Array | None = None
         self.x: PETSc.Vec | None = None
         self.diagonal = 0.0
@@ -60,8 +69,8 @@ class HessianOperator:
         self.count = 0
         self.shifted = False
 
-    def move(self, x: PETSc.Vec, shift: float = 0.0) -> None:
-        """Go to another point with a shift in the place of any other."""
+    def move(self, x: PETSc.Vec, shift: float = 0.0, damping: Array | None = None) -> None:
+        """Go to another point, with a shift and a diagonal [n] in the place of any other."""
         # TAO may ask again at the same x, when it is run again for example; a dense Hessian costs
         # up to n products and is kept.
         moved = self.x is None or not x.equal(self.x)
@@ -72,6 +81,8 @@ class HessianOperator:
             # Its eigenvalues are wanted, and eigh looks at one triangle.
             self.dense = 0.5 * (matrix + matrix.T)
             _check_finite(self.dense)
+            if damping is not None:
+                self.dense[np.diag_indices_from(self.dense)] += damping
         # The shift comes in the user's units of J, TAO's own shifts in TAO's.
         self.diagonal = shift / self.unit
         self.shifted = False

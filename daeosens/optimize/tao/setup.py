@@ -36,6 +36,8 @@ DEFAULTS: Options = {
     **{f"tao_{family}_init_type": "direction" for family in ("nls", "ntr", "bnk")},
     # changes of J, relative to the first one, that are rounding: PETSc 3.26 has 1e-6 there
     "tao_ntr_epsilon": 4e-11,
+    # PETSc 3.26 has 1e10 there, in the unit of x: numbers of cells would take a million steps
+    **{f"tao_{family}_max_radius": 1e100 for family in ("nls", "ntr", "bnk")},
     # PETSc 3.26 takes a variable within 1e-3 of its bound for active and, with all of them active,
     # may end in a segmentation fault (BNTR, BNTL): only what lies on its bound is
     "tao_bnk_as_tol": 0.0,
@@ -153,7 +155,9 @@ def _operator(
             whole = functional.gauss_newton_matrix
         else:
             whole = partial(dense_by_products, product)
-    return HessianOperator(product, whole if dense else None)
+    # Only R^T R is singular where data feel nothing; steps of the exact Hessian are as well left.
+    damped = curvature is not None or hessian == "gauss_newton"
+    return HessianOperator(product, whole if dense else None, damped=damped)
 
 
 def chosen_method(method: str, limits: Bounds | None) -> str:
