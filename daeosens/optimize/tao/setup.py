@@ -33,11 +33,11 @@ Kind: TypeAlias = Literal["exact", "gauss_newton"]
 DEFAULTS: Options = {
     # PETSc 3.26's choice tries five points along the gradient, 100 / |g| away and nearer: each a
     # forward solve, most of them wild.  The length of the first Newton step has the right scale.
-    **{f"tao_{family}_init_type": "direction" for family in ("nls", "ntr", "bnk")},
+    **{f"tao_{family}_init_type": "direction" for family in ("ntr", "bnk")},
     # changes of J, relative to the first one, that are rounding: PETSc 3.26 has 1e-6 there
     "tao_ntr_epsilon": 4e-11,
     # PETSc 3.26 has 1e10 there, in the unit of x: numbers of cells would take a million steps
-    **{f"tao_{family}_max_radius": 1e100 for family in ("nls", "ntr", "bnk")},
+    **{f"tao_{family}_max_radius": 1e100 for family in ("ntr", "bnk")},
     # PETSc 3.26 takes a variable within 1e-3 of its bound for active and, with all of them active,
     # may end in a segmentation fault (BNTR, BNTL): only what lies on its bound is
     "tao_bnk_as_tol": 0.0,
