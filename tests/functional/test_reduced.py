@@ -274,7 +274,10 @@ def test_the_limit_grows_with_what_accuracy_asks_for_and_not_with_stiffness(held
     entries = {names[0]: ds.Parameter(0.5, scale="log"), names[1]: 0.5}
     stepping = ds.Stepping((0.0, 10.0), "rk5dp", rtol=1e-6)
     functional = ds.Reduced(
-        problem, ds.Terminal(lambda t, u, p: u[0]), stepping, ds.Parameters(entries, [1.0, 0.0, 1.0])
+        problem,
+        ds.Terminal(lambda t, u, p: u[0]),
+        stepping,
+        ds.Parameters(entries, [1.0, 0.0, 1.0]),
     )
     counts = [functional.trajectory([math.log(value)]).n_steps for value in (1.0, 60.0, 600.0)]
     per_unit = (counts[2] - counts[1]) / 540.0

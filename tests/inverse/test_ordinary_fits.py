@@ -554,7 +554,6 @@ def test_steps_that_stability_holds_small_are_told():
         ds.solve(problem, [0.0], [1e5], stepping)
 
 
-
 def reaction(t, u, p):
     free, substrate, bound, _ = u
     binding = p[0] * free * substrate - p[1] * bound

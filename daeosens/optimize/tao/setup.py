@@ -33,7 +33,7 @@ Kind: TypeAlias = Literal["exact", "gauss_newton"]
 DEFAULTS: Options = {
     # PETSc 3.26's choice tries five points along the gradient, 100 / |g| away and nearer: each a
     # forward solve, most of them wild.  The length of the first Newton step has the right scale.
-    **{f"tao_{family}_init_type": "direction" for family in ("ntr", "bnk")},
+    **{f"tao_{family}_init_type": "direction" for family in ("nls", "ntr", "bnk")},
     # changes of J, relative to the first one, that are rounding: PETSc 3.26 has 1e-6 there
     "tao_ntr_epsilon": 4e-11,
     # PETSc 3.26 has 1e10 there, in the unit of x: numbers of cells would take a million steps
