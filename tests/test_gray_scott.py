@@ -21,7 +21,6 @@ SMALL = ROOT / "configs" / f"{DRIVER}.small.toml"
 BOX = ((0.0, 2.5), (0.0, 2.5))
 STRONG = [0.02, 0.01, 0.3, 0.2]  # rates that make every term matter
 SELF = PETSc.COMM_SELF
-METHODS = ["rk4", "cn", "beuler", "midpoint"]
 SAME_ON_ALL_RANKS = {"ksp_type": "gmres", "pc_type": "pbjacobi", "ksp_rtol": 1e-13}
 
 

@@ -6,25 +6,12 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from daeosens.errors import InputError
-from daeosens.io.files import replace_file
-
-
-def write_json(path: Path, value: object) -> None:
-    """Write a JSON file in one go: a reader never sees half of it.
-
-    Raises
-    ------
-    DaeosensError
-        It cannot be written.
-    """
-    replace_file(path, json_text(value).encode())
 
 
 def json_text(value: object) -> str:

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 from unittest.mock import ANY
@@ -50,11 +49,6 @@ def study(config, results):
 if __name__ == "__main__":
     sys.exit(drive("Fit.", Config, study))
 """
-
-
-@dataclass(frozen=True)
-class Nothing:
-    """No keys."""
 
 
 Run: TypeAlias = "Callable[..., tuple[int, dict[str, Any]]]"

@@ -9,7 +9,6 @@ from daeosens import ODE, Stepping, consistent_state, solve
 from daeosens.errors import DiscretizationWarning
 
 LOOSE = {"rtol": 1e-6, "atol": 1e-9}
-ALGEBRAIC = np.diag([1.0, 0.0])
 
 
 def titration(t, u, p):  # acid, sodium and hydrogen; the charges are balanced

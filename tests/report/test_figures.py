@@ -18,8 +18,6 @@ from daeosens.report.figures import (
 )
 from daeosens.report.paths import ControlSeries, Route, motion_figure
 
-TIMES = np.arange(5.0)
-
 
 def is_drawn(path) -> bool:
     """Tell whether a picture is wide enough to print and not blank."""

@@ -13,7 +13,6 @@ PETSC = "a constant in the source of PETSc 3.26.1"
 CITED = "a published number, cited on the page"
 REASONS = (DEFINITION, ADVICE, THEORY, PETSC, CITED)
 
-ADJOINT = "tests/derivatives/test_adjoint.py"
 BLOCKS = (
     "tests/derivatives/test_array_adjoint.py::test_blocks_give_the_gradients_of_the_sweep_by_steps"
 )

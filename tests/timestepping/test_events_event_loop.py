@@ -11,8 +11,6 @@ from daeosens.timestepping.events import event_loop as crossings_module
 from daeosens.verify import duality
 from tests.problem.test_event import BALL, PROBLEM, exact_gradient, fall, flight, rebound, tight
 
-STAGES = {"rk2a": 2, "rk4": 4, "rk8vr": 13}
-
 
 def times(trajectory):
     return [crossing.t for crossing in trajectory.crossings]

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from daeosens.errors import DaeosensError, InputError
-from daeosens.io.json import plain, write_json
+from daeosens.io.files import replace_file
+from daeosens.io.json import json_text, plain
 from daeosens.io.saved import ANOTHER_FOLDER, of_another_problem
 from daeosens.petsc.vectors import Array
 
@@ -57,7 +58,7 @@ def write_attempt(folder: Path, attempt: Attempt, settings: Mapping[str, Any]) -
     """Write one attempt in one go."""
     path = folder / file_name(attempt.index)
     try:
-        write_json(path, {"settings": settings, "attempt": attempt})
+        replace_file(path, json_text({"settings": settings, "attempt": attempt}).encode())
     except OSError as error:
         raise DaeosensError(
             f"{path}: cannot be written ({error.strerror})", expected="a writable folder"
