@@ -101,6 +101,15 @@ def summed(values: Array, comm: PETSc.Comm) -> Array:
     return sums
 
 
+def maxima(values: Array, comm: PETSc.Comm) -> Array:
+    """Return the largest ones of all ranks, to the last bit the same on each.  Collective."""
+    if comm.size == 1:
+        return values
+    most = np.array(values, dtype=float)
+    comm.tompi4py().Allreduce(MPI.IN_PLACE, most, MPI.MAX)
+    return most
+
+
 def scatter(values: npt.ArrayLike, vec: PETSc.Vec) -> PETSc.Vec:
     """Write each rank's part of the replicated ``values`` [n] into ``vec``, and return it.
 

@@ -155,14 +155,28 @@ _BY_NAME = (
 )
 
 
+_ON_TRIAL: list[None] = []
+"""An entry for each block that survives what callbacks raise on all ranks."""
+
+
+@contextmanager
+def on_trial() -> Generator[None]:
+    """Let what callbacks raise on every rank be survived, of any kind: another run than asked for."""
+    _ON_TRIAL.append(None)
+    try:
+        yield
+    finally:
+        _ON_TRIAL.pop()
+
+
 def guarded(callback: Callable[..., Any], name: str, comm: PETSc.Comm) -> Callable[..., Any]:
     """Wrap a user callback so that its exceptions carry its name, the time and the rank.
 
     The first argument of the callback is taken as the time when it is a number.  On a communicator
     of several ranks an exception of one rank would leave the others waiting for ever (PETSc 3.26
     with petsc4py: the failing rank waits in PetscFinalize), so the traceback is printed and the
-    job aborted.  ``SolveError``, Ctrl-C and ``sys.exit`` are exempt where they come on every rank;
-    where they do not, the job is aborted too.
+    job aborted.  ``SolveError``, Ctrl-C and ``sys.exit`` are exempt where they come on every rank,
+    and so is what is raised ``on_trial``; where they do not, the job is aborted too.
 
     Raises
     ------
@@ -202,7 +216,7 @@ def guarded(callback: Callable[..., Any], name: str, comm: PETSc.Comm) -> Callab
                 attribute = isinstance(error, AttributeError) and isinstance(error.obj, np.ndarray)
                 if attribute or str(error).startswith(_NO_INDEX):
                     error.add_note(_BY_NAME)
-            if aborts and not isinstance(error, SolveError):
+            if aborts and not (isinstance(error, SolveError) or _ON_TRIAL):
                 abort(error)
             if aborts:
                 leave_together(comm, error)

@@ -23,7 +23,7 @@ from daeosens import (
     trace,
 )
 from daeosens.derivatives.engines.request import lowered_on
-from daeosens.derivatives.looks import products, resolution
+from daeosens.derivatives.looks import products, relative_directions, resolution
 from daeosens.derivatives.looks.look import start_held
 from daeosens.derivatives.looks.resolution import relative_errors
 from daeosens.errors import DiscretizationWarning
@@ -346,10 +346,11 @@ def test_where_stability_holds_steps_small_the_remedy_is_a_method_without_that_l
 def test_large_runs_are_looked_at_along_fewer_directions_and_in_memory_that_is_there(monkeypatch):
     problem, power = ODE(reactor, 2, ["generation"]), Terminal(lambda t, u, p: u[0])
     run = solve(problem, [1.0, 1.3], [5e-5], Stepping((0.0, 20.0), "rk6vr", rtol=1e-6))
-    du, *_ = resolution.relative_directions(run)
+    pairs, _ = relative_directions.relative_directions(run)
     monkeypatch.setattr(resolution, "MANY_UNKNOWNS", 1)
-    fewer, *_ = resolution.relative_directions(run)
-    assert (len(du), len(fewer)) == (6, 2)
+    monkeypatch.setattr(relative_directions, "MANY_UNKNOWNS", 1)
+    fewer, _ = relative_directions.relative_directions(run)
+    assert (len(pairs), len(fewer)) == (3, 2)
     with pytest.warns(DiscretizationWarning):
         adjoint(run, power)
     monkeypatch.setattr(resolution, "free_memory", lambda comm: 1000)
@@ -380,6 +381,58 @@ def test_a_state_from_zero_whose_derivative_is_resolved_is_silent():
     run = solve(ODE(washed_out, 2, ["k"]), [0.0, 0.0], [1.0], Stepping((0.0, 3.0), rtol=1e-8))
     gradient = adjoint(run, Terminal(lambda t, u, p: u[1])).u0
     assert gradient[0] == pytest.approx(1.0 - np.exp(-3.0), rel=1e-3)  # what is told
+
+
+def test_directions_are_single_parts_where_these_are_few_and_groups_of_them_elsewhere():
+    model = ODE(lambda t, u, p: -p.sum() * u, 9, 20)
+    start = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 0.0])
+    run = solve(model, start, np.arange(20.0), Stepping((0.0, 0.01), "rk4", dt=0.01))
+    pairs, relative = relative_directions.relative_directions(run)
+    by_u = np.array([du.array for du, dp in pairs if dp is None])
+    by_p = np.array([dp.array for _, dp in pairs if dp is not None])
+    assert (len(by_p), len(by_u), relative) == (6, 6 + 2, 6 + 6)
+    for groups, sizes in ((by_p, np.arange(20.0)), (by_u, np.where(start, start, 7.0))):
+        assert ((groups != 0.0).sum(axis=0) == (sizes > 0.0)).all()  # each part in one of them
+        shares = np.abs(groups).sum(axis=0)[sizes > 0.0] / sizes[sizes > 0.0]
+        assert (shares >= 0.5).all()
+        assert (shares <= 1.0).all()
+        assert (np.sign(groups) < 0.0).any()
+        assert (np.sign(groups) > 0.0).any()
+
+
+def microgrid(t, u, p):
+    """Return the rates of two sources with droop that feed a load of given power over a cable."""
+    i1, i2, v, v_load, i_load = u
+    power = p[3] * (1.0 + 0.3 * np.tanh((t - 0.05) / 0.004))
+    by_source = [(p[0] - 0.2 * i1 - v) / p[4], (p[1] - 0.3 * i2 - v) / (2.0 * p[4])]
+    bus = (i1 + i2 - i_load) / 2e-3
+    return np.stack([*by_source, bus, v - p[2] * i_load - v_load, v_load * i_load - power])
+
+
+# p dJ/dp: differences of SciPy's DOP853 with rtol = 3e-14, the load solved for
+CURRENT = np.array([262.66912408, 174.0616579, -31.25000057, -32.75796838, 1.76486771])
+
+
+@pytest.mark.parametrize("rtol", [1e-6, 1e-8])
+def test_errors_of_a_small_part_are_told(rtol):
+    """The derivative in an inductance is no hundredth of others, and off by 3300 to 3600 rtol."""
+    p = np.array([400.0, 398.0, 0.4, 20e3, 1e-3])
+    names, start = ["V1", "V2", "R", "P", "L"], [20.0, 25.0, 390.0, 385.0, 50.0]
+    model = ODE(microgrid, 5, names, mass=np.diag([1.0, 1.0, 1.0, 0.0, 0.0]))
+    values = {name: Parameter(value) for name, value in zip(names, p, strict=True)}
+    reduced = Reduced(
+        model,
+        Terminal(lambda t, u, p: u[3] + 0.1 * u[4]),
+        Stepping((0.0, 0.1), rtol=rtol),
+        Parameters(values, start, consistent=True),
+    )
+    with pytest.warns(DiscretizationWarning, match="derivatives are wrong by about") as told:
+        gradient = p * reduced.gradient(reduced.start())
+    error = np.abs(gradient - CURRENT) / np.maximum(np.abs(CURRENT), 0.01 * CURRENT.max())
+    assert np.argmax(error) == 4
+    assert error[4] > 3000 * rtol
+    estimate = 0.01 * float(str(told[0].message).partition("about ")[2].partition(" %")[0])
+    assert error[4] / 3.0 < estimate < 3.0 * error[4]
 
 
 @pytest.mark.filterwarnings("error::daeosens.errors.DiscretizationWarning")

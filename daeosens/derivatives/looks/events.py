@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from petsc4py import PETSc
 
 from daeosens.costs.cost import Cost, change
 from daeosens.derivatives.divided import divided, richardson
-from daeosens.derivatives.looks.resolution import MANY, WRONG, relative_directions
+from daeosens.derivatives.looks.relative_directions import relative_directions
+from daeosens.derivatives.looks.resolution import MANY, WRONG
 from daeosens.derivatives.looks.seen import Seen, unseen_run, warn_of_no_look
 from daeosens.derivatives.sweeps.forward import ForwardDirection
 from daeosens.derivatives.tangent_errors import swept
 from daeosens.errors import DiscretizationWarning, warn
-from daeosens.petsc.vectors import Array, read, write
+from daeosens.petsc.vectors import Array, dot, maxima, read, summed, write
 from daeosens.timestepping.events.event_loop import run_through_events
 from daeosens.timestepping.stepping import pinned_times
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -33,11 +35,13 @@ def warn_of_uncertain_events(trajectory: Trajectory, costs: Sequence[Cost], seen
 
     Only where the tolerance leaves open how fast a surface is passed is the run taken again.
     Without costs the derivatives of the times of events are compared; running costs are not.
+    Collective.
     """
     rtol, _ = trajectory.stepping.tolerances
     limit, seen.events_uncertain = max(WRONG, MANY * rtol), False
     ends = [n for n, record in enumerate(trajectory.records) if record.ends_at is not None][:MOST]
-    unsure = next((n for n in ends if _uncertainty(trajectory, n) > limit), None)
+    comm = trajectory.problem.comm
+    unsure = next((n for n in ends if _largest(_uncertainty(trajectory, n), comm) > limit), None)
     directions = None if unsure is None else relative_directions(trajectory)
     if unsure is None or directions is None:
         return
@@ -45,8 +49,7 @@ def warn_of_uncertain_events(trajectory: Trajectory, costs: Sequence[Cost], seen
     times = [when for cost in costs for when, *_ in cost.points if isinstance(when, float)]
     pinned = pinned_times(steps, sorted(set(times)), trajectory.problem.breakpoints)
     start = trajectory.stored[0].copy()
-    du, dp, _ = directions
-    pairs = [(moved, by_p) for moved, by_p in zip(du, dp, strict=True)]
+    pairs, _ = directions
     slopes = better = np.empty((0, 0))
     with unseen_run() as failures:
         finer = run_through_events(trajectory.problem, start, trajectory.p, steps, pinned, "states")
@@ -58,12 +61,13 @@ def warn_of_uncertain_events(trajectory: Trajectory, costs: Sequence[Cost], seen
         finally:
             finer.destroy()
     if not slopes.size or slopes.shape != better.shape:
-        warn_of_no_look("derivatives by way of events", failures)
+        warn_of_no_look("derivatives by way of events", failures, comm)
         return
     size = np.abs(better).max(axis=1)
     factor = richardson(trajectory.stepping.resolved_method.order, parts)
     missing = factor * np.abs(slopes - better)
-    error = float((missing.max(axis=1)[size > 0.0] / size[size > 0.0]).max(initial=0.0))
+    error = (missing.max(axis=1)[size > 0.0] / size[size > 0.0]).max(initial=0.0)
+    error = _largest(float(error), comm)
     if error > limit:
         seen.events_uncertain = True
         ends_at = trajectory.records[unsure].ends_at
@@ -76,7 +80,13 @@ def warn_of_uncertain_events(trajectory: Trajectory, costs: Sequence[Cost], seen
             "  try: Stepping(..., atol=) far below the unknowns at the event, or a much smaller "
             "rtol; derivatives.derivative_error tells what is reached",
             DiscretizationWarning,
+            comm,
         )
+
+
+def _largest(number: float, comm: PETSc.Comm) -> float:
+    """Return what is to the last bit the same on all ranks, which go the same way.  Collective."""
+    return float(maxima(np.array([number]), comm)[0])
 
 
 def _slopes(
@@ -103,7 +113,7 @@ def _slopes(
 def _uncertainty(trajectory: Trajectory, n: int) -> float:
     """Return the relative change of dg/dt while g changes by what the tolerance leaves open.
 
-    At the event that ends step n; 0 where nothing is known.
+    At the event that ends step n; 0 where nothing is known.  Collective.
     """
     when = trajectory.records[n].ends_at
     assert when is not None
@@ -120,13 +130,14 @@ def _uncertainty(trajectory: Trajectory, n: int) -> float:
         by_u.zeroEntries()
         scalar.add_u(1.0, t, state, p, by_u)
         problem.rhs(t, state, p, rate)
-        return float(scalar.value_t(t, state, p) + read(by_u) @ read(rate))
+        return float(scalar.value_t(t, state, p) + dot(by_u, rate))
 
     with unseen_run():  # a logarithm of what is below the level fails
         at_event = slope(time, there)
         if not at_event:
             return 0.0
         open_left = float(np.abs(read(by_u)) @ (atol + rtol * np.abs(there)))
+        open_left = float(summed(np.array([open_left]), trajectory.problem.comm)[0])
         moment = min(open_left / abs(at_event), float(trajectory.step_sizes[n]))
         before = there - moment * read(rate)
         return abs(slope(time - moment, before) / at_event - 1.0)

@@ -100,7 +100,6 @@ _EVENTS = _Look(
         bool(trajectory.crossings)
         and trajectory.stepping.adaptive
         and not trajectory.thinned
-        and trajectory.problem.comm.size == 1
         and trajectory.problem.delays is None
         and not trajectory.problem.field_parameter
     ),

@@ -12,16 +12,18 @@ docs/mathematics.md, section 6; Richardson's extrapolation of the steps that wer
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from daeosens.costs.cost import Cost
 from daeosens.costs.objective import Objective
 from daeosens.derivatives.divided import divided, richardson
-from daeosens.derivatives.looks.resolution import LEAST, high_order, told_above
+from daeosens.derivatives.looks.relative_directions import largest_sizes
+from daeosens.derivatives.looks.resolution import LEAST, WRONG, high_order, told_above
 from daeosens.derivatives.looks.seen import Seen, unseen_run, warn_of_no_look
 from daeosens.errors import DiscretizationWarning, warn
-from daeosens.petsc.vectors import Array
+from daeosens.petsc.vectors import Array, maxima, read
 from daeosens.problem.callback_guard import unwrapped
 from daeosens.timestepping.c_rhs import repeats_python
 from daeosens.timestepping.consistency_check import known_algebraic_rows
@@ -34,7 +36,8 @@ LARGE = 500
 """So many unknowns, or more, are too many for a look that takes as long as a few products."""
 
 Products = Sequence[tuple[Array, Array]]
-"""The parts of each product in the initial state [n] and the parameters [m]."""
+"""The parts of each product in the initial state [n_local] and the parameters: those of numbers [m],
+which every rank has, or of a field [m_local]."""
 
 
 def moves_first_order_steps(trajectory: Trajectory, costs: Sequence[Cost]) -> bool:
@@ -79,7 +82,6 @@ def concerns_products(trajectory: Trajectory, seen: Seen) -> bool:
         and not trajectory.stepping.shares  # of the divided run of a delay equation
         and not (alternates and trajectory.stepping.resolved_method.carried)
         and trajectory.stepping.cut
-        and problem.comm.size == 1
         and problem.size < LARGE
         and not (trajectory.thinned or seen.slopes_jump or seen.equations_jump)
     )
@@ -97,12 +99,15 @@ def warn_of_unresolved_products(
     ``again`` returns them along another run.
     """
     most = told_above(trajectory)
+    # entries of a start that algebraic equations hold are no derivatives of what can be run
+    if known_algebraic_rows(trajectory.problem) is not None:
+        most = max(most, WRONG)
     order, (steps, parts) = trajectory.stepping.resolved_method.order, divided(trajectory)
     error = 0.0
     with unseen_run() as failures:
         error = _error(trajectory, objective, products, again, steps, richardson(order, parts))
     if failures:
-        warn_of_no_look("products with the Hessian", failures)
+        warn_of_no_look("products with the Hessian", failures, trajectory.problem.comm)
         return
     if error > most:
         # Rounding may spoil second derivatives at single points (x / (exp(x) - 1) close to x = 0),
@@ -122,6 +127,7 @@ def warn_of_unresolved_products(
             f"{high_order(trajectory.problem)}; derivatives.derivative_error(run, objective, du0, "
             "dp) tells what is reached",
             DiscretizationWarning,
+            trajectory.problem.comm,
         )
 
 
@@ -153,18 +159,23 @@ def _error(
     """Return the largest error of an entry that products along finer steps tell, relative to it.
 
     Of small ones relative to a part of the largest.  ``factor``: the error as a multiple of the
-    difference.
+    difference.  Collective.
     """
     better = again(_again(trajectory, objective, steps))
     # changes of a cost for relative changes of what it depends on: those have one unit; of unknowns
     # that start at 0 relative to what they become
-    first, most = np.abs(trajectory.u[0]), np.abs(trajectory.u).max(axis=0)
-    sizes = np.concatenate([np.where(first > 0.0, first, most), np.abs(np.asarray(trajectory.p))])
-    error = 0.0
+    first = np.abs(read(trajectory.stored[0]))
+    sizes = np.where(first > 0.0, first, largest_sizes(trajectory))
+    p: Any = trajectory.p
+    sizes = np.concatenate([sizes, np.abs(read(p) if trajectory.problem.field_parameter else p)])
+    error, comm = 0.0, trajectory.problem.comm
     for product, other in zip(products, better, strict=True):
         finest = np.concatenate(other)
-        scaled = np.abs(finest) * sizes
+        # a product that has grown out of all numbers is as wrong as can be; no maximum keeps NaN
+        scaled = np.nan_to_num(np.abs(finest) * sizes, nan=np.inf, posinf=np.inf)
         missing = factor * np.abs(np.concatenate(product) - finest) * sizes
-        if scaled.max(initial=0.0) > 0.0:
-            error = max(error, float((missing / np.maximum(scaled, LEAST * scaled.max())).max()))
-    return error
+        most = float(maxima(np.array([scaled.max(initial=0.0)]), comm)[0])
+        if most > 0.0:
+            parts = missing / np.maximum(scaled, LEAST * most)
+            error = max(error, float(np.nan_to_num(parts, nan=np.inf).max(initial=0.0)))
+    return float(maxima(np.array([error]), comm)[0])

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -28,30 +28,25 @@ from daeosens.derivatives.branches.branch_changes import equations_of
 from daeosens.derivatives.directions import admit_direction
 from daeosens.derivatives.divided import divided, richardson
 from daeosens.derivatives.engines.choice import choose_sweep
-from daeosens.derivatives.engines.compiled.tangent import Direction
+from daeosens.derivatives.looks.relative_directions import MANY_UNKNOWNS, relative_directions
 from daeosens.derivatives.looks.seen import Seen, unseen_run, warn_of_no_look
 from daeosens.derivatives.solve import solve
-from daeosens.derivatives.sweeps.forward import direction_arrays, sweep_forward
-from daeosens.derivatives.tangent_errors import DENSE, consistent_directions
-from daeosens.errors import (
-    DiscretizationWarning,
-    KinkWarning,
-    SolveError,
-    warn,
-)
+from daeosens.derivatives.sweeps.forward import sweep_forward
+from daeosens.derivatives.tangent_errors import DENSE
+from daeosens.derivatives.tangent_errors import Start as Moved
+from daeosens.errors import DiscretizationWarning, KinkWarning, warn
 from daeosens.petsc.free_memory import free_memory
-from daeosens.petsc.vectors import Array, read, write
+from daeosens.petsc.vectors import Array, maxima, read, summed
 from daeosens.problem.callback_guard import unwrapped
 from daeosens.problem.problem import Problem
 from daeosens.problem.slope_check import deciding_lines
 from daeosens.timestepping.c_rhs import repeats_python
-from daeosens.timestepping.consistency_check import known_algebraic_rows
 from daeosens.timestepping.delayed_run import run_delayed
 from daeosens.timestepping.dense_ts import directed_steps
 from daeosens.timestepping.events.event_loop import run_of
 from daeosens.timestepping.method_choice import STIFF, held_by_stability, replaced
 from daeosens.timestepping.stepping import pinned_times
-from daeosens.timestepping.trajectory.states import rows_of
+from daeosens.timestepping.trajectory.states import States
 from daeosens.timestepping.trajectory.trajectory import Trajectory, unseen_unknowns
 
 WRONG, MANY = 1e-3, 100.0
@@ -65,10 +60,6 @@ KINK = 1000.0
 
 HELD = 25
 """Explicit steps held small by stability, at least, where another method is the remedy."""
-
-SAMPLES, MANY_UNKNOWNS = 3, 1000
-"""So many random directions of each kind: along one of them errors of entries may cancel.  One of
-them where there are many unknowns, as a direction takes half as long as a gradient there."""
 
 SHARE = 0.25
 """The part of the memory that is free which tangents of a look may take."""
@@ -89,6 +80,12 @@ TIGHTEST = 1e-14
 
 LEAST = 0.01
 """Part of the larger one of two derivatives that the other one is taken for, if it is smaller."""
+
+
+Slopes: TypeAlias = "Sequence[tuple[int, Array]]"
+"""Derivatives [n_local+1] of a cost in states and their times, with the numbers of the states."""
+
+Numbers: TypeAlias = "Sequence[int] | npt.NDArray[np.int_]"
 
 
 class _Estimated(NamedTuple):
@@ -128,11 +125,7 @@ _ESTIMATED: WeakKeyDictionary[Trajectory, _Estimated] = WeakKeyDictionary()
 def told_above(trajectory: Trajectory) -> float:
     """Return the estimated relative error of a derivative that is told of."""
     rtol, _ = trajectory.stepping.tolerances
-    loose = max(WRONG, MANY * rtol)
-    # parts in a start that algebraic equations hold are no derivatives of what can be run
-    if known_algebraic_rows(trajectory.problem) is not None:
-        return loose
-    return min(loose, max(SMALL, EXPECTED * rtol))
+    return min(max(WRONG, MANY * rtol), max(SMALL, EXPECTED * rtol))
 
 
 def high_order(problem: Problem) -> str:
@@ -143,13 +136,13 @@ def high_order(problem: Problem) -> str:
 def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> None:
     """Warn where adaptive steps do not resolve the derivatives of costs.
 
-    Of runs on one rank, by methods with embedded weights; by others only where steps go across
-    kinks.
+    Of runs by methods with embedded weights; by others only where steps go across kinks.
+    Collective.
     """
     stepping, problem = trajectory.stepping, trajectory.problem
     if seen.equations_jump or seen.events_uncertain:  # which is told, and shows here as well
         return
-    if problem.comm.size > 1 or trajectory.thinned or not trajectory.n_steps:
+    if trajectory.thinned or not trajectory.n_steps:
         return
     # a delay equation's divided run keeps its tolerances
     asked = stepping.resolved_method.tableau is not None and not stepping.shares
@@ -157,13 +150,14 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen
         return
     held, known = seen.start_held, _ESTIMATED.get(trajectory)
     # a product with the Hessian after the gradient: the same run, and the same errors
-    if known is None or not known.holds(costs, start_held=held):
+    holds = known is not None and known.holds(costs, start_held=held)
+    if known is None or not problem.comm.tompi4py().allreduce(holds, MPI.LAND):
         gradients = None if seen.gradients is None else seen.gradients()
         errors = None
         with unseen_run() as failures:
             errors = relative_errors(trajectory, costs, start_held=held, gradients=gradients)
         if errors is None:
-            warn_of_no_look("derivatives", failures)
+            warn_of_no_look("derivatives", failures, problem.comm)
             return
         known = _ESTIMATED[trajectory] = _Estimated(costs, held, errors)
     errors = known.errors
@@ -196,6 +190,7 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen
             f"  try: {first}{controlled}a much smaller rtol with a method of high order, "
             f"{high_order(problem)}; derivatives.derivative_error tells what is reached",
             DiscretizationWarning,
+            problem.comm,
         )
 
 
@@ -206,9 +201,12 @@ def _is_quick(trajectory: Trajectory) -> bool:
     slow = method.explicit and problem.size > DENSE and directed_steps(problem, method) is None
     if slow or len(trajectory.moving) > 2 * MANY_EVENTS:
         return False
+    if problem.size <= MANY_UNKNOWNS:
+        return True
     # a finer run has twice the steps, and its tangents along three directions are there twice
-    numbers = 3 * (1 + 2 * 3) * (trajectory.n_steps + 1) * problem.size
-    return problem.size <= MANY_UNKNOWNS or 8 * numbers <= SHARE * free_memory(MPI.COMM_SELF)
+    own = -(-problem.size // problem.comm.size)
+    numbers = 3 * (1 + 2 * 3) * (trajectory.n_steps + 1) * own
+    return 8 * numbers <= SHARE * free_memory(problem.comm.tompi4py())
 
 
 def relative_errors(
@@ -224,10 +222,8 @@ def relative_errors(
     None where the run with finer steps has other events; running costs are not looked at where
     events move.
 
-    Along some directions of three kinds: changes, of random signs and sizes, of all initial states
-    that are not zero and of all parameters by parts of themselves, and of the initial states that
-    are zero by parts of what these states become: one that decays from zero stays there, and steps
-    may be longer than what perturbations of it allow.  Of parameters alone if the start is held.
+    Along random directions (``relative_directions``): a state that decays from zero stays there,
+    and steps may be longer than what perturbations of it allow.  Collective.
 
     Parameters
     ----------
@@ -235,19 +231,19 @@ def relative_errors(
         The run, and lowered costs.
     start_held : bool
         Whether derivatives in the start are not asked for.
-    gradients : (array [M, n], array [M, m]) or None
+    gradients : (array [M, n_local], array [M, m_local]) or None
         Those of the costs in the start and in the parameters, if they are known: a product with
         them is as much as tangents of the run.
     """
     directions = relative_directions(trajectory, start_held=start_held)
     if directions is None:
         return []
-    du, dp, relative = directions
+    pairs, relative = directions
     if (
         trajectory.moving
     ):  # states between events are at times that move, in one run and not another
         costs = [replace(cost, densities=()) for cost in costs]
-    pairs = [(moved, _vector(trajectory.problem, by_p)) for moved, by_p in zip(du, dp, strict=True)]
+    comm = trajectory.problem.comm
     finer, parts = _finer_run(trajectory, costs)
     try:
         numbers = _same_states(trajectory, finer)
@@ -258,21 +254,32 @@ def relative_errors(
         slopes = [_slopes(trajectory, cost) for cost in costs]
         # running costs are sums over states here, and integrals there; events may change p
         if gradients is None or trajectory.crossings or any(cost.densities for cost in costs):
-            every, coarse = range(trajectory.n_steps + 1), _moved(trajectory, pairs)
-            changes = [_terms(terms, coarse, every)[0].sum(axis=0) for terms in slopes]
+            coarse = _tangents(trajectory, pairs, slopes, range(trajectory.n_steps + 1))
+            changes = [
+                _terms(of_cost, moved, comm)[0].sum(axis=0)
+                for of_cost, moved in zip(slopes, coarse, strict=True)
+            ]
         else:
+            du, dp = (
+                np.array([np.zeros(size) if vec is None else read(vec) for vec in part])
+                for size, part in zip(
+                    (gradients[0].shape[1], gradients[1].shape[1]), zip(*pairs), strict=True
+                )
+            )
             explicit = [_by_parameters(trajectory, cost) for cost in costs]
             changes = [
-                du @ lam + dp @ (mu - own)
+                summed(du @ lam + dp @ (mu - own), comm)
                 for lam, mu, own in zip(*gradients, explicit, strict=True)
             ]
-        fine = _moved(finer, pairs)
+        fine = _tangents(finer, pairs, slopes, numbers)
         method = trajectory.stepping.resolved_method
         factor = richardson(method.order, parts) if method.explicit else IMPLICIT
-        return [
-            _relative(factor, change, *_terms(terms, fine, numbers), relative)
-            for change, terms in zip(changes, slopes, strict=True)
+        errors = [
+            _relative(factor, change, *_terms(of_cost, moved, comm), relative)
+            for change, of_cost, moved in zip(changes, slopes, fine, strict=True)
         ]
+        # to the last bit the same on all ranks, which go the same way
+        return [(float(parts), float(zero)) for parts, zero in maxima(np.reshape(errors, (-1, 2)), comm)]
     finally:
         finer.destroy()
 
@@ -325,58 +332,33 @@ def _same_states(trajectory: Trajectory, finer: Trajectory) -> npt.NDArray[np.in
     return np.maximum(numbers, 0)
 
 
-def _moved(run: Trajectory, pairs: Sequence[Direction]) -> Array:
-    """Return tangents [N+1, D, n+1] of states and of their times, which events may move."""
+def _tangents(
+    run: Trajectory, pairs: Sequence[Moved], slopes: Sequence[Slopes], numbers: Numbers
+) -> list[Array]:
+    """Return for each cost the tangents [S, D, n_local+1] of the states, and times, it looks at.
+
+    ``numbers`` are those of the states in this run.  Collective.
+    """
     admitted = [admit_direction(run.problem, *direction) for direction in pairs]
-    along = sweep_forward(run, admitted, choose_sweep(run, "auto").engine)
-    moved = np.empty((run.n_steps + 1, len(along), run.problem.size + 1))
+    engine = choose_sweep(run, "auto").engine
+    looked_at = [[int(numbers[number]) for number, _ in of_cost] for of_cost in slopes]
+    # vectors of some states; rows of all are sooner written than picked
+    every = run.problem.comm.size == 1
+    kept = sorted({number for of_cost in looked_at for number in of_cost})
+    along = sweep_forward(run, admitted, engine, keep=every or frozenset(kept))
+    size = run.problem.state.getLocalSize()
+    tangents = [np.empty((len(of_cost), len(along), size + 1)) for of_cost in looked_at]
     for k, direction in enumerate(along):
-        moved[:, k, :-1] = rows_of(direction.states)
-        moved[:, k, -1] = direction.times
-    return moved
-
-
-def relative_directions(
-    trajectory: Trajectory, *, start_held: bool = False
-) -> tuple[Array, Array, int] | None:
-    """Return the directions of ``relative_errors``, and how many are not of states from zero."""
-    problem, start = trajectory.problem, trajectory.u[0]
-    rng, count = np.random.default_rng(0), problem.size + problem.n_parameters
-    sizes = np.abs(trajectory.u).max(axis=0)
-    typical = float(sizes.max()) or 1.0
-    from_zero = np.where(start == 0.0, np.where(sizes > 0.0, sizes, typical), 0.0)
-    by_size = np.concatenate([np.abs(start), np.abs(np.asarray(trajectory.p))])
-    changes: list[tuple[PETSc.Vec, PETSc.Vec | None]] = []
-    raised: list[tuple[PETSc.Vec, PETSc.Vec | None]] = []
-    # single steps take one direction after the other
-    by_steps = trajectory.moving or choose_sweep(trajectory, "auto").engine == "vectors"
-    single = by_steps or problem.size > MANY_UNKNOWNS
-    for _ in range(1 if single else SAMPLES):
-        # of different sizes: where a model has a symmetry, equal parts may change nothing at all
-        parts = rng.choice([-1.0, 1.0], count) * rng.uniform(0.5, 1.0, count)
-        moved, fixed, by_p = (
-            problem.create_state(),
-            problem.create_state(),
-            problem.create_parameters(),
-        )
-        write(moved, (parts * by_size)[: problem.size])
-        write(by_p, (parts * by_size)[problem.size :])
-        changes.append((fixed, by_p))
-        if start_held:
-            continue
-        changes.append((moved, None))
-        if from_zero.any():
-            zero = problem.create_state()
-            write(zero, parts[: problem.size] * from_zero)
-            raised.append((zero, None))
-    # algebraic variables follow the others, or the first step would have to bring them there
-    try:
-        pairs = consistent_directions(trajectory, changes)
-        relative = len(pairs)
-        pairs += consistent_directions(trajectory, raised)
-    except SolveError:  # of index two and more there are none here, but there is a gradient
-        return None
-    return *direction_arrays(trajectory, pairs), relative
+        states = direction.states
+        places = {number: n for n, number in enumerate(range(len(states)) if every else kept)}
+        for moved, of_cost in zip(tangents, looked_at, strict=True):
+            if isinstance(states, States):
+                moved[:, k, :-1] = states.rows[of_cost]
+            else:
+                for row, number in zip(moved, of_cost, strict=True):
+                    row[k, :-1] = read(states[places[number]])
+            moved[:, k, -1] = np.take(direction.times, of_cost)
+    return tangents
 
 
 def _warn_of_kink(trajectory: Trajectory, time: float, error: float) -> None:
@@ -395,29 +377,19 @@ def _warn_of_kink(trajectory: Trajectory, time: float, error: float) -> None:
         + f": derivatives are wrong by about {error:.1g} of their size, by kinks like this one\n"
         f"  try: {known} there",
         KinkWarning,
+        problem.comm,
     )
 
 
-def _vector(problem: Problem, dp: Array) -> Array | PETSc.Vec | None:
-    """Return a direction of parameters as it is taken where they are a field; None of zeros."""
-    if not dp.any():
-        return None
-    if not problem.field_parameter:
-        return dp
-    vec = problem.create_parameters()
-    write(vec, dp)
-    return vec
+def _terms(slopes: Slopes, moved: Array, comm: PETSc.Comm) -> tuple[Array, Array]:
+    """Return what each slope makes of tangents [S, D, ...], and the same of absolute values.
 
-
-def _terms(
-    slopes: Sequence[tuple[int, Array]], moved: Array, numbers: Sequence[int] | npt.NDArray[np.int_]
-) -> tuple[Array, Array]:
-    """Return what each slope makes of tangents [S, D], and the same of absolute values."""
-    along = [moved[numbers[number]] for number, _ in slopes]
-    terms = [states @ slope for states, (_, slope) in zip(along, slopes, strict=True)]
-    sizes = [np.abs(s) @ np.abs(slope) for s, (_, slope) in zip(along, slopes, strict=True)]
-    shape = len(slopes), moved.shape[1]
-    return np.reshape(terms, shape), np.reshape(sizes, shape)
+    Both [S, D].  Collective.
+    """
+    terms = [states @ slope for states, (_, slope) in zip(moved, slopes, strict=True)]
+    sizes = [np.abs(s) @ np.abs(slope) for s, (_, slope) in zip(moved, slopes, strict=True)]
+    both = summed(np.reshape([*terms, *sizes], (2, len(slopes), moved.shape[1])), comm)
+    return both[0], both[1]
 
 
 def _relative(
@@ -443,12 +415,12 @@ def _relative(
 
 
 def _slopes(trajectory: Trajectory, cost: Cost) -> list[tuple[int, Array]]:
-    """Return the derivatives [n+1] of a cost in states and times, by the number of the state.
+    """Return the derivatives [n_local+1] of a cost in states and times, by the state's number.
 
     Running costs are sums over the states of the run.
     """
     slopes: list[tuple[int, Array]] = []
-    by_u = trajectory.problem.create_state()
+    by_u, first = trajectory.problem.create_state(), trajectory.problem.comm.rank == 0
 
     def add(number: int, weight: float, scalar: Scalar) -> None:
         _, p = trajectory.equations(min(number, trajectory.n_steps - 1))
@@ -456,7 +428,8 @@ def _slopes(trajectory: Trajectory, cost: Cost) -> list[tuple[int, Array]]:
         by_u.zeroEntries()
         scalar.add_u(weight, *point, by_u)
         by_t = weight * scalar.value_t(*point) if trajectory.moving else 0.0
-        slopes.append((number, np.append(read(by_u), by_t)))
+        # all ranks have the derivative in the time, and one adds it up
+        slopes.append((number, np.append(read(by_u), by_t if first else 0.0)))
 
     for when, weight, scalar in cost.points:
         if not isinstance(when, Start):
@@ -471,7 +444,7 @@ def _slopes(trajectory: Trajectory, cost: Cost) -> list[tuple[int, Array]]:
 
 
 def _by_parameters(trajectory: Trajectory, cost: Cost) -> Array:
-    """Return the derivative [m] of a cost in the parameters that it reads itself."""
+    """Return the derivative [m_local] of a cost in the parameters that it reads itself."""
     by_p = trajectory.problem.create_parameters()
     for when, weight, scalar in cost.points:
         number = 0 if isinstance(when, Start) else trajectory.index(when)

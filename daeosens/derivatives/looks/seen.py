@@ -7,8 +7,11 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from petsc4py import PETSc
+
 from daeosens.errors import DiscretizationWarning, warn
 from daeosens.petsc.vectors import Array
+from daeosens.problem.callback_guard import on_trial
 
 
 @dataclass(eq=False)
@@ -61,23 +64,25 @@ def unseen_run() -> Generator[list[Exception]]:
     """Take another run than the user's, of which nobody is told: neither warnings nor errors.
 
     Its states are others: callbacks may have no value there and raise errors of any kind, while the
-    derivatives that are looked at are there.  What was raised is put into the list.
+    derivatives that are looked at are there.  What was raised, by all ranks together, is put into
+    the list.
     """
     failures = list[Exception]()
-    with warnings.catch_warnings(action="ignore"):
+    with on_trial(), warnings.catch_warnings(action="ignore"):
         try:
             yield failures
         except Exception as failure:  # noqa: BLE001 - of any kind
             failures.append(failure)
 
 
-def warn_of_no_look(what: str, failures: Sequence[Exception]) -> None:
+def warn_of_no_look(what: str, failures: Sequence[Exception], comm: PETSc.Comm) -> None:
     """Warn that the run with finer steps has failed, so that nobody knows what they resolve."""
     why = "has other events" if not failures else f"failed ({_first_line(failures[0])})"
     warn(
         f"whether the steps resolve {what} is not known: the same run by finer steps {why}\n"
         "  try: another rtol or method, and compare",
         DiscretizationWarning,
+        comm,
     )
 
 

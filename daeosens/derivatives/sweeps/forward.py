@@ -148,13 +148,13 @@ def sweep_forward(
     engine: Sweep,
     last: int | None = None,
     *,
-    keep: bool = True,
+    keep: bool | frozenset[int] = True,
     pushed: PushedWindows | None = None,
 ) -> list[ForwardDirection]:
     """Carry directions (du [n], dp [m]) to state number ``last``, by default the final one.
 
     Collective.  Each ``du`` is overwritten; ``keep`` says whether its tangents of all states are
-    kept: of a run that has only some of its states, those of as many, by vectors.  ``engine`` is
+    kept, or those of which: of a run that has only some of its states, those of as many, by vectors.  ``engine`` is
     that of ``choose_sweep``.  ``pushed`` gets what windows swept on arrays were linearised by, by
     the numbers of their first and last states.
 
@@ -164,9 +164,9 @@ def sweep_forward(
         A tangent, or a value on the way to it, is not finite.
     """
     last = trajectory.n_steps if last is None else last
-    if keep and trajectory.thinned and engine == "vectors" and last == trajectory.n_steps:
+    if keep is True and trajectory.thinned and engine == "vectors" and last == trajectory.n_steps:
         return _along_some_states(trajectory, directions)
-    kept = range(last + 1 if keep else 0)
+    kept = keep if isinstance(keep, frozenset) else range(last + 1 if keep else 0)
     along = [ForwardDirection(trajectory, *pair, kept) for pair in directions]
     if engine == "vectors":
         _share_steps(trajectory, along)
