@@ -161,7 +161,7 @@ _ON_TRIAL: list[None] = []
 
 @contextmanager
 def on_trial() -> Generator[None]:
-    """Let what callbacks raise on every rank be survived, of any kind: another run than asked for."""
+    """Let what callbacks raise on all ranks be survived, of any kind: of a run nobody asked for."""
     _ON_TRIAL.append(None)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Looks at distributed runs: the same estimates and warnings on 1, 2 and 3 ranks as on one alone."""
+"""Looks at distributed runs: the same estimates and warnings on 1, 2 and 3 ranks."""
 
 import dataclasses
 import warnings
@@ -89,9 +89,7 @@ def square_sum():
         gradient(t, du, p, out)
         return 0.0 * p
 
-    return Terminal(
-        lambda t, u, p: u.dot(u), gradient, "independent", hessian_product=hessian
-    )
+    return Terminal(lambda t, u, p: u.dot(u), gradient, "independent", hessian_product=hessian)
 
 
 def washed_out(comm):

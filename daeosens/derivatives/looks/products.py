@@ -36,7 +36,7 @@ LARGE = 500
 """So many unknowns, or more, are too many for a look that takes as long as a few products."""
 
 Products = Sequence[tuple[Array, Array]]
-"""The parts of each product in the initial state [n_local] and the parameters: those of numbers [m],
+"""The parts of each product in the initial state [n_local] and the parameters: of numbers [m],
 which every rank has, or of a field [m_local]."""
 
 

@@ -29,8 +29,9 @@ def relative_directions(
     initial states that are zero by parts of what these states become.  Of parameters alone if the
     start is held.  Each direction is one of these where they are few, else a group of them, of
     random signs and sizes: beside a sum of all, errors of small ones are not seen.  None where
-    algebraic equations at the start cannot be solved for them.  The same on any number of ranks, if
-    unknowns have the same numbers there or are those of a grid.  Collective.
+    there is nothing to change, or algebraic equations at the start cannot be solved for them.  The
+    same on any number of ranks, if unknowns have the same numbers there or are those of a grid.
+    Collective.
     """
     problem = trajectory.problem
     start, p = np.abs(read(trajectory.stored[0])), sizes_of_parameters(trajectory)
@@ -57,7 +58,7 @@ def relative_directions(
         pairs += consistent_directions(trajectory, raised)
     except SolveError:  # of index two and more there are none here, but there is a gradient
         return None
-    return pairs, relative
+    return (pairs, relative) if pairs else None
 
 
 def _groups(vec: PETSc.Vec, sizes: Array, most: int, sample: int) -> Iterator[Array]:
@@ -67,7 +68,9 @@ def _groups(vec: PETSc.Vec, sizes: Array, most: int, sample: int) -> Iterator[Ar
     """
     there, parts = sizes > 0.0, random_parts(entry_numbers(vec), sample) * sizes
     comm, count = vec.comm.tompi4py(), int(there.sum())
-    before, every = (comm.exscan(count) or 0, comm.allreduce(count)) if comm.size > 1 else (0, count)
+    before, every = (
+        (comm.exscan(count) or 0, comm.allreduce(count)) if comm.size > 1 else (0, count)
+    )
     # in turn: neighbours are often alike
     turn = (before + np.cumsum(there) - 1) % most
     for group in range(min(most, every)):
@@ -75,7 +78,7 @@ def _groups(vec: PETSc.Vec, sizes: Array, most: int, sample: int) -> Iterator[Ar
 
 
 def sizes_of_parameters(trajectory: Trajectory) -> Array:
-    """Return the sizes [m_local] of a run's parameters: of numbers, which all ranks have, a part."""
+    """Return the sizes [m_local] of parameters: of numbers, which all ranks have, a part."""
     problem = trajectory.problem
     if problem.field_parameter:
         return np.abs(read(trajectory.p))

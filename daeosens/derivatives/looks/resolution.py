@@ -260,12 +260,9 @@ def relative_errors(
                 for of_cost, moved in zip(slopes, coarse, strict=True)
             ]
         else:
-            du, dp = (
-                np.array([np.zeros(size) if vec is None else read(vec) for vec in part])
-                for size, part in zip(
-                    (gradients[0].shape[1], gradients[1].shape[1]), zip(*pairs), strict=True
-                )
-            )
+            du = np.array([read(by_u) for by_u, _ in pairs])
+            nothing = np.zeros(gradients[1].shape[1])
+            dp = np.array([nothing if by_p is None else read(by_p) for _, by_p in pairs])
             explicit = [_by_parameters(trajectory, cost) for cost in costs]
             changes = [
                 summed(du @ lam + dp @ (mu - own), comm)
@@ -279,7 +276,9 @@ def relative_errors(
             for change, of_cost, moved in zip(changes, slopes, fine, strict=True)
         ]
         # to the last bit the same on all ranks, which go the same way
-        return [(float(parts), float(zero)) for parts, zero in maxima(np.reshape(errors, (-1, 2)), comm)]
+        return [
+            (float(parts), float(zero)) for parts, zero in maxima(np.reshape(errors, (-1, 2)), comm)
+        ]
     finally:
         finer.destroy()
 

@@ -154,9 +154,9 @@ def sweep_forward(
     """Carry directions (du [n], dp [m]) to state number ``last``, by default the final one.
 
     Collective.  Each ``du`` is overwritten; ``keep`` says whether its tangents of all states are
-    kept, or those of which: of a run that has only some of its states, those of as many, by vectors.  ``engine`` is
-    that of ``choose_sweep``.  ``pushed`` gets what windows swept on arrays were linearised by, by
-    the numbers of their first and last states.
+    kept, or those of which: of a run that has only some of its states, those of as many, by
+    vectors.  ``engine`` is that of ``choose_sweep``.  ``pushed`` gets what windows swept on arrays
+    were linearised by, by the numbers of their first and last states.
 
     Raises
     ------
