@@ -1,11 +1,10 @@
 """Looks at distributed runs: the same estimates and warnings on 1, 2 and 3 ranks."""
 
-import dataclasses
 import warnings
 
 import numpy as np
 import pytest
-from distributed import make, make_cost
+from distributed import Model, make, make_cost
 from mpi4py import MPI
 from petsc4py import PETSc
 
@@ -25,7 +24,6 @@ from daeosens.derivatives.looks.relative_directions import entry_numbers, random
 from daeosens.derivatives.looks.resolution import relative_errors
 from daeosens.errors import DiscretizationWarning
 from daeosens.petsc import gather, read
-from daeosens.problem.callback_guard import guarded
 from daeosens.problem.grids import Grid
 
 pytestmark = pytest.mark.mpi
@@ -187,16 +185,23 @@ def test_uncertain_events_are_told_on_any_number_of_ranks():
 
 def test_what_callbacks_raise_in_another_run_than_asked_for_is_survived():
     """What all ranks raise: it would end the job in a run that was asked for."""
-    case, known = make(PETSc.COMM_WORLD, "dmda"), set()
+    case, known, run = make(PETSc.COMM_WORLD, "dmda"), set(), None
+    model = Model(case.ring, field=False)
 
     def rhs(t, u, p, out):
         if run is not None and t not in known:
             raise ValueError("no table there")
         known.add(t)
-        function(t, u, p, out)
+        model.rhs(t, u, p, out)
 
-    run, function = None, case.problem.rhs_function
-    problem = dataclasses.replace(case.problem, rhs_function=guarded(rhs, "rhs", PETSc.COMM_WORLD))
+    problem = ODE(
+        rhs,
+        state=case.ring.dm,
+        parameters=["a", "r"],
+        jacobian=model.jacobian,
+        jacobian_p=model.jacobian_p,
+        rhs_t=model.rhs_t,
+    )
     run = solve(problem, case.u0, case.p, Stepping((0.0, 0.2), "rk5dp", rtol=1e-4))
     (text,) = told_by(lambda: adjoint(run, square_sum()))
     assert "derivatives is not known: the same run by finer steps failed (no table there)" in text

@@ -135,7 +135,7 @@ def random_parts(numbers: npt.NDArray[np.uint64], sample: int) -> Array:
     >>> every = random_parts(np.arange(4, dtype=np.uint64), 0)
     >>> every.round(2).tolist()
     [0.94, -0.72, 0.51, -0.99]
-    >>> random_parts(np.array([2], dtype=np.uint64), 0)[0] == every[2]
+    >>> bool(random_parts(np.array([2], dtype=np.uint64), 0)[0] == every[2])
     True
     """
     # SplitMix64 of Steele, Lea and Flood: unsigned numbers that wrap around
