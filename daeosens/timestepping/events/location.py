@@ -155,7 +155,9 @@ def _refuse_late_start(
             f'event "{bracketed.surface.event.name}" has no zero: its function is zero until '
             f"t = {t + x * h:.9g}",
             expected="a function that passes through zero",
-            remedy="what is compared with zero, in the place of its part above or below zero",
+            remedy="what is compared with zero, in the place of its part above or below zero; of "
+            "a state that rests there, a mode in which it does, daeosens.hybrid, and an event of "
+            "what sets it in motion",
         )
 
 
@@ -175,7 +177,8 @@ def _bisected(
     Raises
     ------
     SolveError
-        The values on both sides differ: the event function jumps, or has a pole.
+        The values on both sides differ: the event function jumps, or has a pole, or the equations
+        jump there, and with them the ends of steps.
     """
     surface, p = bracketed.surface, detector.runner.p
     noise, rests = detector.noise(surface, t, u, surface.value), bracketed.low == bracketed.high
@@ -193,10 +196,24 @@ def _bisected(
         value = value_at(x)
         before = abs(value) <= noise if rests else value * bracketed.side > 0.0
         low, high = (x, high) if before else (low, x)
-    first, last = value_at(low), value_at(high)
+    first, before_jump = value_at(low), state.copy()
+    last = value_at(high)
     # a function that passes smoothly changes by so much between two times next to each other
     passing = max(JUMP, 4.0 * resolution) * bracketed.size
     if abs(last - first) > passing + 10.0 * noise:
+        before_jump.axpby(0.5, 0.5, state)
+        middle = surface.at(t + high * h, before_jump, p)
+        # between states that are apart a function which does not jump takes the values between
+        if abs(middle - 0.5 * (first + last)) < 0.25 * abs(last - first):
+            raise SolveError(
+                f'event "{surface.event.name}" is where the equations jump: steps that end at '
+                f"t = {t + high * h:.9g} have stages on both sides, and take its function from "
+                f"{first:.3g} to {last:.3g} past zero",
+                expected="equations that are smooth up to the event and behind it",
+                remedy="a mode for each side, daeosens.hybrid, and an event that changes the mode, "
+                "Event(..., mode=...); where the state is driven back from both sides, as friction "
+                "does with what it has stopped, a mode in which it rests",
+            )
         raise SolveError(
             f'event "{surface.event.name}" has no zero: its function jumps from {first:.3g} to '
             f"{last:.3g} at t = {t + high * h:.9g}",
@@ -204,4 +221,5 @@ def _bisected(
             remedy="the difference a - b for an event at a = b, not its sign or a comparison; what "
             "happens at a time that is known is an event there, Event(time, ...)",
         )
+    before_jump.destroy()
     return high, last
