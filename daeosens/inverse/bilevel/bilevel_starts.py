@@ -16,6 +16,7 @@ from daeosens.inverse.bilevel.functional import BilevelFunctional, Point
 from daeosens.inverse.likelihood.experiments import Experiment
 from daeosens.inverse.likelihood.noise import Noise, Observation, is_estimated
 from daeosens.inverse.search.multistart import Multistart
+from daeosens.petsc.agreement import on_first_rank
 from daeosens.petsc.vectors import Array, gather, scatter
 
 STARTS = 8
@@ -41,6 +42,7 @@ def estimated_starts(
     problem: Any,
     experiments: Sequence[Experiment],
     whole: Parameters,
+    runs: Sequence[Reduced],
     observation: Observation,
     noise: Noise,
     starts: int,
@@ -48,7 +50,10 @@ def estimated_starts(
     columns: Sequence[str] | None,
     comm: MPI.Intracomm | None,
 ) -> tuple[Bilevel, list[Array]]:
-    """Return the bi-level estimate, and x [k] of the fit at it and at the next best."""
+    """Return the bi-level estimate, and x [k] of the fit at it and at the next best.
+
+    ``runs`` are those of the fit.  Collective on ``comm``.
+    """
     if callable(observation.observe):
         raise InputError(
             'start="bilevel" with a function observe=',
@@ -66,6 +71,18 @@ def estimated_starts(
         gradient_tolerance=ROUGH,
         comm=comm,
     )
+    # of one rank for all: models that differ, or fail, lead to no other starts elsewhere
+    ends = on_first_rank(
+        MPI.COMM_SELF if comm is None else comm,
+        lambda: _ends(first_estimate, whole, runs, noise),
+    )
+    return first_estimate, ends
+
+
+def _ends(
+    first_estimate: Bilevel, whole: Parameters, runs: Sequence[Reduced], noise: Noise
+) -> list[Array]:
+    """Return x [k] of the fit at the bi-level estimate and at the next best."""
     points = [first_estimate.x]
     if first_estimate.starts is not None:
         for attempt in first_estimate.starts.ranked:
@@ -83,8 +100,11 @@ def estimated_starts(
         values |= dict(
             zip(first_estimate.nonlinear, functional.unscaled(point).tolist(), strict=True)
         )
-        ends.append(np.array([_scaled(whole, name, values[name]) for name in whole.free_names]))
-    return first_estimate, ends
+        end = np.array([_scaled(whole, name, values[name]) for name in whole.free_names])
+        # f does not tell parameters that only u0 depends on: they are fitted to the curves at the
+        # first time
+        ends.append(_with_starts(runs, first_estimate, end))
+    return ends
 
 
 def _best_starts(functional: BilevelFunctional, attempts: Multistart) -> list[Array]:
@@ -126,11 +146,7 @@ def _scaled(whole: Parameters, name: str, value: float) -> float:
     return entry.scaled(min(max(value, entry.lower), entry.upper))
 
 
-def with_starts(
-    runs: Sequence[Reduced],
-    first_estimate: Bilevel,
-    x: Array,
-) -> Array:
+def _with_starts(runs: Sequence[Reduced], first_estimate: Bilevel, x: Array) -> Array:
     """Return x with those parameters that only the initial state depends on fitted to it."""
     names = runs[0].control.free_names if isinstance(runs[0].control, Parameters) else ()
     own = [k for k, name in enumerate(names) if name in first_estimate.unused]

@@ -22,6 +22,7 @@ from daeosens.inverse.search.multistart import Multistart, multistart
 from daeosens.inverse.search.start_points import MOST_STARTS
 from daeosens.inverse.search.start_records import Attempt
 from daeosens.optimize import Constraint
+from daeosens.petsc.agreement import on_every_rank, on_first_rank
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, gather
 
@@ -214,6 +215,8 @@ def bilevel(
     """
     if not isinstance(parameters, Parameters):
         parameters = Parameters(parameters, None)
+    whole = parameters
+    ranks = MPI.COMM_SELF if comm is None else comm
     if comm is not None:
         agree(comm, "bilevel", starts=starts, seed=seed, decades=decades)
     starts = whole_number(starts, "starts", least=1, most=MOST_STARTS)
@@ -223,14 +226,19 @@ def bilevel(
     formulation = Formulation(
         linear, interpolant, nodes, block, sigma, ridge, equalities, inequalities, form
     )
-    functional, unused = bilevel_functional(
-        model, _listed(data, times), parameters, formulation, columns=columns, observe=observe
-    )
-    limits: list[Constraint] = []
-    if isinstance(constraints, Constraint) or list(constraints):
-        known = {name: float(entry.value) for name, entry in parameters.entries.items()}
-        limits = outer_constraints(constraints, functional, known)
-    points = spread_starts(functional, starts, decades, seed)
+
+    def described() -> tuple[BilevelFunctional, tuple[str, ...], list[Constraint], Array]:
+        functional, unused = bilevel_functional(
+            model, _listed(data, times), whole, formulation, columns=columns, observe=observe
+        )
+        limits: list[Constraint] = []
+        if isinstance(constraints, Constraint) or list(constraints):
+            known = {name: float(entry.value) for name, entry in whole.entries.items()}
+            limits = outer_constraints(constraints, functional, known)
+        return functional, unused, limits, spread_starts(functional, starts, decades, seed)
+
+    # each rank has its own copy of the model, which may fail on one of them
+    functional, unused, limits, points = on_every_rank(ranks, described)
     attempts, x = minimized(
         functional,
         points,
@@ -238,9 +246,12 @@ def bilevel(
         tolerance,
         max_iterations=max_iterations,
         constraints=limits,
-        comm=comm,
+        comm=ranks,
     )
-    return _result(functional, x, parameters, unused, attempts, constraint_values(limits, x))
+    return on_every_rank(
+        ranks,
+        lambda: _result(functional, x, whole, unused, attempts, constraint_values(limits, x)),
+    )
 
 
 def minimized(
@@ -261,14 +272,14 @@ def minimized(
     if not functional.others:
         return None, np.zeros(0)
     settings = _settings(functional, gradient_tolerance, max_iterations)
-    settings["comm"] = MPI.COMM_SELF if comm is None else comm
+    ranks = settings["comm"] = MPI.COMM_SELF if comm is None else comm
     attempts = multistart(lambda _comm: functional, points, **settings)
     attempts = _brought_back(functional, attempts, decades, settings)
     if constraints:
         # relative to forces, which do not depend on units: as ``minimize`` has it
         own = settings | {"gradient_tolerance": gradient_tolerance}
         attempts = _constrained(functional, attempts, constraints, own)
-    return attempts, _best_determined(functional, attempts)
+    return attempts, on_first_rank(ranks, lambda: _best_determined(functional, attempts))
 
 
 def _constrained(
@@ -282,11 +293,15 @@ def _constrained(
     From where they ended: interior-point steps have no trust region, and from far away go to where
     logarithms are of any size, and nothing comes back.
     """
-    outside = [
-        attempt
-        for attempt in attempts.attempts
-        if not (np.isfinite(attempt.value) and _satisfied(constraints, attempt.x))
-    ]
+    # one rank says which: others, whose numbers may differ, wait in the next search
+    outside = on_first_rank(
+        settings["comm"],
+        lambda: [
+            attempt
+            for attempt in attempts.attempts
+            if not (np.isfinite(attempt.value) and _satisfied(constraints, attempt.x))
+        ],
+    )
     if not outside:
         return attempts
     again = multistart(
@@ -335,16 +350,20 @@ def _brought_back(
 
     They rank by what they come to with the pull, which is no less than without.
     """
-    away = [
-        attempt
-        for attempt in attempts.attempts
-        if np.isfinite(attempt.value) and ran_away(functional, attempt.x, decades)
-    ]
+    # one rank says which: others, whose numbers may differ, wait in the next search
+    away = on_first_rank(
+        settings["comm"],
+        lambda: [
+            attempt
+            for attempt in attempts.attempts
+            if np.isfinite(attempt.value) and ran_away(functional, attempt.x, decades)
+        ],
+    )
     if not away:
         return attempts
     # the noise level of the pull is that of the best attempt that ran away
     lowest = min(away, key=lambda attempt: attempt.value)
-    held = pulled(functional, lowest.x, decades)
+    held = on_every_rank(settings["comm"], lambda: pulled(functional, lowest.x, decades))
     again = multistart(lambda _comm: held, [attempt.start for attempt in away], **settings)
     return _merged(attempts, away, again)
 

@@ -11,7 +11,7 @@ import numpy as np
 from mpi4py import MPI
 
 from daeosens.errors import InputError, SolveError, is_one_of
-from daeosens.inverse.bilevel.bilevel_starts import estimated_starts, with_starts
+from daeosens.inverse.bilevel.bilevel_starts import estimated_starts
 from daeosens.inverse.bilevel.delay_starts import held_from_delays, other_delays
 from daeosens.inverse.bilevel.estimate import Bilevel
 from daeosens.inverse.bilevel.shots import completed, shots_of, variance_of_data
@@ -107,11 +107,8 @@ def prepared(
     ends, first_estimate = [first] if points is None else list(points), None
     if start == "bilevel":
         first_estimate, ends = estimated_starts(
-            problem, experiments, whole, observation, noise, starts, seed, columns, comm
+            problem, experiments, whole, runs, observation, noise, starts, seed, columns, comm
         )
-        # f does not tell parameters that only u0 depends on: they are fitted to the curves at the
-        # first time
-        ends = [with_starts(runs, first_estimate, end) for end in ends]
     if windows is None:
         return Preparation(first_estimate, (), ends[0])
     # each rank has its own copy of the problem, which may fail on one of them

@@ -9,6 +9,8 @@ from scipy import sparse
 import daeosens as ds
 from daeosens import Experiment, InputError, Parameter, Parameters, SolveError, UnsupportedError
 from daeosens.inverse import Normal, bilevel, likelihood
+from daeosens.inverse.bilevel import bilevel_starts, estimate
+from daeosens.inverse.bilevel import start as preparation
 from daeosens.inverse.bilevel.shooting import Shot
 from daeosens.inverse.bilevel.windows import (
     _damped,
@@ -302,6 +304,52 @@ def test_ranks_share_the_starts_and_end_where_one_does():
         for comm in (MPI.COMM_SELF, MPI.COMM_WORLD)
     ]
     assert fits[1].estimate == fits[0].estimate
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("kind", [ZeroDivisionError, ds.SolveError])
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (estimate, "bilevel_functional"),
+        (estimate, "ran_away"),
+        (estimate, "pulled"),
+        (estimate, "_best_determined"),
+        (estimate, "_result"),
+        (bilevel_starts, "_with_starts"),
+        (preparation, "held_windows"),
+    ],
+)
+@pytest.mark.parametrize("where", [0, 1])
+def test_what_fails_on_one_rank_is_the_same_result_or_an_error_on_all(
+    comm, module, name, where, kind, monkeypatch
+):
+    """Where and whatever it is: no rank waits for another."""
+    model = ds.trace(predators, ["prey", "predator"], NAMES, comm=MPI.COMM_SELF)
+    data = measured(model, TIMES[:76:3], noise=0.01)
+    stepping = ds.Stepping((0.0, 7.5), "rk6vr", rtol=1e-7)
+    guess = Parameters(unknowns(20.0), [1.0, 0.5])
+    real = getattr(module, name)
+
+    def fails(*arguments, **options):
+        if comm.rank == where:
+            raise kind("no memory")
+        return real(*arguments, **options)
+
+    def fitted():
+        return ds.fit(model, data, guess, stepping, noise=Normal(0.01), start="bilevel", comm=comm)
+
+    estimates = fitted().estimate
+    if name == "pulled":  # one that ran away, on every rank
+        monkeypatch.setattr(estimate, "ran_away", lambda *_: True)
+    monkeypatch.setattr(module, name, fails)
+    try:
+        told = fitted().estimate
+    except (kind, ds.DaeosensError) as error:
+        told = "no memory" in str(error)
+    answers = comm.allgather(told)
+    assert all(answer == answers[0] for answer in answers)
+    assert told is True or (where > 0 and told == estimates)
 
 
 def test_a_search_that_leads_nowhere_ends_and_says_how_far_it_came():
