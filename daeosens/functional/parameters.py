@@ -445,7 +445,7 @@ def labels(
 def own_sizes(functional: Functional, x: PETSc.Vec) -> Array:
     """Return by how much each unknown [n] changes where its parameter changes by its own size.
 
-    Zero where it and its start are zero.  Collective.
+    Zero where it and its start are zero.
     """
     _, scales = labels(functional, x.getSize())
     # d log p = 1 is a change by the own size; on a linear scale the start counts where the
