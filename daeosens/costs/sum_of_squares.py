@@ -236,7 +236,7 @@ class ArrayResidual:
         assert self._curvature_t is not None
         t, u, p = point
         # Along t alone: the derivatives of observe_t^T (w / sigma) in t, u and p.
-        products = self._curvature_t((np.array([t]), read(u), p), w / self._sigma, {0: np.ones(1)})
+        products = self._curvature_t((t, read(u), p), w / self._sigma, {0: np.ones(1)})
         for k, vec in enumerate(out, start=1):
             if vec is not None and vec.size:
                 vec.getArray()[...] += products[k]

@@ -138,9 +138,9 @@ def test_hessian_with_derivatives_that_are_given():
 
     derivatives = {
         "observe_t": lambda t, u, p: np.array([2 * t * u[1] * p[2], np.cos(t) * p[1]]),
-        "observe_u": lambda t, u, p: np.array([[0 * t, t**2 * p[2]], [1 + 0 * t, 0 * t]]),
+        "observe_u": lambda t, u, p: np.array([[0.0, t**2 * p[2]], [1.0, 0.0]]),
         "observe_p": lambda t, u, p: np.array(
-            [[0 * t, 0 * t, u[1] * t**2, 0 * t], [0 * t, np.sin(t), 0 * t, 0 * t]]
+            [[0.0, 0.0, u[1] * t**2, 0.0], [0.0, np.sin(t), 0.0, 0.0]]
         ),
     }
     run = ds.solve(BALL, START, TRUTH, stepping("rk4"))
@@ -153,6 +153,25 @@ def test_hessian_with_derivatives_that_are_given():
     ]
     np.testing.assert_allclose(products[0].p, products[1].p, rtol=1e-11)
     np.testing.assert_allclose(products[0].u0, products[1].u0, rtol=1e-11)
+
+
+def test_hessian_of_an_observation_that_sees_the_time_in_one_of_its_entries():
+    """The same as with the time in the other entry too, where it counts for nothing."""
+    run = ds.solve(BALL, START, TRUTH, stepping("rk4"))
+    products = [
+        ds.hessian_product(
+            run,
+            EventData("bounce", [[0.3, 0.2], [1.0, -0.4]], 0.3, observe),
+            du0=[0.2, -1.0],
+            dp=[1, 2, -1, 3],
+        )
+        for observe in (
+            lambda t, u, p: np.array([u[1] * t**2 * p[2], u[0] + p[1]]),
+            lambda t, u, p: np.array([u[1] * t**2 * p[2], u[0] + p[1] + 0.0 * t]),
+        )
+    ]
+    np.testing.assert_allclose(products[0].p, products[1].p, rtol=1e-13)
+    np.testing.assert_allclose(products[0].u0, products[1].u0, rtol=1e-13)
 
 
 def test_rows_keep_their_order_when_an_impact_passes_an_observation():
