@@ -12,7 +12,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.errors import InputError, together
-from daeosens.functional.parameter import MOST_EXPONENT, Parameter, entries_of
+from daeosens.functional.parameter import Parameter, entries_of, exponential
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.callback_guard import on_every_rank
 from daeosens.problem.grids.finite_elements import FiniteElements
@@ -64,6 +64,9 @@ class FieldScaling:
         self._model = model
         layout = model.fields
         self._fixed = layout.create()
+        self._logarithmic = any(
+            np.any(entry.free) and entry.scale == "log" for entry in entries.values()
+        )
         self.blocks: list[Block] = []
         with on_every_rank(model.comm):
             self._numbers(entries)
@@ -87,8 +90,13 @@ class FieldScaling:
         p = self._fixed.copy()
         moved = self.forward(x)
         free = np.concatenate([block.to for block in self.blocks])
-        logs = self.logs
-        moved[logs] = np.exp(np.minimum(moved[logs], MOST_EXPONENT))
+        if self._logarithmic:
+            with on_every_rank(self._model.comm):
+                for block in self.blocks:
+                    exponential(
+                        float(moved[block.to].max(where=block.log, initial=0.0)), block.name
+                    )
+        moved[self.logs] = np.exp(moved[self.logs])
         array: Any = p.getArray()
         array[free] = moved[free]
         return p

@@ -8,12 +8,30 @@ from typing import Any, Literal
 
 import numpy as np
 
-from daeosens.errors import InputError, is_one_of, is_real
+from daeosens.errors import InputError, SolveError, is_one_of, is_real
 from daeosens.petsc.vectors import as_float
 from daeosens.tracing.named_parameters import Shapes
 
 MOST_EXPONENT = 700.0
-"""exp(700) is near the largest float: a wild trial step gives a huge parameter, and no overflow."""
+"""exp(700) is near the largest float."""
+
+
+def exponential(logarithm: float, name: str) -> float:
+    """Return the parameter whose logarithm an optimiser moves.
+
+    Raises
+    ------
+    SolveError
+        It is too large.  A run at the largest float would be one for all that lies beyond, with a
+        gradient that is not zero: an optimiser is to come back instead.
+    """
+    if logarithm > MOST_EXPONENT:
+        raise SolveError(
+            f'"{name}" = exp({logarithm:.6g})',
+            expected=f"at most exp({MOST_EXPONENT:g})",
+            remedy="bounds for it, or a start from which it does not grow without end",
+        )
+    return math.exp(logarithm)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from daeosens.errors import InputError, nearest, require, together
 from daeosens.functional.consistent_initial_state import ConsistentStart
 from daeosens.functional.functional import Functional
 from daeosens.functional.initial_state import StartMap
-from daeosens.functional.parameter import MOST_EXPONENT, Parameter, entries_of
+from daeosens.functional.parameter import Parameter, entries_of, exponential
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, created, gather, keep_unshared, refuse_not_finite, scatter
 from daeosens.problem.matrices import Products
@@ -298,7 +298,7 @@ class Parameters:
         numbers = gather(self._admitted(x)).tolist()
         for name, value in zip(self.free_names, numbers, strict=True):
             log = self.entries[name].scale == "log"
-            values[name] = math.exp(min(value, MOST_EXPONENT)) if log else value
+            values[name] = exponential(value, name) if log else value
         return values
 
     def _admitted(self, x: PETSc.Vec) -> PETSc.Vec:
@@ -380,7 +380,7 @@ class Parameters:
         layout = self._layout(problem)
         values = gather(x)[layout.free]
         for k in layout.log_places:
-            values[k] = math.exp(min(values[k], MOST_EXPONENT))
+            values[k] = exponential(values[k], self.free_names[layout.free[k]])
         p = layout.values.copy()
         p[layout.positions] = values
         return p

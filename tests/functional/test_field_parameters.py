@@ -95,6 +95,18 @@ def test_bounds_hold():
     assert p.s.min()[1] == 0.5
 
 
+@pytest.mark.mpi
+@pytest.mark.parametrize("coarse", [False, True])
+def test_a_logarithm_beyond_the_largest_number_is_a_failed_solve_on_all_ranks(coarse):
+    functional = make(Case(1, "neumann", "cn"), coarse=coarse)
+    x = functional.start()
+    array = x.getArray()
+    if x.comm.rank == x.comm.size - 1:
+        array[array < -3.0] = 800.0  # k, of this rank
+    with pytest.raises(ds.SolveError, match=r'"k" = exp\(800\)'):
+        functional.value(x)
+
+
 WRONG = {
     "unknown": ({"c": 1.0}, 'there is no parameter "c"'),
     "missing": ({"k": None}, 'parameter "k" has no value'),
