@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,6 +18,7 @@ from daeosens.errors import InputError, is_one_of, nearest, require, together
 from daeosens.functional.field_scaling import BOUNDS, FieldScaling
 from daeosens.functional.parameter import Parameter
 from daeosens.petsc.ranks import agree
+from daeosens.petsc.unpicklable import Unpicklable
 from daeosens.petsc.vectors import created, keep_unshared, read, unshared, write
 from daeosens.problem.grids.finite_elements import FiniteElements
 from daeosens.problem.grids.structured import Grid
@@ -27,7 +28,7 @@ from daeosens.tracing.model import FieldModel
 
 
 @dataclass(frozen=True, eq=False)
-class FieldParameters:
+class FieldParameters(Unpicklable):
     """Fields and numbers of a ``FieldModel``, some of them free, and a fixed initial state.
 
     x has the free numbers first, on the first rank, then each rank's own values of the free fields.
@@ -63,6 +64,8 @@ class FieldParameters:
     >>> control.start(heat).array
     array([0.2, 0. , 0. , 0. , 0. ])
     """
+
+    _in_its_place: ClassVar[str] = "its arrays, of which each process makes its own"
 
     values: Mapping[str, Any]
     initial_state: Any
@@ -201,6 +204,10 @@ class FieldParameters:
             if name not in known
         ]
         return complaints
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
+        """Return itself: nothing changes what it holds."""
+        return self
 
     def _scaling(self, problem: Problem) -> FieldScaling:
         agree(problem.comm, "FieldParameters")

@@ -61,8 +61,8 @@ class FieldScaling:
     def __init__(
         self, model: FieldModel, entries: Mapping[str, Parameter], meshes: Mapping[str, Grid]
     ) -> None:
-        self._model = model
-        layout = model.fields
+        layout = self._layout = model.fields
+        self._comm = model.comm
         self._fixed = layout.create()
         self._logarithmic = any(
             np.any(entry.free) and entry.scale == "log" for entry in entries.values()
@@ -79,7 +79,7 @@ class FieldScaling:
 
     def vec(self, part: str) -> PETSc.Vec:
         """Return "value", "lower" or "upper" of all that is moved [k]."""
-        vec: Any = PETSc.Vec().create(comm=self._model.comm)
+        vec: Any = PETSc.Vec().create(comm=self._comm)
         vec.setSizes((self.size, None))
         vec.setType(PETSc.Vec.Type.STANDARD)
         write(vec, np.concatenate([block.numbers[part] for block in self.blocks]))
@@ -150,7 +150,7 @@ class FieldScaling:
 
     def _numbers(self, entries: Mapping[str, Parameter]) -> None:
         """Add the free numbers, which the first rank has."""
-        layout = self._model.fields
+        layout = self._layout
         own: Any = self._fixed.getArray()
         complaints: list[str] = []
         for name, (start, _, shape) in layout.shapes.places.items():
@@ -190,7 +190,7 @@ class FieldScaling:
 
     def _field(self, name: str, entry: Parameter, mesh: Grid | None) -> None:
         """Add a field, on the grid itself or on a coarser one.  Collective."""
-        layout = self._model.fields
+        layout = self._layout
         place = layout.parts[name]
         points: Grid | FiniteElements = layout.grid
         matrix = None
@@ -201,7 +201,7 @@ class FieldScaling:
         ):
             matrix = interpolation(mesh, points)
             points = mesh
-        with on_every_rank(self._model.comm):
+        with on_every_rank(self._comm):
             numbers = {
                 part: _scaled(getattr(entry, part), f'{part} of "{name}"', layout, points, entry)
                 for part in ("value", *BOUNDS)
@@ -218,7 +218,7 @@ class FieldScaling:
 
     def _refuse_outside(self, name: str, numbers: Mapping[str, Array]) -> None:
         value, lower, upper = (numbers[part] for part in ("value", *BOUNDS))
-        with on_every_rank(self._model.comm):
+        with on_every_rank(self._comm):
             if not (lower <= upper).all():
                 raise InputError(f'bounds of "{name}" cross', expected="lower <= upper everywhere")
             if not ((lower <= value) & (value <= upper)).all():

@@ -1,5 +1,10 @@
 """Fields and numbers in one control: scales, bounds, coarser meshes, any number of ranks."""
 
+import copy
+import gc
+import pickle
+import weakref
+
 import numpy as np
 import pytest
 from fields import own_part
@@ -180,3 +185,27 @@ def test_what_fields_cannot_be_is_refused():
     for event in (ds.Event("a"), ds.Event(0.1, changes={"a": lambda t, u, p: 1.0})):
         with pytest.raises(ds.UnsupportedError, match="parameter is a field"):
             ds.solve(add_events(case.model, [event]), case.u0, case.p, case.stepping)
+
+
+def test_field_parameters_do_not_keep_problems_and_say_what_to_send():
+    def heat():
+        grid = Grid(((0.0, 1.0),), (4,), comm=SELF)
+        return ds.trace_stencil(lambda t, u, p: u.laplacian(p.k), grid, fields=["k"])
+
+    field = ds.Parameter(np.array([1.0, 2.0, 3.0, 4.0]), scale="log")
+    control = FieldParameters({"k": field}, np.ones(4))
+    model = heat()
+    start = np.log([1.0, 2.0, 3.0, 4.0])
+    np.testing.assert_array_equal(control.start(model).getArray(), start)
+    assert copy.deepcopy({"control": control})["control"] is control
+    np.testing.assert_array_equal(copy.copy(control).start(model).getArray(), start)
+    with pytest.raises(
+        ds.UnsupportedError, match=r"FieldParameters cannot be pickled(.|\n)*its arrays"
+    ):
+        pickle.dumps(control)
+    problem = weakref.ref(model)
+    del model
+    gc.collect()
+    assert problem() is None
+    # another one, perhaps at the same address, has scales of its own
+    np.testing.assert_array_equal(control.start(heat()).getArray(), start)
