@@ -91,7 +91,7 @@ class FieldScaling:
         moved = self.forward(x)
         free = np.concatenate([block.to for block in self.blocks])
         if self._logarithmic:
-            with on_every_rank(self._model.comm):
+            with on_every_rank(self._comm):
                 for block in self.blocks:
                     exponential(
                         float(moved[block.to].max(where=block.log, initial=0.0)), block.name
