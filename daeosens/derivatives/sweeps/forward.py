@@ -22,6 +22,7 @@ from daeosens.derivatives.faults import named_faults
 from daeosens.methods.events.event_step import HybridStep
 from daeosens.methods.step import SharedMap, Step, StepMap, announced
 from daeosens.petsc.vectors import Array, finite_vec, read, write
+from daeosens.problem.derivative_arrays import many_evaluations
 from daeosens.timestepping.trajectory.states import States
 from daeosens.timestepping.trajectory.store import OneOf, SomeStates
 from daeosens.timestepping.trajectory.trajectory import Trajectory, steps_of
@@ -253,9 +254,10 @@ def _carry(
         blocks = _over_window(trajectory, start, end, along, engine, pushed) if smooth else None
         if blocks is None:
             numbers, thinned = range(start, end), trajectory.thinned
-            for step in announced(along[0].steps, numbers, trajectory.step, thinned=thinned):
-                for direction in along:  # these name what is not finite
-                    direction.step(step)
+            with many_evaluations():
+                for step in announced(along[0].steps, numbers, trajectory.step, thinned=thinned):
+                    for direction in along:  # these name what is not finite
+                        direction.step(step)
             continue
         for rows in blocks:
             for k, direction in enumerate(along):

@@ -54,6 +54,7 @@ from daeosens.problem.derivative_arrays.evaluation import (
     call_at,
     denominators,
     evaluate,
+    many_evaluations,
     numpy_of_math,
 )
 from daeosens.problem.derivative_arrays.imported_names import Replacements, put_back
@@ -91,6 +92,7 @@ __all__ = [
     "is_users",
     "line_of",
     "line_of_error",
+    "many_evaluations",
     "note_whole",
     "numpy_of_math",
     "primal",

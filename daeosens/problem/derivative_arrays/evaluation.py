@@ -8,7 +8,8 @@ import inspect
 import math
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -274,6 +275,50 @@ _SPARSE: Any = vars(vars(sparse)["_base"])["_spbase"]
 _MATMUL: Any = _SPARSE._matmul_dispatch
 
 
+class _Libraries:
+    """Libraries some of whose functions are replaced while callbacks are at work."""
+
+    def __init__(self) -> None:
+        self.replaced = False
+        self.loops = 0
+
+    def replace(self) -> None:
+        """Replace them, if that is not done already."""
+        if self.replaced:
+            return
+        self.replaced = True
+        _REPLACED.in_libraries()
+        np.vectorize.__call__ = _VECTORIZED  # type: ignore[method-assign]
+        _SPARSE._matmul_dispatch = _sparse_matmul
+
+    def take_back(self) -> None:
+        """Put them back, if no callback is at work and no loop over many calls goes on."""
+        if not self.replaced or AT_WORK or self.loops:
+            return
+        self.replaced = False
+        _REPLACED.take_back()
+        np.vectorize.__call__ = _VECTORIZE  # type: ignore[method-assign]
+        _SPARSE._matmul_dispatch = _MATMUL
+
+
+_LIBRARIES = _Libraries()
+
+
+@contextmanager
+def many_evaluations() -> Generator[None]:
+    """Let functions of libraries be replaced once for all evaluations in a loop.
+
+    To replace them and put them back takes a third of the evaluation of a small callback.  What is
+    called beside the callbacks meanwhile meets them too: they do as the functions themselves.
+    """
+    _LIBRARIES.loops += 1
+    try:
+        yield
+    finally:
+        _LIBRARIES.loops -= 1
+        _LIBRARIES.take_back()
+
+
 def _sparse_matmul(self: Any, other: Any, *arguments: Any, **options: Any) -> Any:
     other = other.now() if type(other) is FreshArray else other
     if isinstance(other, np.ndarray) and other.dtype == object:
@@ -315,10 +360,7 @@ def evaluate(
     """
     # NumPy's namespace is changed while callbacks are at work, and only for them (``_at_work``):
     # nested evaluations, of a callback that solves for something, change it once
-    if not AT_WORK:
-        _REPLACED.in_libraries()
-        np.vectorize.__call__ = _VECTORIZED  # type: ignore[method-assign]
-        _SPARSE._matmul_dispatch = _sparse_matmul
+    _LIBRARIES.replace()
     AT_WORK.append(AtWork(directions, threading.get_ident(), home, points, record))
     replaced: Sequence[Place] = ()
     try:
@@ -330,10 +372,7 @@ def evaluate(
     finally:
         put_back(replaced)
         AT_WORK.pop()
-        if not AT_WORK:
-            _REPLACED.take_back()
-            np.vectorize.__call__ = _VECTORIZE  # type: ignore[method-assign]
-            _SPARSE._matmul_dispatch = _MATMUL
+        _LIBRARIES.take_back()
 
 
 def call_at(function: Callable[..., Any], clock: Clock, arguments: Sequence[Any]) -> Any:
@@ -344,14 +383,16 @@ def call_at(function: Callable[..., Any], clock: Clock, arguments: Sequence[Any]
     if AT_WORK:  # which knows both already
         with np.errstate(all="ignore"):
             return function(clock, *arguments)
-    _OF_CLOCKS.in_libraries()
+    if not _LIBRARIES.replaced:
+        _OF_CLOCKS.in_libraries()
     replaced = _OF_CLOCKS.in_names_of(function)
     try:
         with np.errstate(all="ignore"), OF_CLOCKS:
             return function(clock, *arguments)
     finally:
         put_back(replaced)
-        _OF_CLOCKS.take_back()
+        if not _LIBRARIES.replaced:
+            _OF_CLOCKS.take_back()
 
 
 def denominators(

@@ -10,6 +10,7 @@ from functools import cached_property
 from daeosens.derivatives.engines.request import AdjointRequest, Rows, matrices_of, new_rows
 from daeosens.methods.step import StepMap, announced
 from daeosens.petsc.vectors import Array
+from daeosens.problem.derivative_arrays import many_evaluations
 from daeosens.timestepping.trajectory.trajectory import Trajectory, steps_of
 
 
@@ -61,9 +62,10 @@ class VectorSweep:
         """Carry the rows from state number ``last`` to ``first``, events among the steps or not."""
         run, densities = self._trajectory, self._request.densities
         numbers = range(last - 1, first - 1, -1)
-        for step in announced(self.steps, numbers, run.step, thinned=run.thinned):
-            self.steps.adjoint(step, self.lam, self.mu, densities)
-            self.observe(step.number)
+        with many_evaluations():
+            for step in announced(self.steps, numbers, run.step, thinned=run.thinned):
+                self.steps.adjoint(step, self.lam, self.mu, densities)
+                self.observe(step.number)
 
     def between(self, number: int) -> None:
         """Carry the rows over one step, or jump, and observe its start."""

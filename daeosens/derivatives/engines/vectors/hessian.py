@@ -15,6 +15,7 @@ from daeosens.costs.cost import Densities, add_curvature
 from daeosens.derivatives.engines.request import Observed
 from daeosens.methods.step import Adjoint, SecondOrder, StepMap, announced
 from daeosens.petsc.vectors import gather
+from daeosens.problem.derivative_arrays import many_evaluations
 from daeosens.timestepping.trajectory.trajectory import Trajectory, steps_of
 
 
@@ -105,12 +106,13 @@ class VectorSecondOrder:
         numbers = range(last - 1, first - 1, -1)
         run = self._trajectory
         steps = announced(self.steps, numbers, run.step, thinned=run.thinned)
-        for number in numbers:
-            # tangents first: where states are taken again, theirs are on the way to the step's
-            pairs = zip(self.tangents, self.dots, strict=True)
-            along = [self._on_step(tangent, number, out) for tangent, out in pairs]
-            self.steps.second_order(next(steps), self.first, along, self._densities)
-            self.observe(number)
+        with many_evaluations():
+            for number in numbers:
+                # tangents first: where states are taken again, theirs are on the way to the step's
+                pairs = zip(self.tangents, self.dots, strict=True)
+                along = [self._on_step(tangent, number, out) for tangent, out in pairs]
+                self.steps.second_order(next(steps), self.first, along, self._densities)
+                self.observe(number)
 
     def _on_step(
         self, tangent: TangentStates, number: int, out: tuple[PETSc.Vec, PETSc.Vec]
