@@ -51,6 +51,9 @@ ROUNDING = 1e4 * np.finfo(float).eps
 SINGULAR = 1e-2
 """Part of the values that a derivative beside a singularity changes within the shortest step."""
 
+UNBOUNDED = 3.0, 80.0
+"""Factors by which differences grow on a way a hundred times shorter, next to a branch point."""
+
 LEFT = 10.0 * np.finfo(float).eps
 """Part of the largest derivative of all entries that those of others may be made of."""
 
@@ -186,11 +189,16 @@ def _everywhere(shifted: Shifted, middle: Array, derivative: Array, off: Array) 
     Values that lose digits, as (1e10 + x) - 1e10 does, follow their derivative on longer ways only,
     stairs on shorter ones.
     """
-    result = np.ones(middle.shape, dtype=bool)
-    for h in SCALES:
-        for side in (h, -h):
-            result &= np.abs((shifted(side) - middle) / side - derivative) > 0.5 * off
-    return result
+    differences = np.array([[(shifted(side) - middle) / side for side in (h, -h)] for h in SCALES])
+    # Next to a branch point, of sqrt(x) or of the slopes of x^1.5, the shorter the way the nearer
+    # differences come to a derivative that is far larger; across a jump they do at once.
+    coarse, middling, fine = differences[-3:]
+    growth, before = fine / middling, middling / coarse
+    follows = (growth > UNBOUNDED[0]) & (growth < UNBOUNDED[1]) & (fine * derivative > 0.0)
+    follows &= (before > 0.5 * growth) & (before < 2.0 * growth)
+    follows &= np.abs(fine) > NEAR * np.abs(derivative)
+    off_all: Array = np.all(np.abs(differences - derivative) > 0.5 * off, axis=(0, 1))
+    return off_all & ~follows.any(axis=0)
 
 
 @dataclass(frozen=True)

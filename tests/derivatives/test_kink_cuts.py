@@ -16,6 +16,8 @@ from daeosens.tracing import trace_residual
 
 TABLE = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0]), np.array([0.5, 0.45, 0.2, 0.25, 0.4, 0.35])
 
+WEIR = [2.0, 0.8, 1.2, 1.3]
+
 
 def _valve(t: Any, u: Any, p: Any) -> Any:
     return np.stack([p[0] * np.sin(t) + 0.3 - p[1] * np.maximum(0.0, u[0] - p[2])])
@@ -177,6 +179,42 @@ def test_steps_do_not_end_at_jumps() -> None:
     assert not kinks_inside(run, 1e-6)
     with pytest.warns(ds.errors.KinkWarning, match="the equations jump near t = (1|0.9999)"):
         ds.adjoint(run, ds.Terminal(lambda _t, u, _p: u[0]))
+
+
+def _weir(t: Any, u: Any, p: Any) -> Any:
+    flow = p[0] * np.maximum(u[0] - p[1], 0.0) ** 1.5
+    return np.stack(
+        [p[2] * (0.6 + np.sin(p[3] * t)) - flow - 0.2 * u[0], (flow / p[0] - u[1]) / 0.7]
+    )
+
+
+@pytest.mark.filterwarnings("ignore:the equations have no bounded second derivative")
+@pytest.mark.filterwarnings("ignore:the steps follow the states")
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
+@pytest.mark.parametrize(("rtol", "second"), [(1e-6, 4e-3), (1e-8, 5e-4)])
+def test_slopes_of_derivatives_without_bound(
+    make: Callable[..., Any], rtol: float, second: float
+) -> None:
+    # the level passes the crest twice up and once down
+    run = ds.solve(make(_weir, 2, 4), [0.1, 0.0], WEIR, ds.Stepping((0.0, 6.0), rtol=rtol))
+    cost = ds.Terminal(lambda _t, u, _p: u[0] + u[1])
+    gradient = ds.adjoint(run, cost)
+    # differences of an extrapolation method in 64 bits of mantissa that locates the kinks
+    truth = [1.24917867e-3, 1.89441825e-4, -0.227095105, 0.704359751, 0.912282722, 3.82940506]
+    computed = np.concatenate([gradient.u0, gradient.p])
+    # steps that end at the crest alone, or nowhere, leave 10 to 100 times as much
+    assert np.abs(computed - truth).max() < 10.0 * rtol * np.abs(truth).max()
+    product = ds.hessian_product(run, cost, dp=[1.0, -0.5, 0.3, 0.2])
+    truth = [-3.5700e-3, 0.0, -0.28780233, 0.31949790, 0.11779674, -5.7397626]
+    computed = np.concatenate([product.u0, product.p])
+    assert np.abs(computed - truth).max() < second * np.abs(truth).max()
+    directions = np.random.default_rng(3).standard_normal((2, 6))
+    products = [ds.hessian_product(run, cost, along[:2], along[2:]) for along in directions]
+    sums = [
+        np.concatenate([product.u0, product.p]) @ other
+        for product, other in zip(products, directions[::-1], strict=True)
+    ]
+    assert sums[0] == pytest.approx(sums[1], rel=1e-10)
 
 
 def test_kinks_between_bounces() -> None:

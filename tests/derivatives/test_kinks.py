@@ -274,17 +274,17 @@ def test_slopes_without_a_bounded_slope_are_told(make):
         [2e4, 0.3],
         ds.Stepping((0.0, 0.5), "rk6vr", rtol=1e-6),
     )
-    with (
-        pytest.warns(KinkWarning, match="no bounded second derivative near t = 0.319"),
-        # the gradient: in the height by 13 % in truth
-        pytest.warns(DiscretizationWarning, match="wrong by about 14 %"),
+    with pytest.warns(
+        DiscretizationWarning, match="with the Hessian are wrong by about [12][0-9] %"
     ):
         product = ds.hessian_product(run, LEVEL, [1.0, 0.0])
-    assert abs(product.u0[0] + 1.7312) > 1.0  # the truth
+    assert 0.1 < abs(product.u0[0] / -1.7312 - 1.0) < 0.3  # the truth
+    # steps end beside the kink, at distances that grow: without these it is 13 % off
+    assert ds.adjoint(run, LEVEL).u0[0] == pytest.approx(-0.0253845403, rel=5e-4)
 
 
 @pytest.mark.parametrize("make", [ds.ODE, ds.trace])
-@pytest.mark.parametrize(("power", "told"), [(0.5, True), (1.5, True), (3.0, False)])
+@pytest.mark.parametrize(("power", "told"), [(0.5, True), (1.5, False), (3.0, False)])
 def test_odd_powers_have_equal_slopes_on_both_sides_and_are_told(make, power, told):
     """Two tanks whose levels cross: sign(d) |d|^a of what flows from one to the other."""
 
@@ -296,9 +296,11 @@ def test_odd_powers_have_equal_slopes_on_both_sides_and_are_told(make, power, to
     run = ds.solve(make(tanks, 2, 2), [1.0, 2.0], [0.5, 0.6], ds.Stepping((0.0, 5.0), rtol=1e-6))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        ds.hessian_product(run, LEVEL, dp=[1.0, 0.0])
+        product = ds.hessian_product(run, LEVEL, dp=[1.0, 0.0])
     messages = [str(item.message) for item in caught if item.category is KinkWarning]
     assert any("no bounded second derivative near t" in message for message in messages) == told
+    if power == 1.5:  # the product is right; differences of runs with rtol 1e-13
+        assert product.p[0] == pytest.approx(2.5500865, rel=2e-5)
     assert bool(messages) == told
 
 

@@ -360,3 +360,19 @@ def test_fluxes_against_a_wind_that_does_not_blow_are_not_contradicted(second):
         product = AutomaticHessian(carried, {1: None, 2: None}, "rhs", "hessian_product=callback")
         parts = product((0.0, u, p), np.eye(40)[5], {1: np.ones(40), 2: np.ones(1)})
         assert parts[1][6] == pytest.approx(-share[6], rel=1e-13)
+
+
+@pytest.mark.parametrize("distance", [1e-12, 1e-10, 1e-8])
+@pytest.mark.parametrize("power", [1.2, 1.5, 1.8])
+def test_slopes_next_to_where_they_have_no_bound_are_not_contradicted(distance, power):
+    """A level just above the crest of a weir: what differences see is far less, on any way."""
+
+    def weir(t, u, p):
+        return -p[0] * np.maximum(u - p[1], 0.0) ** power
+
+    u, p = np.array([1.0 + distance]), np.array([2.0, 1.0])
+    product = AutomaticHessian(weir, {1: None, 2: None}, "rhs", "hessian_product=callback")
+    exact = -2.0 * power * (power - 1.0) * (u[0] - 1.0) ** (power - 2.0)
+    for _ in range(64):  # three looks, along other directions
+        parts = product((0.0, u, p), np.ones(1), {1: np.ones(1), 2: np.zeros(2)})
+        assert parts[1][0] == pytest.approx(exact, rel=1e-12)

@@ -15,6 +15,7 @@ Computation 27(4), 1988, who locate discontinuities as here to save rejected ste
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -51,6 +52,9 @@ Stages at the end of a step are off by more than the short step across the kink 
 on its other side: of a step as short as the last one before it they do not.
 """
 
+FARTHER = 2.5
+"""Where slopes of derivatives have no bound steps end ever so many times farther from a kink."""
+
 PLACES = 16
 """So many states of a run are looked at where branches may be there at some times only."""
 
@@ -75,17 +79,17 @@ def cut_at_kinks(
     if not may_have_kinks(run):
         return run
     rtol = run.stepping.tolerances[0] if rtol is None else rtol
-    cuts: list[Array] = []
+    cuts: list[_Cut] = []
     for number in range(ROUNDS):
         wider = 3.0 ** max(number - SETTLED, 0)
-        kinks = kinks_inside(run, (wider * CUT if number else NEGLIGIBLE) * rtol, cuts)
+        near = [cut.times for cut in cuts]
+        kinks = kinks_inside(run, (wider * CUT if number else NEGLIGIBLE) * rtol, near)
         if not kinks:
             break
-        cuts = _replaced(cuts, [_marks(run, kink, wider * rtol) for kink in kinks])
-        times = np.union1d(pinned, np.concatenate(cuts))
+        cuts = _replaced(cuts, [_cut(run, kink, wider * rtol) for kink in kinks])
+        times = np.union1d(pinned, np.concatenate([cut.times for cut in cuts]))
         if run.problem.delays is not None:
-            middles = [0.5 * float(marks[-2] + marks[-1]) for marks in cuts]
-            times = np.union1d(times, echoes(run, middles))
+            times = np.union1d(times, echoes(run, [cut.middle for cut in cuts]))
         first, last = run.stepping.t_span
         times = times[(first < times) & (times < last)]
         try:
@@ -129,22 +133,48 @@ def _forks(problem: Problem) -> bool:
     return isinstance(of, Branches) and of.forks
 
 
-def _replaced(old: Sequence[Array], new: Sequence[Array]) -> list[Array]:
-    """Return the times around kinks; new ones in the place of those for the same kink before."""
+@dataclass(frozen=True, eq=False)
+class _Cut:
+    """Where steps end around a kink: a short step has ``middle`` for its middle.
+
+    Attributes
+    ----------
+    times : array [K]
+    middle : float
+    reach : float
+        A kink that is found so near to ``middle`` afterwards is the same one.
+    """
+
+    times: Array
+    middle: float
+    reach: float
+
+
+def _replaced(old: Sequence[_Cut], new: Sequence[_Cut]) -> list[_Cut]:
+    """Return the cuts at kinks; new ones in the place of those for the same kink before."""
     kept = list(old)
-    for marks in new:
-        time = 0.5 * float(marks[-2] + marks[-1])
-        distances = [abs(0.5 * float(other[-2] + other[-1]) - time) for other in kept]
+    for cut in new:
+        distances = [abs(other.middle - cut.middle) for other in kept]
         nearest = int(np.argmin(distances)) if kept else 0
-        if kept and distances[nearest] <= kept[nearest][-1] - kept[nearest][1]:
+        if kept and distances[nearest] <= kept[nearest].reach:
             del kept[nearest]
     return [*kept, *new]
 
 
-def _marks(run: Trajectory, kink: Kink, rtol: float) -> Array:
-    """Return the times that steps hit around a kink: shortly before it, and on both sides."""
+def _cut(run: Trajectory, kink: Kink, rtol: float) -> _Cut:
+    """Return the times that steps hit around a kink: shortly before it, and on both sides.
+
+    Farther and farther from it as well on sides where slopes of derivatives have no bound: what a
+    step misses of these grows with its size.
+    """
     n, t = kink.step, kink.time
     usual = usual_step(run, n)
     near = AIM * rtol * min(usual, 1.0 / kink.rate)
     near = min(max(near, 1e-12 * abs(t)), 0.5 * AHEAD[-1] * usual)
-    return np.array([*(t - part * usual for part in AHEAD), t - near, t + near])
+    times = [t - part * usual for part in AHEAD]
+    times += [t - near, t + near]
+    distance = FARTHER * near
+    while kink.sides and distance < usual:
+        times += [t + side * distance for side in kink.sides]
+        distance *= FARTHER
+    return _Cut(np.unique(times), t, near + AHEAD[-1] * usual)

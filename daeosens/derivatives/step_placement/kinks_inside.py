@@ -50,6 +50,9 @@ NO_JUMP = 1e-6
 FAR = 0.05
 """Distance from a place, in steps, at which nothing of it is seen by moves of rounding."""
 
+BOUNDED = 0.95
+"""Powers of the distance to a kink beyond which what changes so has a bounded slope."""
+
 AT_EVENT = 1e-6
 """Part of a step from an event that is nothing."""
 
@@ -65,11 +68,14 @@ class Kink:
     rate : float
         By how much f_u and f_p jump, as relative changes of states for relative changes of states
         and parameters [1 / time unit].
+    sides : tuple of int
+        The sides, -1 before and 1 behind, on which slopes of derivatives have no bound.
     """
 
     step: int
     time: float
     rate: float
+    sides: tuple[int, ...] = ()
 
 
 def kinks_inside(run: Trajectory, least: float, near: Sequence[Array] = ()) -> list[Kink]:
@@ -154,7 +160,7 @@ class _Judge:
             rates = None if rate is None else rate_in(run, n, there) + moved
             return n, there, state + offset * h * slope, rates
 
-        offsets = SIDE / NEARER ** np.arange(3)
+        offsets: Array = np.array([SIDE, SIDE / NEARER, SIDE / NEARER**2])
         shorter_than_rounding = offsets[-1] * h <= 8.0 * np.spacing(abs(t))
         if shorter_than_rounding or self._differentiated_at(n, place, at):
             return None
@@ -180,12 +186,8 @@ class _Judge:
             if bent or derivatives is None:
                 return Kink(n, t, 1.0 / usual) if bent and h > least * usual else None
         before, after = derivatives[::2], derivatives[1::2]
-        size = _lasting([_largest_row(jump) for jump in after - before])
-        # Of max(x, 0)^2 the slopes of derivatives jump: across a step a derivative misses as much
-        # as at a kink by which derivatives jump as much as they change there in a step.
-        bends = np.diff(before + after, axis=0) / np.diff(h * offsets)[:, None, None]
-        size = max(size, usual * _lasting([_largest_row(bend) for bend in bends]))
-        return Kink(n, t, size) if h * size > least else None
+        size, sides = _size(before, after, h * offsets, usual)
+        return Kink(n, t, size, sides) if h * size > least else None
 
     def _left_by_rounding(self, n: int, place: float, at: Callable[[float], Point]) -> Array:
         """Return what rounding may leave of f [n], by points half way to the ends of step n."""
@@ -243,11 +245,42 @@ def usual_step(run: Trajectory, n: int) -> float:
     return float(run.step_sizes[max(n - USUAL, 0) : n + 1].max())
 
 
+def _size(
+    before: Array, after: Array, distances: Array, usual: float
+) -> tuple[float, tuple[int, ...]]:
+    """Return the rate of a kink, and its sides, as ``Kink`` has them.
+
+    From derivatives [K, n, n + m] before and behind it at ``distances`` [K].
+    """
+    jumps = [_largest_row(jump) for jump in after - before]
+    # Of max(x, 0)^2 the slopes of derivatives jump: across a step a derivative misses as much as at
+    # a kink by which derivatives jump as much as they change there in a step.
+    bends = np.diff(before + after, axis=0) / np.diff(distances)[:, None, None]
+    sizes = [_lasting(jumps), usual * _lasting([_largest_row(bend) for bend in bends])]
+    rates = [_without_bound(side) for side in (before, after)]
+    size = max(*sizes, *rates)
+    sides = [n for n, rate in zip((-1, 1), rates, strict=True) if rate > NO_JUMP * size]
+    return size, tuple(sides)
+
+
+def _without_bound(derivatives: Array) -> float:
+    """Return by how much derivatives [3, n, n + m] change where their slopes grow without bound.
+
+    In a step, by those ever nearer to a kink; 0 elsewhere.  Derivatives of max(x, 0)^1.5, the flow
+    across a weir, change as the root of the distance.
+    """
+    first, second = (_largest_row(change) for change in np.diff(derivatives, axis=0))
+    if not NEARER**-BOUNDED * first < second < LASTS * first:
+        return 0.0
+    power = np.log(first / second) / np.log(NEARER)
+    return float(first * SIDE**-power)
+
+
 def _lasting(sizes: Sequence[float]) -> float:
     """Return the second of sizes ever nearer to a kink, if it is as large as the first; else 0.
 
-    What vanishes there is no kink, and what grows, as the slope of |x|^0.5, or as that of the
-    slope of |x|^1.5, has no bound that steps could resolve.
+    What vanishes there is no kink, and what grows, as the slope of |x|^0.5, has no bound that steps
+    could resolve.
     """
     first, second = sizes[:2]
     return second if LASTS * first < second < first / LASTS else 0.0
