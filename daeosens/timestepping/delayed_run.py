@@ -51,6 +51,7 @@ from daeosens.timestepping.step_times import span_rounding
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.states import States
 from daeosens.timestepping.trajectory.trajectory import Effort, Recording, Trajectory
+from daeosens.timestepping.ts_defaults import estimates_below
 
 MARGIN = 0.9
 """Part of the smallest delay that adaptive steps are no longer than.
@@ -324,7 +325,8 @@ class _Run:
             except NotFiniteError:
                 out.fill(np.nan)
 
-        known = (least, longest, self._order, *stepping.tolerances)
+        tolerances = estimates_below(stepping, self._problem)
+        known = (least, longest, self._order, *tolerances)
         size = starting_step(rate, self._first, start, None, *known)
         # an unknown in a large unit that starts at zero asks for less than times can tell
         return min(max(size, LEAST_FIRST * self._rounding), longest)
@@ -340,7 +342,7 @@ class _Run:
     def _adaptive(self, size: float, piece: tuple[Any, ...]) -> float:
         """Take the steps of a piece by their errors; return the size for the next one."""
         stepping, (begin, length, _, _) = self._stepping, piece
-        rtol, atol = stepping.tolerances
+        rtol, atol = estimates_below(stepping, self._problem)
         longest = self._longest()
         done = 0.0
         while done < length:

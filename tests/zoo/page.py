@@ -56,9 +56,10 @@ LEVERS = """
 What would make more of them right was measured over the compiled problems with adaptive steps.
 That ESDIRK methods compare their error estimates with a part of the tolerance
 ([why](stepping.md)) makes four of them right (OREGO, Gas pipeline, Kuramoto-Sivashinsky, Motor
-with a smooth switch), for 1.6 times the steps of these methods, and is the default.  None of the
-rest is.  A tenth of `rtol` for explicit methods: three more, for a third more steps; a quarter of
-it: two more and one less, which was right by luck, for a fifth more steps.  A smaller safety factor
+with a smooth switch), for 1.6 times the steps of these methods, and half of it for `rk8vr` one
+more (DETEST D4), for 1.07 times the steps.  Both are the default; none of the rest is.  A tenth of
+`rtol` for explicit methods: two more, for a third more steps; a quarter of it: one more and one
+less, which was right by luck, for a fifth more steps.  A smaller safety factor
 is worth what a smaller tolerance with as many steps is.  `control="sensitivities"` takes nearly
 twice the steps and seven times the time; who reads the warning asks for it where it is needed.
 At these tolerances `rk8vr` in the place of `rk6vr` takes a fifth fewer evaluations, with about the
@@ -66,8 +67,8 @@ same errors, and two others are right no more.  That each unknown satisfies its 
 not their mean, is the default.
 
 By SciPy's steps for the states with the same tolerances errors of value, gradient and product are,
-in the geometric mean, 0.7, 1.3 and 1.9 times those of `rk6vr` (47 problems, DOP853), 1.4, 3.2 and
-1.7 times those of `rk8vr` (5), and half of those of `esdirk5` (11, Radau), with 1.2 times the
+in the geometric mean, 0.7, 1.3 and 1.9 times those of `rk6vr` (47 problems, DOP853), 2.7, 5.9 and
+3.2 times those of `rk8vr` (5), and half of those of `esdirk5` (11, Radau), with 1.2 times the
 steps.
 """
 EXPLAINED = {
