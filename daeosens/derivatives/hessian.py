@@ -21,12 +21,13 @@ from daeosens.derivatives.engines.compiled.tangent import (
     check_directions,
 )
 from daeosens.derivatives.engines.request import lowered_on
+from daeosens.derivatives.faults import named_faults
 from daeosens.derivatives.looks.look import look, look_at_products, solver_error
 from daeosens.derivatives.sweeps.kink_terms import KinkTerm
 from daeosens.derivatives.sweeps.second_order import FirstOrderMemory, SecondOrderSweep
 from daeosens.methods.remainders import Remainders
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import Array
+from daeosens.petsc.vectors import Array, finite_vec
 from daeosens.problem.callback_guard import QUIET, unwrapped
 from daeosens.problem.problem import PossiblyNamed
 from daeosens.timestepping.trajectory.trajectory import (
@@ -157,6 +158,8 @@ def hessian_product(
     ------
     InputError
         An observation time that no step hits; shapes that do not match; an unknown engine.
+    SolveError
+        The product, or a value on the way to it, is not finite.
     UnsupportedError
         Second derivatives that are neither supplied nor to be had; names them.  "arrays" where it
         cannot be; names the reason.
@@ -224,6 +227,13 @@ def hessian_sweep(
         # H (du0, dp)
         sweep = SecondOrderSweep(trajectory, cost, complete, chosen, memory.first, memory.kinks)
         (lam, mu), *dots = sweep.vectors()
+    # callbacks that fill PETSc's objects, functions of a grid's points: nobody looks at what they
+    # return
+    with named_faults(trajectory, back=True):
+        rows = [((lam, mu), "gradient"), *((dot, "product with the Hessian") for dot in dots)]
+        for row, kind in rows:
+            for name, vec in zip(("u0", "p"), row, strict=True):
+                finite_vec(vec, f"the {kind} in {name}")
     error = solver_error(trajectory, left.total)
     told = problem.differences
     # lam and mu are the gradient, which comes for nothing

@@ -6,9 +6,11 @@ That each cell is right is the subject of ``test_support.py``, several ranks of
 
 from dataclasses import replace
 
+import distributed
 import forms
 import numpy as np
 import pytest
+from petsc4py import PETSc
 
 import daeosens
 import daeosens as ds
@@ -282,3 +284,34 @@ def test_typical_sizes_do_not_depend_on_the_unit_of_a_logarithm():
     sizes, of_value = functional.typical()
     np.testing.assert_array_equal(sizes.array, [1.0, 3.0, 1.0])
     assert of_value == 0.0
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("place", ["u0", "p"])
+def test_a_product_that_is_not_finite_on_one_rank_is_an_error_on_all(monkeypatch, place):
+    """Callbacks that fill vectors return what they like: the gradient was looked at alone."""
+    right = distributed.Model.hessian_product
+
+    def wrong(self, t, u, p, w, du, dp, out):
+        by_p = right(self, t, u, p, w, du, dp, out)
+        if place == "p":
+            return by_p * np.nan
+        if u.comm.rank == u.comm.size - 1:
+            out.setArray(np.full(u.getLocalSize(), np.nan))
+        return by_p
+
+    monkeypatch.setattr(distributed.Model, "hessian_product", wrong)
+    case = distributed.make(PETSc.COMM_WORLD, "vec")
+    run = ds.solve(case.problem, case.u0, case.p, ds.Stepping((0.0, 0.005), "rk4", dt=1e-3))
+    cost = ds.Terminal(
+        lambda t, u, p: u.dot(u),
+        lambda t, u, p, out: out.waxpy(1.0, u, u),
+        "independent",
+        hessian_product=lambda t, u, p, du, dp, out: (out.waxpy(1.0, du, du), np.zeros(2))[1],
+    )
+    told = {
+        "u0": "the product with the Hessian in u0 is not finite",
+        "p": "'hessian_product' returned",
+    }
+    with pytest.raises(ds.SolveError, match=told[place]):
+        ds.hessian_product(run, cost, *case.direction())
