@@ -20,8 +20,13 @@ from daeosens import (
 )
 from daeosens.costs import EventTime
 from daeosens.derivatives.engines.request import lowered_on
-from daeosens.derivatives.looks.relative_directions import entry_numbers, random_parts
+from daeosens.derivatives.looks.relative_directions import (
+    GROUPS,
+    entry_numbers,
+    relative_directions,
+)
 from daeosens.derivatives.looks.resolution import relative_errors
+from daeosens.derivatives.tangent_errors import DENSE
 from daeosens.errors import DiscretizationWarning
 from daeosens.petsc import gather, read
 from daeosens.problem.grids import Grid
@@ -63,17 +68,22 @@ def test_estimates_do_not_depend_on_the_number_of_ranks(style, field, method, rt
 @pytest.mark.parametrize("shape", [(12,), (6, 4), (3, 4, 5)])
 def test_directions_are_the_same_on_a_grid_however_it_is_cut(shape):
     box = tuple((0.0, 1.0) for _ in shape)
-    sorted_parts = []
+    in_order = []
     for comm in COMMS.values():
-        grid = Grid(box, shape, "periodic", dof=2, comm=comm)
-        vec = grid.create_vec()
-        vec.setArray(random_parts(entry_numbers(vec), 1))
-        at = grid.create_vec()
-        at.setArray(entry_numbers(vec).astype(float))
-        order = np.argsort(gather(at))
-        np.testing.assert_array_equal(np.sort(gather(at)), np.arange(2 * np.prod(shape)))
-        sorted_parts.append(gather(vec)[order])
-    np.testing.assert_array_equal(*sorted_parts)
+        grid = Grid(box, shape, "periodic", names=["made", "lost"], comm=comm)
+        decay = trace_stencil(
+            lambda t, u, p: [-p[0] * u.lost.center, -u.lost.center], grid, ["rate"]
+        )
+        start, numbers = grid.create_vec(), grid.create_vec()
+        start.set(1.0)
+        numbers.setArray(entry_numbers(numbers).astype(float))
+        order = np.argsort(gather(numbers))
+        np.testing.assert_array_equal(gather(numbers)[order], np.arange(2 * np.prod(shape)))
+        run = solve(decay, start, [1.0], Stepping((0.0, 0.1), "rk4", dt=0.1))
+        pairs, _ = relative_directions(run)
+        in_order.append(np.array([gather(du)[order] for du, _ in pairs]))
+    assert len(in_order[0]) == 1 + (1 if start.getSize() > DENSE else GROUPS)
+    np.testing.assert_array_equal(*in_order)
 
 
 def square_sum():

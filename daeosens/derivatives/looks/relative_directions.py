@@ -66,14 +66,14 @@ def _groups(vec: PETSc.Vec, sizes: Array, most: int, sample: int) -> Iterator[Ar
 
     In so many groups, at most.  Collective.
     """
-    there, parts = sizes > 0.0, random_parts(entry_numbers(vec), sample) * sizes
-    comm, count = vec.comm.tompi4py(), int(there.sum())
-    before, every = (
-        (comm.exscan(count) or 0, comm.allreduce(count)) if comm.size > 1 else (0, count)
-    )
-    # in turn: neighbours are often alike
-    turn = (before + np.cumsum(there) - 1) % most
-    for group in range(min(most, every)):
+    there, numbers = sizes > 0.0, entry_numbers(vec)
+    parts = random_parts(numbers, sample) * sizes
+    # in turn, as neighbours are often alike, and by their numbers: ranks of a grid share these
+    # otherwise than in order; where all are in one group, it is enough whether there are any
+    own = numbers[there] if most > 1 else numbers[there][:1]
+    every = np.sort(np.concatenate(vec.comm.tompi4py().allgather(own)))
+    turn = np.searchsorted(every, numbers) % most
+    for group in range(min(most, every.size)):
         yield np.where(turn == group, parts, 0.0)
 
 
