@@ -99,7 +99,7 @@ def _shared_folder(comm: PETSc.Comm) -> str:
 def estimates_below(stepping: Stepping, problem: Problem) -> tuple[float, float]:
     """Return the tolerances that error estimates are compared with; not less than rounding."""
     (rtol, atol), share = stepping.tolerances, stepping.resolved_method.share_of_tolerance(problem)
-    share = max(share, min(1.0, ROUNDING / rtol)) if rtol else 1.0
+    share = max(share, min(1.0, ROUNDING / rtol))
     return share * rtol, share * atol
 
 

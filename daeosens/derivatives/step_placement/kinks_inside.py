@@ -81,7 +81,7 @@ class Kink:
 def kinks_inside(run: Trajectory, least: float, near: Sequence[Array] = ()) -> list[Kink]:
     """Return the kinks inside of steps that cost derivatives more than a part of themselves.
 
-    All of them, or those ``near`` the times [..., 4] at which steps were cut.
+    All of them, or those ``near`` the times [..., K] at which steps were cut.
     """
     function = equations_with_kinks(run)
     left_out = {crossing.step for crossing in run.crossings}
