@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import least_squares
 from zoo.fits import FITS
 
 from daeosens import Parameter, Parameters, Stepping, fit, minimize, taylor, trace
@@ -47,36 +48,81 @@ def test_a_plateau_is_told(saturating):
     assert not fitted.undetermined
 
 
-def fit_of_chain(start, method, **options):
-    """Fit A -> B -> C, k1 = 1, k2 = 0.5, from another start."""
-    chain = trace(
+CHAIN_TIMES = np.linspace(0.0, 5.0, 21)[1:]
+
+
+def chain():
+    return trace(
         lambda t, u, p: np.array([-p[0] * u[0], p[0] * u[0] - p[1] * u[1], p[1] * u[1]]),
         ["A", "B", "C"],
         ["k1", "k2"],
     )
-    times = np.linspace(0.0, 5.0, 21)[1:]
-    a, b = np.exp(-times), 2.0 * (np.exp(-0.5 * times) - np.exp(-times))
-    exact = np.column_stack([a, b, 1.0 - a - b])
-    values = exact * (1.0 + 0.02 * np.random.default_rng(1).normal(size=exact.shape))
-    data = {"time": times} | dict(zip("ABC", values.T, strict=True))
+
+
+def chain_by_formula(k1, k2):
+    """Return A, B and C of A -> B -> C at the times [20, 3]."""
+    a = np.exp(-k1 * CHAIN_TIMES)
+    b = k1 / (k1 - k2) * (np.exp(-k2 * CHAIN_TIMES) - a)
+    return np.column_stack([a, b, 1.0 - a - b])
+
+
+def chain_data():
+    exact = chain_by_formula(1.0, 0.5)
+    return exact * (1.0 + 0.02 * np.random.default_rng(1).normal(size=exact.shape))
+
+
+def fit_of_chain(start, method, **options):
+    """Fit A -> B -> C, k1 = 1, k2 = 0.5, from another start."""
+    data = {"time": CHAIN_TIMES} | dict(zip("ABC", chain_data().T, strict=True))
     rates = {
         name: Parameter(value, scale="log") for name, value in zip(("k1", "k2"), start, strict=True)
     }
     control = Parameters(rates, [1.0, 0.0, 0.0])
-    return fit(chain, data, control, Stepping((0.0, 5.0), method, rtol=1e-6), **options)
+    return fit(chain(), data, control, Stepping((0.0, 5.0), method, rtol=1e-6), **options)
 
 
-# derivatives of runs on the way, whose steps stability holds small, are told to be inaccurate
-@pytest.mark.filterwarnings("ignore::daeosens.errors.DiscretizationWarning")
-@pytest.mark.parametrize("start", [(100.0, 0.01), (300.0, 5.0), (100.0, 0.005), (1000.0, 0.01)])
+# Runs on the way, by rates of 1e3 to 1e4, have derivatives in k1 that are 5 to 50 % off, as the
+# test below shows for the first of them: the warning is true, and says nothing of the estimate.
+ON_THE_WAY = pytest.mark.filterwarnings("ignore:the steps follow the states, and derivatives")
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        (100.0, 0.01),
+        (300.0, 5.0),
+        (100.0, 0.005),
+        pytest.param((1000.0, 0.01), marks=ON_THE_WAY),
+    ],
+)
 def test_a_rate_that_explicit_steps_cannot_follow_is_a_plateau(start):
     """Far off, data do not feel the rate; where it grew, each run took a million steps."""
-    far, near = fit_of_chain(start, "rk5dp"), fit_of_chain((1.0, 0.5), "esdirk5")
+    far = fit_of_chain(start, "rk5dp")
     assert far.converged
     assert far.result.evaluations < 60
     assert any("plateau first, without gradient in k1" in note for note in far.result.notes)
-    for name in ("k1", "k2"):
-        assert far.estimate[name] == pytest.approx(near.estimate[name], rel=1e-6)
+    exact = least_squares(
+        lambda k: (chain_by_formula(*k) - chain_data()).ravel(), [1.0, 0.5], xtol=1e-14, gtol=1e-14
+    )
+    np.testing.assert_allclose(list(far.estimate.values()), exact.x, rtol=1e-7)
+
+
+def test_derivatives_on_the_way_are_as_inaccurate_as_told():
+    """Steps as short as stability asks follow the states, but not what k1 still moves."""
+    k1, k2 = 1000.0, 0.01
+    data = {"time": CHAIN_TIMES} | dict(zip("ABC", chain_data().T, strict=True))
+    control = Parameters({"k1": Parameter(k1), "k2": Parameter(k2)}, [1.0, 0.0, 0.0])
+    stepping = Stepping((0.0, 5.0), "rk5dp", rtol=1e-6)
+    functional = likelihood(chain(), data, control, stepping, noise=Normal(1.0))
+    matrix = functional.gauss_newton_matrix(functional.start())
+    a, kept = np.exp(-k1 * CHAIN_TIMES), np.exp(-k2 * CHAIN_TIMES)
+    a_1 = -CHAIN_TIMES * a
+    b_1 = -k2 / (k1 - k2) ** 2 * (kept - a) - k1 / (k1 - k2) * a_1
+    b_2 = k1 / (k1 - k2) ** 2 * (kept - a) - k1 / (k1 - k2) * CHAIN_TIMES * kept
+    exact = [np.sum(a_1**2 + b_1**2 + (a_1 + b_1) ** 2), np.sum(2.0 * b_2**2)]
+    off_1, off_2 = np.diag(matrix) / exact - 1.0
+    assert 0.01 < off_1 < 0.2
+    assert abs(off_2) < 1e-9
 
 
 @pytest.mark.filterwarnings("ignore::daeosens.errors.NoiseWarning")
