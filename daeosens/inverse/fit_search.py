@@ -17,12 +17,13 @@ from daeosens.functional.joint import Joint
 from daeosens.inverse.likelihood.likelihood import Likelihood
 from daeosens.inverse.likelihood.measurements import Measurements
 from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
-from daeosens.inverse.search.final_newton_step import STUCK, finished
+from daeosens.inverse.search.final_newton_step import finished, within_errors
 from daeosens.inverse.search.multistart import Multistart
 from daeosens.inverse.search.plateau import LOWER, off_plateau
 from daeosens.inverse.search.start_points import starting_points
 from daeosens.optimize.interruption import INTERRUPTED, interruptible
 from daeosens.optimize.result import Result
+from daeosens.optimize.stopping import STUCK
 from daeosens.petsc.vectors import Array, gather
 from daeosens.problem.problem import Problem
 
@@ -99,6 +100,8 @@ def minimum(
             result = finished(functional, result, minimized)
         if goes_on and not result.interrupted:
             result = off_plateau(functional, result, minimized)
+        if result.reason in STUCK:
+            result = within_errors(functional, result)
     return _lowest_of_ranks(ranks, functional, result, minimized)
 
 

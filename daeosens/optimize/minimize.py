@@ -43,7 +43,7 @@ from daeosens.optimize.progress_bar import Bar, bar_on_terminal
 from daeosens.optimize.restart import RecordedFunctional, identity_of
 from daeosens.optimize.result import HEADING, Iterate, Progress, Result, history_of
 from daeosens.optimize.start import Bound, GivenBounds, limits_of, point_complaints, start_of
-from daeosens.optimize.stopping import GRADIENT, Stopping
+from daeosens.optimize.stopping import GRADIENT, STUCK, Stopping
 from daeosens.optimize.tao.newton import FEW, FEW_WHOLE, Preconditioner, checked_preconditioner
 from daeosens.optimize.tao.run import TaoRun
 from daeosens.optimize.tao.setup import Kind, chosen_method, prepare, run_tao
@@ -146,7 +146,7 @@ def minimize(
     gradient_tolerance : float
         Stop at ``Iterate.gradient_norm`` <= this (option tao_gatol).  Unless it is below 1e-8, also
         where that is below a millionth of the largest one and in ten iterations it has not halved,
-        nor J fallen beyond its rounding.
+        nor J fallen beyond its rounding, or the search is stuck and has less than that to gain.
     relative_gradient_tolerance : float
         Stop at this fraction of the first gradient norm (tao_gttol); 0 is off.
     value_tolerance : float
@@ -457,6 +457,9 @@ def _result(descent: TaoRun, reason: int, seconds: float) -> Result:
         )
     if reason == _Reason.DIVERGED_LS_FAILURE and descent.failed_in_search:
         message = "the line search found no lower value before solves failed"
+    elif name in STUCK and not descent.unbounded:
+        settled = descent.stopping.converged_to_rounding(descent.iterates, descent.slopes)
+        name, message = settled or (name, message)
     return Result(
         x=descent.x,
         value=last.value,

@@ -61,6 +61,14 @@ NOISE = (
 WITHIN_NOISE, SHRUNK = 6, 0.1
 """So many iterations, and the part of the first step that the last one is below, are shrinking."""
 
+STUCK = ("DIVERGED_UNMOVED", "DIVERGED_STAGNATION", "DIVERGED_LS_FAILURE", "DIVERGED_TR_REDUCTION")
+"""Reasons of searches that find nothing lower any more."""
+
+EXHAUSTED = (
+    "CONVERGED_ROUNDING",
+    "the search found no lower value, and what its gradient promises is below the value's rounding",
+)
+
 
 @dataclass(frozen=True)
 class Stopping:
@@ -173,6 +181,35 @@ class Stopping:
             and min(iterate.gradient_norm for iterate in after) > 0.5 * before.gradient_norm
         )
 
+    def converged_to_rounding(
+        self, iterates: Sequence[Iterate], slopes: Sequence[float]
+    ) -> tuple[str, str] | None:
+        """Return how a search that is stuck has converged nevertheless; None: it has not.
+
+        J has nothing to say of a decrease below its rounding.  What decrease is left is told by
+        the search itself: from iterate k it was J_k - J, and near a minimum it goes with the square
+        of the gradient.
+
+        Parameters
+        ----------
+        iterates : sequence of Iterate
+            All so far.
+        slopes : sequence of float
+            Norms of their gradients, without what bounds hold.
+        """
+        # A search whose gradient is wrong, or whose value is too coarse for its way, is stuck where
+        # its gradient is not small, however little it gained.
+        last = iterates[-1]
+        if not self.rounding or slopes[-1] > SMALL * max(slopes):
+            return None
+        size, left = abs(last.value), 0.0
+        for iterate, slope in zip(iterates, slopes, strict=True):
+            gain = iterate.value - last.value
+            # of a gain that is rounding itself, and from a smaller gradient, nothing follows
+            if gain > ROUNDING * size and slope > slopes[-1]:
+                left = max(left, gain * (slopes[-1] / slope) ** 2)
+        return EXHAUSTED if left <= ROUNDING * size else None
+
     def size_of(self, value: float, first: float) -> float:
         """Return F: the larger of |J| and its typical size (by default that of the first J)."""
         return max(abs(value), self.typical_value if self.typical_value > 0.0 else abs(first))
@@ -215,6 +252,22 @@ def _unmoved(iterates: Sequence[Iterate]) -> bool:
     """Whether the last searches have left x where it was."""
     # PETSc 3.26: BLMVM and BQNLS take a search that ends where it began for a success
     return len(iterates) > SEARCHES and all(iterate.step == 0.0 for iterate in iterates[-SEARCHES:])
+
+
+def free_norm(x: PETSc.Vec, gradient: PETSc.Vec, limits: Bounds | None) -> float:
+    """Return the 2-norm of the gradient without what bounds hold back at x.  Collective.
+
+    Not cut by the width of the bounds, as the projected one is, so that it tells how far the
+    gradient has fallen.
+    """
+    if limits is None:
+        return norm(gradient)
+    point, slope = read(x), read(gradient)
+    held = ((point <= read(limits[0])) & (slope > 0.0)) | (
+        (point >= read(limits[1])) & (slope < 0.0)
+    )
+    local = float(np.sum(np.where(held, 0.0, slope) ** 2))
+    return math.sqrt(x.comm.tompi4py().allreduce(local))
 
 
 def projected_norm(x: PETSc.Vec, gradient: PETSc.Vec, limits: Bounds | None) -> float:

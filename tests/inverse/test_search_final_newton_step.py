@@ -1,11 +1,14 @@
 """Fits of data with hardly any noise."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from daeosens import ODE, Parameter, Parameters, Stepping, UnsupportedError, solve, trace
-from daeosens.inverse import fit
-from daeosens.petsc import gather
+from daeosens.inverse import Normal, fit
+from daeosens.inverse.search.final_newton_step import within_errors
+from daeosens.petsc import gather, scatter
 
 RATE_STARTS = (0.2, 0.35, 0.5, 0.8, 1.2, 2.0, 3.0, 5.0)
 
@@ -43,3 +46,35 @@ def test_hardly_noisy_data_within_bounds():
     fitted = fit(problem, data, Parameters(entries, [1.0]), stepping, times=times)
     assert fitted.converged
     assert fitted.estimate == pytest.approx({"rate": 1.3, "feed": 0.2}, abs=1e-10)
+
+
+@pytest.mark.parametrize("sigma", [0.01, "estimated"])
+def test_a_stuck_search_has_converged_within_a_small_part_of_standard_errors(sigma):
+    """And not farther off, nor where data do not feel a parameter."""
+    line = trace(
+        lambda t, u, p: p[0] + p[1] * t + 0.0 * p[2] + 0 * u, 1, ["slope", "bend", "unfelt"]
+    )
+    times = np.linspace(0.1, 1.0, 10)
+    noise = 0.01 * np.random.default_rng(1).normal(size=10)
+    data = {"time": times, "y": times + noise}
+    entries = {"slope": Parameter(1.0), "bend": Parameter(0.1)}
+    control = Parameters({**entries, "unfelt": 1.0}, [0.0])
+    stepping = Stepping((0.0, 1.0), "rk4", dt=0.1)
+    fitted = fit(line, data, control, stepping, noise=Normal(sigma))
+    assert fitted.converged
+
+    def told(functional, x):
+        return within_errors(functional, replace(stuck, x=x)).reason
+
+    stuck = replace(fitted.result, reason="DIVERGED_STAGNATION")
+    assert told(fitted.functional, stuck.x) == "CONVERGED_STANDARD_ERRORS"
+    for part, reason in ((5e-4, "CONVERGED_STANDARD_ERRORS"), (2e-3, "DIVERGED_STAGNATION")):
+        # of all combinations of both, this one has the square 1 in standard errors
+        covariance = fitted.covariance.matrix * (1.0 if sigma == 0.01 else 0.8)
+        aside = part * np.linalg.cholesky(covariance)[:, 0]
+        x = scatter(gather(stuck.x) + aside, stuck.x.duplicate())
+        assert told(fitted.functional, x) == reason
+
+    control = Parameters({**entries, "unfelt": Parameter(1.0)}, [0.0])
+    whole = fit(line, data, control, stepping, noise=Normal(sigma))
+    assert told(whole.functional, whole.result.x) == "DIVERGED_STAGNATION"

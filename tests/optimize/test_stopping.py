@@ -8,12 +8,14 @@ from closed import TARGET, Closed, Curved, N, Residual, mixed, mixed_hessian, qu
 from mpi4py import MPI
 from petsc4py import PETSc
 
+from daeosens import ODE, Parameter, Parameters, Reduced, Running, Stepping
 from daeosens.errors import InputError
 from daeosens.optimize import minimize
 from daeosens.optimize.methods import FIRST_ORDER, NEWTON, UNBOUNDED
 from daeosens.optimize.result import Iterate
-from daeosens.optimize.stopping import Stopping
+from daeosens.optimize.stopping import Stopping, free_norm, projected_norm
 from daeosens.petsc import gather, scatter
+from daeosens.problem import PiecewiseConstant
 
 SCALES = 10.0 ** np.arange(-4, N - 4)
 START = np.linspace(0.5, 1.5, N)
@@ -255,6 +257,24 @@ def test_what_only_rounds_has_converged():
     assert reason_of(rule, (2.0, 1.0), *flat)[1] is None
 
 
+def test_a_stuck_search_has_converged_where_its_gradient_promises_rounding():
+    """From 11 at a gradient of 1e3 on it gained 10: at 1e-5 what is left is 1e-15."""
+    pairs = [(11.0, 1e3), (1.001, 10.0), (1.0, 1e-5)]
+    slopes = [slope for _, slope in pairs]
+    rule = Stopping(rounding=True)
+    assert rule.converged_to_rounding(iterates(*pairs), slopes)[0] == "CONVERGED_ROUNDING"
+    assert Stopping().converged_to_rounding(iterates(*pairs), slopes) is None
+    still_open = [
+        [(11.0, 1e3), (1.0, 1e-4)],  # 1e-13 is left
+        [(11.0, 1e3), (1.001, 1.0), (1.0, 1e-5)],  # 1e-13 by the curvature of the later part
+        [(1.0 + 1e-12, 1.0), (1.0, 1e-5)],  # hardly moved: a wrong gradient promises anything
+        [(1.0, 1.0)],
+    ]
+    for pairs in still_open:
+        slopes = [slope for _, slope in pairs]
+        assert rule.converged_to_rounding(iterates(*pairs), slopes) is None
+
+
 def searching(value, size, steps):
     """Return iterates after a first one, with values that fall, by the lengths of their steps."""
     first = Iterate(0, 2.0, 10.0, 0.0, 1, 0)
@@ -297,9 +317,58 @@ def test_a_search_that_only_rounds_ends():
     np.testing.assert_allclose(gather(result.x), TARGET, atol=2e-6)
 
 
+def vaccination():
+    """Return the cost of an epidemic by the rates of vaccination in eight weeks."""
+    rate = PiecewiseConstant(np.linspace(0.0, 56.0, 9))
+
+    def rates(t, u, p):
+        new, given = p[0] * u[0] * u[1], rate(t, p[2:]) * u[0]
+        return np.array([-new - given, new - p[1] * u[1]])
+
+    names = rate.names("v")
+    problem = ODE(rates, 2, ["beta", "gamma", *names], breakpoints=rate.breakpoints)
+    cost = Running(lambda t, u, p: 10.0 * u[1] + 30.0 * rate(t, p[2:]) ** 2)
+    entries = {name: Parameter(0.01, lower=0.0, upper=0.02) for name in names}
+    control = Parameters({"beta": 0.35, "gamma": 0.15, **entries}, [0.95, 0.02])
+    return Reduced(problem, cost, Stepping((0.0, 56.0), rtol=1e-8), control)
+
+
+def test_a_search_within_narrow_bounds_that_only_rounds_has_converged():
+    """Their width cuts the first gradient norms: the last one does not look small beside them."""
+    functional = vaccination()
+    result = minimize(functional)
+    # by the last digit of J, which hangs on the processor, or by a gradient that met its tolerance
+    assert result.reason in {"CONVERGED_ROUNDING", "CONVERGED_GATOL"}
+    # SciPy's L-BFGS-B, of runs by DOP853 at 1e-12
+    optimum = [0.02, 0.02, 0.02, 0.02, 0.02, 0.0172228, 0.0044907, 0.0004964]
+    np.testing.assert_allclose(gather(result.x), optimum, atol=1e-7)
+
+
+@pytest.mark.parametrize("method", ["lmvm", "bqnls", "blmvm", "bncg", "nls"])
+def test_a_search_along_a_wrong_gradient_has_not_converged(method):
+    def wrong(x):
+        value, gradient = noisy(x)
+        return value, gradient + 1e-2
+
+    result = minimize(Curved(wrong, START, hessian=lambda x: np.diag(STIFFNESS)), method=method)
+    assert not result.converged
+
+
 @pytest.mark.parametrize("asked", [{"gradient_tolerance": 1e-9}, {"options": {"tao_gatol": 1e-9}}])
 def test_who_asks_for_a_smaller_gradient_is_not_told_of_rounding(asked):
     assert minimize(Closed(noisy, START), **asked).reason != "CONVERGED_ROUNDING"
+
+
+@pytest.mark.mpi
+def test_the_free_gradient_leaves_out_what_bounds_hold():
+    functional = Closed(quadratic, START, comm=PETSc.COMM_WORLD)
+    x = functional.vector([0.0, 0.0, 1.0, 1.0, 0.5, 0.0, 1.0])
+    gradient = functional.vector([1.0, -1.0, -2.0, 2.0, 5.0, 0.0, 1.0])
+    limits = functional.vector(0.0), functional.vector(1.0)
+    # not cut by the width of the bounds, as the projected one is
+    assert free_norm(x, gradient, limits) == pytest.approx(math.sqrt(31.0), rel=1e-14)
+    assert free_norm(x, gradient, None) == pytest.approx(6.0, rel=1e-14)
+    assert projected_norm(x, gradient, limits) == pytest.approx(math.sqrt(3.25), rel=1e-14)
 
 
 @pytest.mark.mpi

@@ -15,10 +15,8 @@ from daeosens.functional.parameters import labels
 from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
 from daeosens.inverse.uncertainty.hessian_at_estimate import curvature, on_bound
 from daeosens.optimize import Result
+from daeosens.optimize.stopping import STUCK
 from daeosens.petsc.vectors import Array, gather, scatter
-
-STUCK = ("DIVERGED_LS_FAILURE", "DIVERGED_TR_REDUCTION", "DIVERGED_STAGNATION")
-"""Reasons to stop of minimisations that more iterations would not help."""
 
 NOTE = "least squares came first: the likelihood has a pole at a perfect fit"
 
@@ -50,8 +48,7 @@ def finished(
     Returns
     -------
     Result
-        Converged also where a residual is zero to rounding, and where the Gauss-Newton step would
-        be shorter than ``WITHIN`` standard errors.
+        Converged also where a residual is zero to rounding, and ``within_errors``.
     """
     spent, notes = [first], first.notes
     if first.reason in STUCK:
@@ -60,17 +57,13 @@ def finished(
         spent.append(minimized(functional, _refined(functional, spent[-1].x)))
         notes = (*spent[-1].notes, NOTE)
     last = spent[-1]
-    reason, message = last.reason, last.message
     if functional.fits_exactly(last.x):
-        reason = "CONVERGED_EXACT_FIT"
         message = "residuals are at rounding: no noise can be estimated"
-    elif not last.converged and _step(functional, last.x)[1] <= WITHIN**2:
-        reason = "CONVERGED_STANDARD_ERRORS"
-        message = f"within {WITHIN:g} standard errors of the minimum: rounding hides what is left"
+        last = replace(last, reason="CONVERGED_EXACT_FIT", message=message)
+    elif not last.converged:
+        last = within_errors(functional, last)
     return replace(
         last,
-        reason=reason,
-        message=message,
         evaluations=sum(result.evaluations for result in spent),
         failed_solves=sum(result.failed_solves for result in spent),
         restarts=sum(result.restarts for result in spent),
@@ -78,6 +71,18 @@ def finished(
         seconds=sum(result.seconds for result in spent),
         notes=notes,
     )
+
+
+def within_errors(functional: Functional, last: Result) -> Result:
+    """Return the result, as converged where a search has hardly a step left to take.  Collective.
+
+    That is a Gauss-Newton step shorter than ``WITHIN`` standard errors.  Where data do not feel a
+    parameter the step is of any length, and where the way to a minimum was closed it is long.
+    """
+    if _step(functional, last.x)[1] > WITHIN**2:
+        return last
+    message = f"within {WITHIN:g} standard errors of the minimum: rounding hides what is left"
+    return replace(last, reason="CONVERGED_STANDARD_ERRORS", message=message)
 
 
 def _refined(functional: EstimatedNoise, x: PETSc.Vec) -> PETSc.Vec:
@@ -105,12 +110,12 @@ def _refined(functional: EstimatedNoise, x: PETSc.Vec) -> PETSc.Vec:
     return x
 
 
-def _step(functional: EstimatedNoise, x: PETSc.Vec) -> tuple[Array, float]:
+def _step(functional: Functional, x: PETSc.Vec) -> tuple[Array, float]:
     """Return the Gauss-Newton step [k] of what is not on a bound, and its square in the metric.
 
     In standard errors, that is; infinite where the matrix is singular.
     """
-    squares = functional.weighted(x)
+    squares = functional.weighted(x) if isinstance(functional, EstimatedNoise) else functional
     names, _ = labels(functional, x.getSize())
     held = on_bound(functional, x)
     free = [k for k, name in enumerate(names) if name not in held]

@@ -17,7 +17,7 @@ from daeosens.optimize.methods import NEWTON, TRUST_REGION
 from daeosens.optimize.restart import RecordedFunctional
 from daeosens.optimize.result import Iterate, Progress
 from daeosens.optimize.start import Bounds, point_complaints
-from daeosens.optimize.stopping import Stopping, projected_norm
+from daeosens.optimize.stopping import Stopping, free_norm, projected_norm
 from daeosens.optimize.tao.newton import HessianOperator, forcing
 from daeosens.petsc.options import Scope
 from daeosens.petsc.vectors import Array, dot, gather, norm
@@ -65,6 +65,8 @@ class TaoRun:
         What is multiplied with.
     iterates : list of Iterate
         So far.
+    slopes : list of float
+        Norms of their gradients, without what bounds hold.
 
     Notes
     -----
@@ -84,6 +86,7 @@ class TaoRun:
     hessian: HessianOperator | None = None
     restarts: int = 0
     iterates: list[Iterate] = field(default_factory=list[Iterate])
+    slopes: list[float] = field(default_factory=list[float])
     why: tuple[str, str] | None = None
     monotone: bool = True
     scope: Scope | None = None
@@ -91,6 +94,7 @@ class TaoRun:
     resumed_at: int = -1
     notes: list[str] = field(default_factory=list[str])
     idle: int = 0
+    unbounded: bool = False
 
     @property
     def failed_in_search(self) -> bool:
@@ -145,6 +149,7 @@ class TaoRun:
                 # Other errors of PETSc are raised as they are.
                 if not self.iterates or FALLING not in str(error):
                     raise
+                self.unbounded = True
                 self.why = ("DIVERGED_LS_FAILURE", "J seems to fall without end along the search")
                 return _Reason.DIVERGED_LS_FAILURE
             reason: Any = tao.getConvergedReason()
@@ -282,6 +287,7 @@ class TaoRun:
         """Add a trial to the iterates and tell of it."""
         assert trial.gradient is not None
         gradient_norm = projected_norm(trial.x, trial.gradient, self.limits)
+        self.slopes.append(free_norm(trial.x, trial.gradient, self.limits))
         counts = (self.evaluations.count, self.evaluations.failed)
         products = 0 if self.hessian is None else self.hessian.count
         number = len(self.iterates)
