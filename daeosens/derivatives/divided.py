@@ -87,9 +87,13 @@ def _fixed_steps(trajectory: Trajectory, further: npt.ArrayLike) -> Stepping:
     kept[[0, *at_events]] = False
     first, last = stepping.t_span[0], min(stepping.t_span[1], float(times[-1]))
     ends = np.unique([*times[kept], *np.asarray(further, dtype=float)])
-    inside = ends[(first < ends) & (ends < last)]
-    # dt is as long as the longest gap: every step ends at the next listed time
+    inside = ends[(first < ends) & (ends < last)].tolist()
     longest = float(np.diff([first, *inside, last]).max())
+    if last < stepping.t_span[1]:
+        inside += _beyond(inside[-1] if inside else first, last, longest)
+    inside = [time for time in inside if time < stepping.t_span[1]]
+    # dt is as long as the longest gap: every step ends at the next listed time
+    longest = max(longest, float(np.diff([first, *inside]).max(initial=0.0)))
     if not longest:  # an event has ended the run where it began, and will again
         longest = stepping.t_span[1] - first
     return replace(
@@ -99,9 +103,29 @@ def _fixed_steps(trajectory: Trajectory, further: npt.ArrayLike) -> Stepping:
         atol=None,
         max_step=None,
         max_steps=max(stepping.max_steps, 6 * len(times)),
-        t_eval=tuple(inside.tolist()),
+        t_eval=tuple(inside),
         control="states",
     )
+
+
+def _beyond(before: float, last: float, longest: float) -> list[float]:
+    """Return where steps end beyond the event that has ended a run, from little to longest ones.
+
+    The event of other states is somewhat later or earlier.  A step is tried to its end before it is
+    cut at the event, and there the equations may be others, after an explosion: the longest step of
+    the run is too long there.
+
+    Examples
+    --------
+    >>> _beyond(1.0, 2.0, 4.0)
+    [2.5, 3.0, 4.0, 6.0]
+    """
+    ahead = 0.5 * (last - before)
+    times: list[float] = []
+    while last < last + ahead <= last + longest:
+        times.append(last + ahead)
+        ahead *= 2.0
+    return times
 
 
 def richardson(order: int, parts: int = 2) -> float:

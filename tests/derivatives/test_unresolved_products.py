@@ -214,3 +214,36 @@ def test_products_of_delay_equations_are_looked_at_as_others(make):
     true = np.max(np.abs(rough - exact) / sizes)
     assert true > 5e-4
     assert true / 3.0 < error < 3.0 * true
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("method", ["rk8vr", "esdirk5"])
+def test_products_of_a_run_that_an_explosion_ends_are_looked_at(method):
+    """The divided run went on from its last steps by the longest one, far into the explosion."""
+    p = np.array([2e9, 2.2e4, 1600.0, 0.5])
+    cost = ds.costs.EventTime("ignition", 0)
+
+    def burn(t, u, p):
+        rate = p[0] * u[0] * np.exp(-p[1] / u[1])
+        return np.array([-rate, p[2] * rate - p[3] * (u[1] - 900.0)])
+
+    def product(method, rtol):
+        hot = ds.Event(lambda t, u, p: u[1] - 1500.0, name="ignition", terminal=True)
+        model = ds.trace(burn, 2, 4, events=[hot])
+        run = ds.solve(model, [1.0, 1000.0], p, ds.Stepping((0.0, 10.0), method, rtol=rtol))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = p * ds.hessian_product(run, cost, dp=p).p
+        with warnings.catch_warnings(action="ignore"):
+            estimate = ds.derivatives.derivative_error(run, cost, dp=p).product
+        assert estimate is not None
+        return result, of_products([str(item.message) for item in caught]), p * estimate.p
+
+    exact, told, _ = product("rk8vr", 1e-12)
+    assert not told
+    rough, (error,), estimate = product(method, 1e-8)
+    true = np.abs(rough - exact)
+    np.testing.assert_allclose(np.abs(estimate), true, rtol=0.5)
+    relative = np.max(true / np.maximum(np.abs(exact), 0.01 * np.abs(exact).max()))
+    assert relative > 5e-5
+    assert relative / 2.0 < error < 2.0 * relative
