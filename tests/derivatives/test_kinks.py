@@ -572,6 +572,35 @@ def test_two_branches_of_one_surface_without_a_kink_are_none():
     assert product.p[0] == pytest.approx(2.0 * (1.0 - np.exp(-3.0)) ** 2, rel=1e-6)
 
 
+def spin(t, u, p, passes=None):
+    """Return the rates of a moon's angle on an ellipse, by Newton's method for Kepler's equation.
+
+    It goes on to a limit of its own, or makes so many passes.
+    """
+    e, oblate, drag = p
+    anomaly, change, count = t + e * np.sin(t), 1.0, 0
+    while count < passes if passes else abs(change) > 1e-13:
+        change = (anomaly - e * np.sin(anomaly) - t) / (1.0 - e * np.cos(anomaly))
+        anomaly, count = anomaly - change, count + 1
+    r = 1.0 - e * np.cos(anomaly)
+    place = 2.0 * np.arctan(np.sqrt((1.0 + e) / (1.0 - e)) * np.tan(anomaly / 2.0))
+    late = drag / r**6 * (u[1] - np.sqrt(1.0 - e * e) / r**2)
+    return np.array([u[1], -1.5 * oblate / r**3 * np.sin(2.0 * (u[0] - place)) - late])
+
+
+@pytest.mark.filterwarnings("error::daeosens.errors.KinkWarning")
+def test_how_often_a_loop_goes_on_to_its_limit_leaves_no_kink():
+    """Limits of several passes are met at once; what rounds no worse on either side is no kink."""
+    products = []
+    for rates in (spin, lambda t, u, p: spin(t, u, p, passes=7)):
+        stepping = ds.Stepping((0.0, 6.0), "rk6vr", rtol=1e-8)
+        run = ds.solve(ds.ODE(rates, 2, 3), [0.1, 1.52], [0.2056, 0.02, 0.002], stepping)
+        cost = ds.Terminal(lambda t, u, p: u[0] + u[1])
+        product = ds.hessian_product(run, cost, [0.1, 0.2], [0.2, 0.01, 0.003])
+        products.append(np.concatenate([product.u0, product.p]))
+    np.testing.assert_allclose(*products, rtol=1e-5)
+
+
 @pytest.mark.parametrize("style", [ds.ODE, ds.trace])
 @pytest.mark.parametrize("moves", [False, True], ids=["events", "breakpoints"])
 def test_what_decides_is_found_for_all_steps_at_once(style, moves):

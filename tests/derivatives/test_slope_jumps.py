@@ -8,7 +8,9 @@ import numpy.typing as npt
 import pytest
 
 import daeosens as ds
+from daeosens.derivatives.branches.branch_changes import MARGIN, Piecewise, changed_by_rounding
 from daeosens.errors import KinkWarning
+from daeosens.problem.branches import Decisions
 
 Array = npt.NDArray[np.float64]
 
@@ -66,6 +68,18 @@ def test_what_rounding_leaves_of_terms_that_cancel_is_no_kink() -> None:
 
     run = ds.solve(ds.ODE(rhs, 2, 3), [1.0, 0.3], RATES, ds.Stepping((0.0, 6.0), rtol=1e-6))
     assert np.isfinite(ds.hessian_product(run, COST, [0.2, -0.5], [0.3, 0.6, -0.4]).p).all()
+
+
+def test_rounding_of_time_and_state_does_not_cancel() -> None:
+    def value(_n: int, t: float, u: Array) -> Array:
+        return np.array([u[0] - t, u[0] + t])
+
+    function = Piecewise(lambda *_: Decisions.none(), value)
+    unit = MARGIN * 4.0 * np.finfo(float).eps
+    for side in (-1.0, 1.0):
+        rng = np.random.default_rng(1)
+        left = changed_by_rounding(function, rng, 0, 1.0, np.ones(1), side)
+        np.testing.assert_allclose(left, 2.0 * unit, rtol=0.1)
 
 
 def late(unit: float) -> Any:

@@ -105,11 +105,14 @@ def changed_by_rounding(
 
     Components have units of their own, and what is left of terms that cancel has the rounding of
     these: it shows where time, to a ``side``, and state are moved by some units in the last place.
+    The state is moved in opposite directions: what one of them makes may cancel what the time does.
     """
     unit = 4.0 * np.finfo(float).eps
-    moved = u * (1.0 + unit * rng.choice([-1.0, 1.0], u.size))
-    beside = function.value(n, t * (1.0 + side * unit), moved)
-    left: Array = MARGIN * np.abs(beside - function.value(n, t, u))
+    signs, here = rng.choice([-1.0, 1.0], u.size), function.value(n, t, u)
+    left: Array = np.zeros(here.size)
+    for direction in (signs, -signs):
+        beside = function.value(n, t * (1.0 + side * unit), u * (1.0 + unit * direction))
+        left = np.maximum(left, MARGIN * np.abs(beside - here))
     return left
 
 

@@ -14,12 +14,15 @@ from daeosens.derivatives.branches.branch_changes import (
     Piecewise,
     equations_of,
     point_on_chord,
+    rate_in,
 )
 from daeosens.derivatives.branches.switch_times import switch_times
 from daeosens.derivatives.looks.passed_jumps import warn_of_passed_jumps
-from daeosens.derivatives.looks.seen import Seen
+from daeosens.derivatives.looks.seen import Seen, unseen_run
 from daeosens.derivatives.looks.slope_jumps import (
     SlopeJump,
+    Stretch,
+    jumps_across,
     jumps_in_time_alone,
     slope_jumps,
 )
@@ -32,11 +35,18 @@ from daeosens.derivatives.sweeps.kink_terms import (
     short_step,
 )
 from daeosens.errors import KinkWarning, warn
-from daeosens.petsc.vectors import Array
+from daeosens.petsc.vectors import Array, read, write
+from daeosens.problem.branches import Decisions
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 AT_ONCE = 1e-6
 """Part of a step by which changes are apart that are at one time."""
+
+DIRECTIONS = 3
+"""So many random ones leave a run to tell whether kinks beside it cancel as they do along it."""
+
+FAR, LITTLE, WIDE = 1e-3, 1e-6, 10.0
+"""Lengths of these: parts of the numbers, at least, and multiples of what changes in the step."""
 
 
 def warn_of_jumps(trajectory: Trajectory, _costs: Sequence[Cost], seen: Seen) -> None:
@@ -206,6 +216,7 @@ def _those_that_cancel(
             at_once
             and change.step not in loud
             and not _one_surface(trajectory, [change, following])
+            and _bends_beside(trajectory, change)
         ):
             return jumping, [change]
     if admits_terms(trajectory):
@@ -227,6 +238,55 @@ def _one_surface(trajectory: Trajectory, together: Sequence[SlopeJump]) -> bool:
     )
     values = branches(t, u, p).values
     return values.size > max(numbers) and bool(np.ptp(np.abs(values[numbers])) == 0.0)
+
+
+def _bends_beside(trajectory: Trajectory, change: SlopeJump) -> bool:
+    """Return whether slopes jump where a change is, in directions that leave the run.
+
+    Beside a run, surfaces of kinks that cancel along it are apart.  How often a loop goes on to a
+    limit of its own, as that of Newton's method in an equation of Kepler, leaves no kink anywhere.
+    Of several ranks, and of delay equations, it is not known, and so taken for granted.
+    """
+    (problem, _), comm = trajectory.equations(change.step), trajectory.problem.comm
+    if comm.size > 1 or problem.field_parameter or trajectory.problem.delays is not None:
+        return True
+    step, size = change.step, float(trajectory.step_sizes[change.step])
+    (n, t, u), (*_, before), (*_, after) = (
+        point_on_chord(trajectory, step, place)
+        for place in ((change.time - float(trajectory.times[step])) / size, 0.0, 1.0)
+    )
+    p, state, out = (
+        np.asarray(trajectory.parameters(n)),
+        problem.create_state(),
+        problem.create_state(),
+    )
+    rate = problem.create_state()
+    if problem.form == "residual":
+        write(rate, rate_in(trajectory, n, t))
+
+    def value(_n: int, time: float, beside: Array) -> Array:
+        write(state, beside[: u.size])
+        if problem.form == "residual":
+            problem.residual(time, state, rate, beside[u.size :], out)
+        else:
+            problem.rhs(time, state, beside[u.size :], out)
+        return read(out).copy()
+
+    function = Piecewise(lambda *_: Decisions.none(), value)
+    point = np.concatenate([u, p])
+    # far beside what is apart along the run that counts as at one time
+    sizes = FAR * np.abs(point) + LITTLE
+    sizes[: u.size] += WIDE * np.abs(after - before)
+    rng = np.random.default_rng(1)
+    for _ in range(DIRECTIONS):
+        along = sizes * rng.uniform(0.3, 1.0, point.size) * rng.choice([-1.0, 1.0], point.size)
+        chord = Stretch(lambda x, along=along: (n, t, point + (x - 0.5) * along), 0.5)
+        bends = True  # where there is no value beside the run, the kinks are as they were found
+        with unseen_run():
+            bends = any(jumps_across(function, chord))
+        if bends:
+            return True
+    return False
 
 
 def _warn(trajectory: Trajectory, message: str) -> None:

@@ -81,7 +81,7 @@ def slope_jumps(
         if at_ends == "never" and not INSIDE < place < 1.0 - INSIDE:
             continue
         stretch = _stretch(trajectory, n, place)
-        sides = (0.0, False, False) if stretch is None else _slope_jump(function, stretch)
+        sides = (0.0, False, False) if stretch is None else jumps_across(function, stretch)
         if comm.size > 1:
             # slopes are those of a rank's own rows
             kink, *flags = zip(*comm.allgather(sides), strict=True)
@@ -135,7 +135,7 @@ def _stretch(trajectory: Trajectory, n: int, place: float) -> Stretch | None:
     return Stretch(point, 0.5)
 
 
-def _slope_jump(function: Piecewise, stretch: Stretch) -> tuple[float, bool, bool]:
+def jumps_across(function: Piecewise, stretch: Stretch) -> tuple[float, bool, bool]:
     """Return by how much the slope along a chord jumps at a place, and whether the function does.
 
     The last one tells whether the slope of the slope has no bound there, as that of |x|^1.5.
