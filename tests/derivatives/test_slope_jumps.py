@@ -8,9 +8,8 @@ import numpy.typing as npt
 import pytest
 
 import daeosens as ds
-from daeosens.derivatives.branches.branch_changes import MARGIN, Piecewise, changed_by_rounding
+from daeosens.derivatives.branches.branch_changes import MARGIN, changed_by_rounding, equations_of
 from daeosens.errors import KinkWarning
-from daeosens.problem.branches import Decisions
 
 Array = npt.NDArray[np.float64]
 
@@ -71,14 +70,15 @@ def test_what_rounding_leaves_of_terms_that_cancel_is_no_kink() -> None:
 
 
 def test_rounding_of_time_and_state_does_not_cancel() -> None:
-    def value(_n: int, t: float, u: Array) -> Array:
-        return np.array([u[0] - t, u[0] + t])
-
-    function = Piecewise(lambda *_: Decisions.none(), value)
+    model = ds.ODE(lambda t, u, p: np.array([u[0] - t, u[1] + t]), 2)
+    function = equations_of(
+        ds.solve(model, [1.0, 1.0], None, ds.Stepping((0.0, 0.1), "rk4", dt=0.1))
+    )
+    assert function is not None
     unit = MARGIN * 4.0 * np.finfo(float).eps
     for side in (-1.0, 1.0):
         rng = np.random.default_rng(1)
-        left = changed_by_rounding(function, rng, 0, 1.0, np.ones(1), side)
+        left = changed_by_rounding(function, rng, 0, 1.0, np.ones(2), side)
         np.testing.assert_allclose(left, 2.0 * unit, rtol=0.1)
 
 
