@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ from petsc4py import PETSc
 
 from daeosens.errors import SolveError
 from daeosens.functional.functional import Functional
-from daeosens.functional.parameters import labels
+from daeosens.functional.parameters import labels, own_sizes
 from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
 from daeosens.inverse.uncertainty.hessian_at_estimate import curvature, on_bound
 from daeosens.optimize import Result
@@ -76,8 +75,8 @@ def finished(
 def within_errors(functional: Functional, last: Result) -> Result:
     """Return the result, as converged where a search has hardly a step left to take.  Collective.
 
-    That is a Gauss-Newton step shorter than ``WITHIN`` standard errors.  Where data do not feel a
-    parameter the step is of any length, and where the way to a minimum was closed it is long.
+    That is a Gauss-Newton step shorter than ``WITHIN`` standard errors; where the way to a minimum
+    was closed it is long.
     """
     if _step(functional, last.x)[1] > WITHIN**2:
         return last
@@ -113,7 +112,8 @@ def _refined(functional: EstimatedNoise, x: PETSc.Vec) -> PETSc.Vec:
 def _step(functional: Functional, x: PETSc.Vec) -> tuple[Array, float]:
     """Return the Gauss-Newton step [k] of what is not on a bound, and its square in the metric.
 
-    In standard errors, that is; infinite where the matrix is singular.
+    In standard errors, that is.  Along combinations that data do not feel, where the matrix is
+    singular, twice what a change by the own size would gain.
     """
     squares = functional.weighted(x) if isinstance(functional, EstimatedNoise) else functional
     names, _ = labels(functional, x.getSize())
@@ -124,7 +124,11 @@ def _step(functional: Functional, x: PETSc.Vec) -> tuple[Array, float]:
     step = np.zeros(x.getSize())
     # The least step where some combination is not determined.
     step[free] = -np.linalg.lstsq(matrix, slope, rcond=None)[0]
-    singular = np.linalg.matrix_rank(matrix) < len(free)
     # -g.s = g^T H^-1 g, with H the inverse covariance: the squared length of the step in standard
-    # errors.
-    return step, math.inf if singular else -float(slope @ step[free])
+    # errors. In own sizes, so that units do not make a matrix singular.
+    sizes = own_sizes(functional, x)[free]
+    sizes[sizes == 0.0] = 1.0
+    squared, axes = np.linalg.eigh(sizes[:, None] * matrix * sizes)
+    gains = axes.T @ (sizes * slope)
+    felt = squared > len(free) * np.finfo(float).eps * squared.max(initial=0.0)
+    return step, float(np.sum(gains[felt] ** 2 / squared[felt]) + 2.0 * np.sum(abs(gains[~felt])))
