@@ -1,5 +1,6 @@
 """The equation of a theta step: where it is linearised, and which matrices are filled again."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -112,3 +113,31 @@ def test_a_vector_at_the_address_of_a_freed_one_is_another_state():
     for other in others:
         equation.slot(T, other, rate, P0, 8.0).matrix.mult(direction, product)
         np.testing.assert_array_equal(product.array, expected.array)
+
+
+@pytest.mark.parametrize("name", ["rhs", "M", "M(p)", "F"])
+def test_derivative_in_parameters_at_the_end_serves_the_next_start_where_it_can(name):
+    """Of f(t, u, p), at the same time, state and parameters; others depend on the rate."""
+    form, calls = FORMS[name], []
+    derivative = form.analytic.residual_p
+
+    def fill(*point_and_out):
+        calls.append(point_and_out)
+        derivative.fill(*point_and_out)
+
+    problem = replace(form.analytic, residual_p=replace(derivative, fill=fill))
+    equation = ThetaEquation(problem, 0.5, partial(linear_solver, options={}), endpoint=True)
+    step = Step(T, H, vec(problem, U0), vec(problem, NEXT), P0)
+    _, (end, start) = equation.ends(step)
+    other = (*end[:3], 2.0 * P0)
+    later = (end[0] + 0.1, *end[1:])
+    weights, mu = vec(problem, [1.0, -2.0, 0.5]), problem.create_parameters()
+    for point, fills in ((end, 1), (end, 1), (start, 2), (other, 3), (later, 4), (later, 4)):
+        mu.zeroEntries()
+        equation.add_parameter_part(-1.0, point, [weights], [mu])
+        t, u, udot, p = point
+        expected = form.residual_p(t, u.array, udot.array, p).T @ weights.array
+        np.testing.assert_allclose(mu.array, expected, rtol=1e-13, atol=1e-13)
+        if name == "rhs":
+            assert len(calls) == fills
+    assert len(calls) == (4 if name == "rhs" else 6)

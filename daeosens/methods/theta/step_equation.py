@@ -148,6 +148,7 @@ class ThetaEquation:
         self._stage, self._udot = problem.create_state(), problem.create_state()
         self.zero, self._work = problem.create_state(), problem.create_state()
         self._residual_p = PointMatrix(problem.residual_p)
+        self._by_parameters: tuple[float, PETSc.Vec, Any, PETSc.Mat] | None = None
         self._change = LinearChange(self._work)
 
     def ends(self, step: Step, *, rate: bool = True) -> tuple[float, tuple[Point, Point]]:
@@ -254,11 +255,26 @@ class ThetaEquation:
     ) -> None:
         """Add ``factor`` (F_p dp + F_t dt) to ``out`` [n]."""
         if dp is not None and self._problem.n_parameters:
-            self._residual_p.at(*point).mult(dp, self._work)
+            self._matrix_p(point).mult(dp, self._work)
             out.axpy(factor, self._work)
         if dt:
             self._problem.residual_t(*point, self._work)
             out.axpy(factor * dt, self._work)
+
+    def _matrix_p(self, point: Point) -> PETSc.Mat:
+        """Return F_p, refilled only if it was last filled at another point."""
+        t, u, _, p = point
+        # The end of one step is the start of the next one.  F_p of M u' = f may depend on the rate.
+        shared = bool(self.rest) and self._problem.form == "rhs"
+        if shared and self._by_parameters is not None:
+            time, state, parameters, matrix = self._by_parameters
+            if time == t and state.handle == u.handle and parameters is p:
+                return matrix
+        self._by_parameters = None  # nothing holds if a callback raises
+        matrix = self._residual_p.at(*point)
+        if shared:
+            self._by_parameters = (t, u, p, matrix)
+        return matrix
 
     def add_parameter_part(
         self,
@@ -270,7 +286,7 @@ class ThetaEquation:
         """Subtract ``factor`` F_p^T nu from each mu."""
         if self._problem.n_parameters == 0:
             return
-        matrix = self._residual_p.at(*point)
+        matrix = self._matrix_p(point)
         work = mu[0].duplicate()
         for solution, mu_k in zip(solutions, mu, strict=True):
             matrix.multTranspose(solution, work)
