@@ -193,9 +193,11 @@ static PetscErrorCode share_sizes(PetscReal *sizes, PetscInt count, PetscInt fie
 
   PetscFunctionBegin;
   PetscCall(PetscCalloc1(fields, &largest));
-  for (PetscInt i = 0; i < count; i++) largest[i % fields] = PetscMax(largest[i % fields], sizes[i]);
+  for (PetscInt i = 0; i < count; i += fields)
+    for (PetscInt k = 0; k < fields; k++) largest[k] = PetscMax(largest[k], sizes[i + k]);
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, largest, fields, MPIU_REAL, MPIU_MAX, comm));
-  for (PetscInt i = 0; i < count; i++) sizes[i] = largest[i % fields];
+  for (PetscInt i = 0; i < count; i += fields)
+    for (PetscInt k = 0; k < fields; k++) sizes[i + k] = largest[k];
   PetscCall(PetscFree(largest));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -314,6 +316,27 @@ static PetscErrorCode solve_in_full(SNES snes, Newton *n)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* the least and the largest size of an unknown; on a grid, those of its first point are all there are */
+static PetscErrorCode bounds_of_sizes(Newton *n, PetscReal *least, PetscReal *largest)
+{
+  const PetscScalar *sizes;
+  PetscReal          bounds[2] = {PETSC_MIN_REAL, PETSC_MIN_REAL}; /* of -size and size */
+  PetscInt           count;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetLocalSize(n->sizes, &count));
+  if (n->fields) count = PetscMin(count, n->fields);
+  PetscCall(VecGetArrayRead(n->sizes, &sizes));
+  for (PetscInt i = 0; i < count; i++) {
+    const PetscReal size = PetscRealPart(sizes[i]);
+    bounds[0] = PetscMax(bounds[0], -size), bounds[1] = PetscMax(bounds[1], size);
+  }
+  PetscCall(VecRestoreArrayRead(n->sizes, &sizes));
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, bounds, 2, MPIU_REAL, MPIU_MAX, PetscObjectComm((PetscObject)n->sizes)));
+  *least = -bounds[0], *largest = bounds[1];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Let the linear solves that follow the first one end where what they leave is rounding of the smallest
    unknown, by the residual of the first solve and the relative ``change`` that it has made. */
 static PetscErrorCode solve_to_rounding(SNES snes, Newton *n, PetscReal change)
@@ -324,8 +347,7 @@ static PetscErrorCode solve_to_rounding(SNES snes, Newton *n, PetscReal change)
   PetscFunctionBegin;
   PetscCall(iterative_solver(snes, &ksp));
   if (!ksp || !(ksp->rnorm0 > 0.0) || !(change > 0.0)) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(VecMin(n->sizes, NULL, &least));
-  PetscCall(VecMax(n->sizes, NULL, &largest));
+  PetscCall(bounds_of_sizes(n, &least, &largest));
   PetscCall(KSPGetTolerances(ksp, NULL, &n->atol, NULL, NULL));
   PetscCall(KSPSetTolerances(ksp, PETSC_CURRENT, PetscMax(n->atol, ksp->rnorm0 * least / largest * PETSC_MACHINE_EPSILON / change), PETSC_CURRENT, PETSC_CURRENT));
   n->brief = PETSC_TRUE;
