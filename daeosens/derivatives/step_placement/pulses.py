@@ -60,6 +60,8 @@ def see_pulses(run: Trajectory, pinned: Array, take: Take) -> tuple[Trajectory, 
     take : callable
         See ``Take``.
     """
+    if not run.problem.branches_known:
+        return run, pinned
     rtol, atol = run.stepping.tolerances
     # a run that has seen one pulse is another run after it, and may pass pulses of its own
     for number in range(ROUNDS + 1):

@@ -17,6 +17,7 @@ from daeosens.derivatives.step_placement.pulses import Take, see_pulses
 from daeosens.errors import SolveError
 from daeosens.petsc.vectors import Array
 from daeosens.timestepping.stiffness import modes, resolving_step
+from daeosens.timestepping.trajectory.states import States
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 MOST = 1000
@@ -54,9 +55,13 @@ def divide_rest(run: Trajectory, pinned: Array, take: Take) -> tuple[Trajectory,
         return run, pinned
     # what is left of the steps that may be taken: a run that was possible does not fail for this
     marks, most = list[Array](), run.stepping.max_steps - run.n_steps
+    # sweeps in C want the same arrays; of vectors these are copies, and the user's are enough
+    u = run.arrays[2] if isinstance(run.stored, States) else run.u
     for first, last in run.pieces[:PIECES]:
-        marks.append(_marks(run, first, last, most))
-        most -= marks[-1].size
+        straight = _straight(run.times, u, first, last)
+        if straight > first:
+            marks.append(_marks(run, first, straight, most))
+            most -= marks[-1].size
     if not any(times.size for times in marks):
         return run, pinned
     divided = np.union1d(pinned, np.concatenate(marks))
@@ -71,13 +76,11 @@ def divide_rest(run: Trajectory, pinned: Array, take: Take) -> tuple[Trajectory,
 
 
 def _marks(run: Trajectory, first: int, last: int, most: int) -> Array:
-    """Return the times [K] at which steps resolve a rest at the start of a piece of a run.
+    """Return the times [K] at which steps resolve a rest from one state to another.
 
     ``most``: how many more steps there may be.
     """
-    last, none = _straight(run, first, last), np.empty(0)
-    if last == first:
-        return none
+    none = np.empty(0)
     begin, end = float(run.times[first]), float(run.times[last])
     problem, p = run.equations(first)
     t = problem.inside(begin, begin, end - begin)
@@ -93,9 +96,9 @@ def _marks(run: Trajectory, first: int, last: int, most: int) -> Array:
     return np.linspace(begin, end, count + 1)[1:-1]
 
 
-def _straight(run: Trajectory, first: int, end: int) -> int:
-    """Return up to which state it moves along a straight line from the first of a piece."""
-    times, u, last = run.times, run.u, first
+def _straight(times: Array, u: Array, first: int, end: int) -> int:
+    """Return up to which state a run moves along a straight line from the first of a piece."""
+    last = first
     if end >= first + 2 and _bends_at_once(times, u, first):
         return first
     for n in range(first + 2, min(end, first + FEW) + 1):

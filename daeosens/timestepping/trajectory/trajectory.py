@@ -305,6 +305,8 @@ class Trajectory(Undivided):
     @property
     def pieces(self) -> list[tuple[int, int]]:
         """Numbers of the first and the last state of each piece of a run without events."""
+        if not self.crossings:  # asked for after each run
+            return [(0, self.n_steps)] if self.times.item(-1) > self.times.item(0) else []
         at = [crossing.step for crossing in self.crossings]
         ends = zip([0, *(n + 1 for n in at)], [*at, self.n_steps], strict=True)
         return [pair for pair in ends if self.times[pair[1]] > self.times[pair[0]]]
