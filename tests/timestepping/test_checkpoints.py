@@ -419,3 +419,17 @@ def test_no_more_states_are_in_memory_than_are_kept_on_any_number_of_ranks():
     begin = resident()
     adjoint(run, energy)
     assert resident("VmHWM") - begin < 60 * state + 8e6
+
+
+@pytest.mark.parametrize("time", [1.3, 1.7, 2.1, 2.5])
+def test_adaptive_runs_pass_events_wherever_the_state_before_is_not_kept(time):
+    """The look for jumps of the equations at an event was handed a state that was not there."""
+    kick = ds.Event(time, reset=lambda t, u, p: u + p[0])
+    problem = ds.ODE(lambda t, u, p: -p[0] * u * u, 1, 1, events=[kick])
+    stepping, cost = ds.Stepping((0.0, 3.0), "rk3bs", rtol=1e-7), ds.Terminal(lambda t, u, p: u[0])
+    numbers = []
+    for memory in ("states", Checkpoints(2), Checkpoints(3)):
+        run = ds.solve(problem, [1.0], [0.7], stepping, checkpoint=memory)
+        gradient = ds.adjoint(run, cost, "vectors")
+        numbers.append((gradient.u0[0], gradient.p[0]))
+    assert numbers == 3 * numbers[:1]

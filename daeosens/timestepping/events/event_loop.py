@@ -442,12 +442,17 @@ class _EventLoop:
 
         time.
         """
+        log = self.log
+        if not log.sizes or not log.sizes[-1]:
+            return
+        before: Any = log.states[-2]
+        if before is None:  # of a run that keeps some of its states, not this one
+            return
         count = self._looks[name] = self._looks.get(name, 0) + 1
         # at powers of two: each look takes callbacks, and a run may have thousands of events
-        if count & (count - 1) or not self.log.sizes or not self.log.sizes[-1]:
+        if count & (count - 1):
             return
-        log = self.log
-        step = Step(log.times[-2], log.sizes[-1], log.states[-2], log.states[-1], self.p)
+        step = Step(log.times[-2], log.sizes[-1], before, log.states[-1], self.p)
         warn_of_jump(self._smooth[self.mode], step, name)
 
     def _next_start(self, run: Run) -> float:
