@@ -182,16 +182,16 @@ def constant_matrix(graph: Graph) -> Any:
     return sparse.csr_array(matrix) if np.count_nonzero(matrix) < matrix.size / 4 else matrix
 
 
-_MAKING = ("zeros", "ones", "empty", "full")
+_MAKING = ("zeros", "ones", "empty", "full", "eye", "identity")
 
 
 @contextmanager
 def fillable_arrays(function: Callable[..., Any]) -> Generator[None]:
     """Let NumPy make arrays of symbols where the user's function asks for arrays of floats.
 
-    Meanwhile; for calls of ``np.zeros``, ``ones``, ``empty`` and ``full`` in this thread, from
-    outside of NumPy, SciPy and this package, also by names that were imported.  Arrays of other
-    types are NumPy's.  ``math.sin`` of a symbol is NumPy's.
+    Meanwhile; for calls of ``np.zeros``, ``ones``, ``empty``, ``full``, ``eye`` and ``identity`` in
+    this thread, from outside of NumPy, SciPy and this package, also by names that were imported.
+    Arrays of other types are NumPy's.  ``math.sin`` of a symbol is NumPy's.
     """
     thread = threading.get_ident()
 

@@ -57,7 +57,9 @@ def filled_floats(t, u, p):
     levels[-1] *= u[1]
     table = np.zeros(3, dtype=int)  # remains NumPy's
     table[1] = 2
-    return out + rows[0] * rows[1] + ones * levels + u[table[1]]
+    mass, unit = np.eye(4, k=1), np.identity(4)
+    mass[1, 1], unit[3, 0] = 1.0 + u[2] ** 2, t * u[3]
+    return out + rows[0] * rows[1] + ones * levels + u[table[1]] + mass @ u - unit @ u
 
 
 def filled_matrix(t, u, p):
