@@ -20,6 +20,7 @@ from daeosens.derivatives.branches.branch_changes import (
     point_on_chord,
 )
 from daeosens.derivatives.branches.switch_times import times_of_change
+from daeosens.derivatives.looks.resolution import told_above
 from daeosens.derivatives.looks.seen import Seen, unseen_run
 from daeosens.derivatives.looks.slope_jumps import (
     SlopeJump,
@@ -37,7 +38,9 @@ OFF = 100.0
 """Multiples of rtol by which an integral may be off, as a part of its size, where it jumps."""
 
 LOST = 0.02
-"""Part of a gradient that the quadrature of kinks may lose without a word."""
+"""Part of a gradient that the quadrature of kinks may lose without a word, at fixed steps.
+
+In adaptive runs it is what other errors of derivatives are told above."""
 
 
 def warn_of_cost_kinks(
@@ -112,6 +115,7 @@ def _warn_of_densities(trajectory: Trajectory, cost: Cost, seen: Seen) -> None:
         values = [density.value(*point_on_chord(trajectory, n, 0.0)) for n in steps]
         # what kinks lose, as a part of all that the density changes along the run
         part = lost / (float(np.sum(np.abs(np.diff(values, axis=0)))) + lost)
+        limit = min(LOST, told_above(trajectory)) if trajectory.stepping.adaptive else LOST
         moves = trajectory.problem.delays is not None
         if moves or any(record.timed for record in trajectory.records):
             _warn(
@@ -122,15 +126,16 @@ def _warn_of_densities(trajectory: Trajectory, cost: Cost, seen: Seen) -> None:
                 "  try: breakpoints= for a time that is known; an event of the problem there, or "
                 "smaller steps",
             )
-        elif part > LOST:
+        elif part > limit:
             _warn(
                 trajectory,
                 f"the running cost has a kink inside a step near t = {last:.6g}, where a branch, "
                 f"abs, maximum or the like changes sides: its gradient may be off by "
-                f"{100 * part:.0f} %, because the quadrature of the step is for smooth functions\n"
-                "  try: an event of the problem there, events=[daeosens.Event(lambda t, u, p: "
-                "<what changes its sign>)]; breakpoints= for a time that is known, or smaller "
-                "vectors",
+                f"{100 * part:.2g} % of its size, small entries by more of theirs, because the "
+                "quadrature of the step is for smooth functions\n"
+                "  try: an unknown whose rate it is, with a Terminal cost; an event of the problem "
+                "there, events=[daeosens.Event(lambda t, u, p: <what changes its sign>)], or "
+                "breakpoints= for a time that is known",
             )
 
 

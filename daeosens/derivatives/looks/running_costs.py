@@ -30,8 +30,8 @@ def warn_of_running_costs(trajectory: Trajectory, costs: Sequence[Cost], _seen: 
         if error > MANY * rtol:
             warn(
                 "a running cost varies faster than the steps, which follow the states: it is "
-                f"wrong by about {error:.1g} of its size, with rtol = {rtol:g}, and so is its "
-                "gradient\n"
+                f"wrong by about {error:.1g} of its size, with rtol = {rtol:g}, and its gradient "
+                "by as much or more\n"
                 "  try: max_step=, t_eval=, or an unknown whose rate it is, with a Terminal cost",
                 DiscretizationWarning,
                 trajectory.problem.comm,
