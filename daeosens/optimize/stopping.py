@@ -13,7 +13,7 @@ from petsc4py import PETSc
 
 from daeosens.optimize.result import Iterate
 from daeosens.optimize.start import Bounds
-from daeosens.petsc.vectors import norm, read
+from daeosens.petsc.vectors import Array, norm, read
 
 _Reason = PETSc.TAO.ConvergedReason
 
@@ -262,12 +262,21 @@ def free_norm(x: PETSc.Vec, gradient: PETSc.Vec, limits: Bounds | None) -> float
     """
     if limits is None:
         return norm(gradient)
-    point, slope = read(x), read(gradient)
-    held = ((point <= read(limits[0])) & (slope > 0.0)) | (
-        (point >= read(limits[1])) & (slope < 0.0)
-    )
-    local = float(np.sum(np.where(held, 0.0, slope) ** 2))
+    local = float(np.sum(free_part(read(x), read(gradient), read(limits[0]), read(limits[1])) ** 2))
     return math.sqrt(x.comm.tompi4py().allreduce(local))
+
+
+def free_part(x: Array, gradient: Array, low: Array, high: Array) -> Array:
+    """Return the gradient [n] at x [n], zero where a bound holds back what would lower J.
+
+    Examples
+    --------
+    >>> bounds = np.zeros(3), np.ones(3)
+    >>> free_part(np.array([0.0, 0.0, 0.5]), np.array([2.0, -2.0, 2.0]), *bounds).tolist()
+    [0.0, -2.0, 2.0]
+    """
+    held = ((x <= low) & (gradient > 0.0)) | ((x >= high) & (gradient < 0.0))
+    return np.where(held, 0.0, gradient)
 
 
 def projected_norm(x: PETSc.Vec, gradient: PETSc.Vec, limits: Bounds | None) -> float:

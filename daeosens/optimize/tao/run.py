@@ -17,7 +17,7 @@ from daeosens.optimize.methods import NEWTON, TRUST_REGION
 from daeosens.optimize.restart import RecordedFunctional
 from daeosens.optimize.result import Iterate, Progress
 from daeosens.optimize.start import Bounds, point_complaints
-from daeosens.optimize.stopping import Stopping, free_norm, projected_norm
+from daeosens.optimize.stopping import Stopping, free_norm, free_part, projected_norm
 from daeosens.optimize.tao.newton import HessianOperator, forcing
 from daeosens.petsc.options import Scope
 from daeosens.petsc.vectors import Array, dot, gather, norm
@@ -227,8 +227,7 @@ class TaoRun:
         slope = gather(self.gradient)
         if self.limits is not None:
             # what a bound holds back has a gradient at the minimum too
-            point, low, high = gather(self.x), gather(self.limits[0]), gather(self.limits[1])
-            slope[((point <= low) & (slope > 0.0)) | ((point >= high) & (slope < 0.0))] = 0.0
+            slope = free_part(gather(self.x), slope, *map(gather, self.limits))
         # one that begins at zero has no size yet
         inverse = np.divide(1.0, sizes, out=np.zeros_like(sizes), where=sizes > 0.0)
         return float(np.linalg.norm(sizes * slope)) / FAR * inverse**2
