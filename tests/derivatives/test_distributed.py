@@ -406,7 +406,9 @@ def test_value_that_is_not_finite_names_callback_time_and_rank(method):
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("sweep", [ds.adjoint, ds.tangent])
-def test_a_jacobian_that_is_not_finite_is_named(sweep):
+@pytest.mark.parametrize("crossing", [False, True])
+def test_a_jacobian_that_is_not_finite_is_named(crossing, sweep):
+    """Beside an event too, which is not grazed where its rate is not a number."""
     comm = PETSc.COMM_WORLD
     last = comm.size - 1
     template = PETSc.Vec().createMPI((2, None), comm=comm)
@@ -417,12 +419,24 @@ def test_a_jacobian_that_is_not_finite_is_named(sweep):
         if 0.3 < t < 0.6 and comm.rank == last:
             out.getArray()[1] = np.nan
 
+    crossed = ds.Event(
+        lambda t, u, p: u.sum() - 1.6 * u.getSize(),  # at t = 0.47
+        when_u=lambda t, u, p, out: out.set(1.0),
+        when_p="independent",
+        terminal=True,
+        name="crossed",
+    )
     growth = ds.ODE(
-        lambda t, u, p, out: u.copy(out), state=template, jacobian=Products(product, product)
+        lambda t, u, p, out: u.copy(out),
+        state=template,
+        jacobian=Products(product, product),
+        events=[crossed] if crossing else [],
     )
     run = ds.solve(growth, template, None, ds.Stepping((0.0, 1.0), "rk4", dt=0.25))
     final = ds.Terminal(lambda t, u, p: u.sum(), lambda t, u, p, out: out.set(1.0), "independent")
-    message = rf"callback 'jacobian' gave nan in local entry 1 at t = 0\.5 \(rank {last}\)"
+    what = r'"crossed" has the rate nan at t = 0\.47.*: ' if crossing else ""
+    t = r"0\.47\d*" if crossing else r"0\.5"
+    message = rf"{what}callback 'jacobian' gave nan in local entry 1 at t = {t} \(rank {last}\)"
     with pytest.raises(ds.SolveError, match=message):
         sweep(run, final if sweep is ds.adjoint else template)
 

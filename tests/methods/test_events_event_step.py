@@ -138,3 +138,9 @@ def test_a_speed_that_is_rounding_of_its_terms_is_refused():
     refuse(1e-9)
     with pytest.raises(GrazingError, match='"touch" at t = 1 is grazed: dg/dt = 1e-11'):
         refuse(1e-11)
+
+
+def test_a_speed_that_is_not_a_number_is_no_touch():
+    message = 'the function of event "touch" has the rate nan at t = 1\n'
+    with pytest.raises(ds.SolveError, match=message):
+        refuse_grazing("touch", 1.0, 0.1, (np.nan, 1.0), 0.1, lambda: 0.0)

@@ -18,7 +18,7 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities, Point, add_curvature, change
 from daeosens.costs.scalar import Callback
-from daeosens.errors import GrazingError
+from daeosens.errors import GrazingError, SolveError
 from daeosens.methods.dae.structure import earlier_side
 from daeosens.methods.events.event_function import Switch
 from daeosens.methods.events.reset import Jump
@@ -450,8 +450,16 @@ def refuse_grazing(
     ------
     GrazingError
         The slope is small against its terms, or against the distance covered.
+    SolveError
+        The slope is not finite, since a derivative of the equations or of the function is none.
     """
     slope, terms = slope_and_terms
+    if not np.isfinite(slope):
+        raise SolveError(
+            f'the function of event "{name}" has the rate {slope:.3g} at t = {t:.9g}',
+            expected="equations and events with finite derivatives all along the run",
+            remedy="smaller steps, bounds on the parameters, or another starting point",
+        )
     if abs(slope) > GRAZING * terms:
         if distance > 0.0 and abs(slope) * h > TOUCHING * distance:
             return
