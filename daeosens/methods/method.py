@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -22,6 +22,9 @@ NEWTON_DEFAULTS: Mapping[str, Any] = {
     "snes_linesearch_type": "rounding",
 }
 """Tight, because the derivative of a step is that of the converged step."""
+
+FEW = 4
+"""Equations of so many are named in a message."""
 
 Inside: TypeAlias = "Callable[[float, float, float], float]"
 """``inside(time, t, h)``: a stage time as callbacks see it (``Problem.inside``)."""
@@ -154,14 +157,24 @@ class Method(ABC):
         """Which functions of the equations a step calls."""
         return frozenset({"rhs"} if self.explicit else {"rhs", "jacobian"})
 
-    def refuse_index(self, index: int, *, adaptive: bool) -> None:
-        """Refuse a DAE whose index is too high for these steps, 0 where there is none.
+    def refuse_index(self, index: int, rows: Sequence[int], *, adaptive: bool) -> None:
+        """Refuse a DAE whose index is too high for these steps.
+
+        Parameters
+        ----------
+        index : int
+            0 where there is no algebraic equation.
+        rows : sequence of int
+            The algebraic equations that hold no algebraic variable.
+        adaptive : bool
+            Whether error estimates choose the steps.
 
         Raises
         ------
         UnsupportedError
             Theta below 1/2 for any algebraic equation: each step multiplies their error by
-            (1 - theta)/theta.  Index 3 where error estimates choose the steps.  Index 2 by the
+            (1 - theta)/theta.  Index 2 and more where error estimates choose the steps: those of
+            hidden variables fall slowly with the step, below some size they grow.  Index 2 by the
             midpoint rule, 3 by "cn" and ESDIRK methods: they do not converge.
         """
         if index and self.carried > 1.0:
@@ -170,23 +183,22 @@ class Method(ABC):
                 expected="theta >= 0.5: with less their errors grow in each step",
                 remedy='"cn", "beuler" or "theta:0.6"',
             )
-        if self.forgets and adaptive and index == 3:
-            raise UnsupportedError(
-                f'adaptive "{self.name}" for a DAE of index 3: the shorter a step, the larger the '
-                "error of the variables that some algebraic equations should give",
-                expected="algebraic equations that give the algebraic variables (index 1)",
-                remedy="the derivatives of these equations in their place, or fixed steps: "
-                "dt alone",
-            )
-        if not self.forgets and index >= (3 if self.holds_at_end else 2):
-            deeper = ", nor do their derivatives in time" if index > 2 else ""
-            raise UnsupportedError(
-                f'method = "{self.name}" for a DAE of index {index}: some algebraic equations '
-                f"hold no algebraic variable{deeper}",
-                expected="algebraic equations that give the algebraic variables (index 1)",
-                remedy="the derivatives of these equations in their place, or fixed steps of "
-                '"beuler"',
-            )
+        converges = self.forgets or index < (3 if self.holds_at_end else 2)
+        if index < 2 or (converges and not adaptive):
+            return
+        some = ", ".join(map(str, rows[:FEW])) + (" ..." if len(rows) > FEW else "")
+        which = f"equations {some} hold" if len(rows) > 1 else f"equation {some} holds"
+        deeper = ", nor do their derivatives in time" if index > 2 else ""
+        steps = f'adaptive "{self.name}"' if converges else f'method = "{self.name}"'
+        raise UnsupportedError(
+            f"{steps} for a DAE of index {index}: algebraic {which} no algebraic variable{deeper}",
+            expected="algebraic equations that give the algebraic variables (index 1): others give "
+            "them with errors that fall slowly with the step, or grow",
+            remedy="the derivatives in time of these equations in their place, with right-hand "
+            "sides for rates (of x^2 + y^2 - 1: 2 x x' + 2 y y'), again until they hold algebraic "
+            "variables, and a start that satisfies all; or fixed steps, dt alone, of "
+            f'"{self.name if converges else "beuler"}"',
+        )
 
     @abstractmethod
     def takes(self, problem: Problem) -> bool:

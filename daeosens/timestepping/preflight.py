@@ -10,7 +10,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.errors import OptionError, UnsupportedError
-from daeosens.methods.dae.index import structural_index
+from daeosens.methods.dae.index import Index, structural_index
 from daeosens.methods.dae.structure import null_projection, wave
 from daeosens.methods.linear_solver import block_solver
 from daeosens.methods.method import Method
@@ -29,8 +29,9 @@ def refuse_unsound_steps(
     error estimate does not fall with the step size, which shrinks until it divides by zero.
     Algebraic equations that jump at a breakpoint, with a method that carries their variables over:
     the error of the jump stays. Algebraic variables of index two (``structural_index``) by the
-    midpoint rule, or of index three by that, "cn" and ESDIRK methods: they do not converge; nor do
-    error estimates of others, which adaptive steps of index three become zero by. Theta below 1/2
+    midpoint rule, or of index three by that, "cn" and ESDIRK methods: they do not converge. Either
+    by adaptive steps of any method: error estimates hold what rounding leaves of the equations,
+    divided by the step, which may shrink until it is zero. Theta below 1/2
     for algebraic equations: each step multiplies their error by (1 - theta)/theta. Starts that do
     not satisfy the algebraic equations, where they are not forgotten
     (``refuse_inconsistent_start``). Collective.
@@ -80,7 +81,7 @@ def refuse_unsound_steps(
         )
 
 
-_INDEX: ProblemCache[list[int]] = ProblemCache(list)
+_INDEX: ProblemCache[list[Index]] = ProblemCache(list)
 
 
 def _refuse_algebraic_variables(
@@ -94,7 +95,8 @@ def _refuse_algebraic_variables(
     # structure does not depend on the step: once for all runs of a problem
     if not known:
         known.append(structural_index(problem, t, u, p))
-    method.refuse_index(known[0], adaptive=stepping.adaptive)
+    index, rows = known[0]
+    method.refuse_index(index, rows, adaptive=stepping.adaptive)
 
 
 def refuse_other_method(ts: PETSc.TS, method: Method) -> None:

@@ -17,7 +17,6 @@ from daeosens.errors import (
     SolveError,
     StiffError,
 )
-from daeosens.methods.dae.index import structural_index
 from daeosens.methods.linear_solver import linear_fault, reason_name, singular
 from daeosens.methods.registry import find_method
 from daeosens.petsc._kernels import DENSE
@@ -96,14 +95,6 @@ class RunFailures:
         many = steps >= self.stepping.max_steps
         expected = f"t = {self.stepping.t_span[1]:g}"
         if not many:
-            hidden = self._hidden(log, p)
-            if hidden:
-                return SolveError(
-                    f"{stopped}: {hidden}",
-                    expected="index 1: algebraic equations that give the algebraic variables",
-                    remedy="the derivatives in time of these equations in their place, once more "
-                    "for each index above 1",
-                )
             return SolveError(
                 stopped, expected=expected, remedy=self._other_start(at_start=at_start)
             )
@@ -125,18 +116,6 @@ class RunFailures:
             error.time = log.last_time
             return error
         return SolveError(f"{stopped}{told}", expected=expected, remedy=self._more_steps())
-
-    def _hidden(self, log: StepLog, p: Any) -> str:
-        """Return that the index is too high for steps that have shrunk; or nothing.  Collective."""
-        if self.problem.form == "rhs" or not self.stepping.adaptive:
-            return ""
-        index = structural_index(self.problem, log.last_time, log.states[-1], p)
-        if index < 2:
-            return ""
-        return (
-            f"a DAE of index {index}, some of whose algebraic equations hold no algebraic "
-            "variable: those variables have an error that falls slowly with the step, or grows"
-        )
 
     def _unsolved(self, log: StepLog, stopped: str) -> SolveError:
         """Return the error of a step whose equations were not solved, after trying what may help.

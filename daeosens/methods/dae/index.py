@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 from petsc4py import PETSc
@@ -13,8 +14,23 @@ from daeosens.petsc.vectors import largest, read, write
 from daeosens.problem.problem import Problem
 
 
-def structural_index(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> int:
-    """Return 0 without algebraic equations, 1, 2 or 3 (or more) with them.  Collective.
+class Index(NamedTuple):
+    """How deep algebraic variables are hidden.
+
+    Attributes
+    ----------
+    value : int
+        0 without algebraic equations, 1, 2 or 3 (or more) with them.
+    rows : tuple of int
+        The algebraic equations that hold no algebraic variable, on all ranks.
+    """
+
+    value: int
+    rows: tuple[int, ...] = ()
+
+
+def structural_index(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> Index:
+    """Return the index of a DAE, and the equations that make it more than 1.  Collective.
 
     2 where some equation without u' holds no variable without rate, at the point and near it, as
     the constraint x vx + y vy = 0 of a pendulum, whose force is such a variable; 3 where neither
@@ -38,9 +54,9 @@ def structural_index(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> int:
     mass, rate, rows, columns = probed_rate(problem, t, u, p)
     n_rows, n_columns = count(u, rows), count(u, columns)
     if not n_rows:
-        return 0
+        return Index(0)
     if n_rows != n_columns or problem.coloring:
-        return 1
+        return Index(1)
     direction, change, near = u.duplicate(), u.duplicate(), u.copy()
     write(direction, np.where(columns, wave(u), 0.0))
     write(near, read(u) + 1e-3 * max(1.0, largest(u)) * wave(u))
@@ -50,16 +66,16 @@ def structural_index(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> int:
         try:
             problem.residual_u.fill(t, state, rate, p, matrix)
         except SolveError:  # beyond the domain of the callbacks, on every rank
-            return 1
+            return Index(1)
         matrix.mult(direction, change)
         hidden = hidden & (read(change) == 0.0)
         if not count(u, hidden):
-            return 1
+            return Index(1)
     write(change, np.where(rows, 0.0, read(change)))
     return _index_of(hidden, matrix, mass, change)
 
 
-def _index_of(hidden: Mask, matrix: PETSc.Mat, mass: PETSc.Mat, change: PETSc.Vec) -> int:
+def _index_of(hidden: Mask, matrix: PETSc.Mat, mass: PETSc.Mat, change: PETSc.Vec) -> Index:
     """Return the index, given F_u, F_udot and the change of the differential equations' sides."""
     rates, work = _least_squares(mass, change), change.duplicate()
     mass.mult(rates, work)
@@ -67,10 +83,12 @@ def _index_of(hidden: Mask, matrix: PETSc.Mat, mass: PETSc.Mat, change: PETSc.Ve
     lost, whole = largest(work), largest(change)
     # nothing determines the variables, or there are no rates: the rest of the mass is singular
     if whole == 0.0 or lost > 1e-8 * whole:
-        return 1
+        return Index(1)
     matrix.mult(rates, work)
     deeper = hidden & (abs(read(work)) <= 1e-10 * largest(work))
-    return 3 if count(change, deeper) else 2
+    first, _ = change.getOwnershipRange()
+    rows = change.comm.tompi4py().allgather((first + np.flatnonzero(hidden)).tolist())
+    return Index(3 if count(change, deeper) else 2, tuple(chain.from_iterable(rows)))
 
 
 def _least_squares(mass: PETSc.Mat, right: PETSc.Vec) -> PETSc.Vec:
