@@ -45,7 +45,7 @@ def by_form(problem: Problem, stepping: Stepping) -> Stepping:
     if problem.form == "mass":
         if problem.constant_mass:
             return _with(stepping, STIFF, "M u' = f")
-        return _with(stepping, IMPLICIT, "M(p) u' = f")
+        return _with(stepping, IMPLICIT, "M(p) u' = f, slower than u' = np.linalg.solve(M(p), f)")
     return _with(stepping, IMPLICIT, "F(t, u, u', p) = 0")
 
 

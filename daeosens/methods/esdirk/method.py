@@ -18,7 +18,7 @@ from daeosens.methods.esdirk.stages import FEW_ITERATIONS, STAGE_DEFAULTS, Stage
 from daeosens.methods.esdirk.step import DirkStep
 from daeosens.methods.esdirk.tableau import TABLEAUX, Esdirk, share_of_tolerance
 from daeosens.methods.linear_solver import block_solver, linear_solver
-from daeosens.methods.method import Method
+from daeosens.methods.method import WITHOUT_MASS, Method
 from daeosens.methods.rk.block import Inside
 from daeosens.methods.rk.step import RungeKuttaStep
 from daeosens.methods.rk.tableau import HEUN
@@ -57,13 +57,18 @@ class EsdirkMethod(Method):
         return problem.form != "residual" and problem.constant_mass
 
     def refusal(self, problem: Problem) -> UnsupportedError:
-        """Name the methods that take a mass with parameters, or F."""
-        form = "residual form" if problem.form == "residual" else "the form M(p) u' = f"
+        """Name the form that these steps take, and the methods that take M(p) or F."""
+        form, able = "residual form", '"cn", "beuler", "midpoint" or "theta:<value>"'
+        remedy = (
+            f"{able}; a mass C(u) becomes constant with further unknowns q, 0 = q - Q(u), such "
+        )
+        remedy += "as charges"
+        if problem.form == "mass":
+            form, remedy = "the form M(p) u' = f", f"{WITHOUT_MASS}; or {able}"
         return UnsupportedError(
             f'method = "{self.name}" for a problem in {form}',
             expected="u' = f(t, u, p), or M u' = f(t, u, p) with a constant M",
-            remedy='"cn", "beuler", "midpoint" or "theta:<value>"; a mass C(u) becomes constant '
-            "with further unknowns q, 0 = q - Q(u), such as charges",
+            remedy=remedy,
         )
 
     def no_blocks(self, problem: Problem) -> str:

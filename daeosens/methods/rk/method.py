@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from petsc4py import PETSc
 
 from daeosens.errors import UnsupportedError
-from daeosens.methods.method import Inside, Method
+from daeosens.methods.method import WITHOUT_MASS, Inside, Method
 from daeosens.methods.rk.block import BlockRungeKutta
 from daeosens.methods.rk.step import RungeKuttaStep
 from daeosens.methods.rk.tableau import Tableau, tableau
@@ -71,12 +71,13 @@ class ExplicitMethod(Method):
 
     def refusal(self, problem: Problem) -> UnsupportedError:
         """Name the methods that take a mass, or F."""
-        constant = problem.form == "mass" and problem.constant_mass
         able = '"cn", "beuler", "midpoint" or "theta:<value>"'
+        if problem.form == "mass":
+            able = f'"esdirk4", {able}' if problem.constant_mass else f"{WITHOUT_MASS}; or {able}"
         return UnsupportedError(
             f'method = "{self.name}" for a problem in {problem.form} form',
             expected="u' = f(t, u, p) without a mass matrix",
-            remedy=f'"esdirk4", {able}' if constant else able,
+            remedy=able,
         )
 
     def set_type(self, ts: PETSc.TS, problem: Problem) -> None:
