@@ -255,7 +255,7 @@ def checkpointed(
     """Return a run that has kept some of its states as one that takes the others again.
 
     Sweeps go from window to window; their results have the same bits, as long as linear systems are
-    solved directly.
+    solved directly, and callbacks round alike at one state and at many.
 
     Parameters
     ----------
