@@ -45,6 +45,12 @@ AT_ONCE = 1e-6
 DIRECTIONS = 3
 """So many random ones leave a run to tell whether kinks beside it cancel as they do along it."""
 
+NEARBY = 1e-6
+"""Part of a parameter that it moves by, to tell whether it is the time of a change."""
+
+TOGETHER = 1e-6
+"""Part of what a time changes by in a decision that is left where a parameter moves as far."""
+
 FAR, LITTLE, WIDE = 1e-3, 1e-6, 10.0
 """Lengths of these: parts of the numbers, at least, and multiples of what changes in the step."""
 
@@ -72,7 +78,7 @@ def warn_of_jumps(trajectory: Trajectory, _costs: Sequence[Cost], seen: Seen) ->
                 f"the equations jump near t = {change.time:.6g}, where a branch changes "
                 "sides between two steps: derivatives lack what the time of that change "
                 "contributes where it moves\n"
-                f"  try: {_remedy_of_jump(trajectory, change.timed)}; a smooth function",
+                f"  try: {_remedy_of_jump(trajectory, change)}; a smooth function",
             )
             return
     warn_of_passed_jumps(trajectory, seen)
@@ -92,16 +98,53 @@ def _that_may_move(
         yield change
 
 
-def _remedy_of_jump(trajectory: Trajectory, timed: bool) -> str:
+def _remedy_of_jump(trajectory: Trajectory, change: SlopeJump) -> str:
     known = "breakpoints= for a jump at a time that is known"
     if trajectory.problem.delays is not None:  # which have no events
         return known
-    if timed:
-        return (
-            'an event at that time that changes the mode, daeosens.Event("<parameter>", mode=...) '
-            f"in daeosens.hybrid; {known}"
-        )
-    return f"an event there that changes the mode, daeosens.hybrid; {known}"
+    # an event alone would end a step there, some of whose stages see the other side
+    return (
+        "a mode for each side, of equations without the branch, "
+        'daeosens.hybrid({"before": ..., "after": ...}, "before", '
+        f'[daeosens.Event({_when(trajectory, change)}, mode="after")]); {known}'
+    )
+
+
+def _when(trajectory: Trajectory, change: SlopeJump) -> str:
+    """Return what an event at a change of sides looks at, as users write it."""
+    if not change.timed:
+        return "lambda t, u, p: <what changes its sign>"
+    name = _time_parameter(trajectory, change)
+    return "lambda t, u, p: t - <its time>" if name is None else f'"{name}"'
+
+
+def _time_parameter(trajectory: Trajectory, change: SlopeJump) -> str | None:
+    """Return the name of the parameter that the time of a change is; None if it is no single one.
+
+    What decides is then the same where the time and the parameter move together.  Of several ranks
+    and of fields it is not looked for.
+    """
+    (equations, _), problem = trajectory.equations(change.step), trajectory.problem
+    branches, p = equations.branches, trajectory.parameters(change.step)
+    if branches is None or problem.comm.size > 1 or not isinstance(p, np.ndarray):
+        return None
+    _, t, u = point_on_chord(trajectory, change.step, 0.5)
+
+    def decided(dt: float, dp: Array) -> float:
+        values = branches(t + dt, u, p + dp).values
+        return float(values[change.number]) if change.number < values.size else np.nan
+
+    value, sizes = decided(0.0, 0.0 * p), NEARBY * np.where(p == 0.0, t, np.abs(p))
+    moves = np.diag(sizes)
+    # a part that is not in it leaves all of its digits
+    numbers = np.flatnonzero([decided(0.0, move) != value for move in moves])
+    if numbers.size != 1:
+        return None
+    (k,) = numbers.tolist()
+    late, together = (decided(float(sizes[k]), dp) - value for dp in (0.0 * p, moves[k]))
+    if not abs(together) <= TOGETHER * abs(late):
+        return None
+    return problem.parameter_names[k]
 
 
 def warn_of_kinks(trajectory: Trajectory, seen: Seen) -> tuple[list[KinkTerm], bool]:
@@ -137,13 +180,14 @@ def warn_of_kinks(trajectory: Trajectory, seen: Seen) -> tuple[list[KinkTerm], b
     then = "lack what the moving time of that change contributes"
     if not change.kink and not change.jump:
         what, then = "no bounded second derivative", "may be far off"
-    when = '"<parameter>"' if change.timed else "lambda t, u, p: <what changes its sign>"
+    remedy = f"an event there, events=[daeosens.Event({_when(trajectory, change)})]"
+    if change.jump:
+        remedy = _remedy_of_jump(trajectory, change)
     _warn(
         trajectory,
         f"the equations have {what} near t = {change.time:.6g}, where a branch, abs, maximum "
         f"or the like changes sides between two steps: products with the Hessian {then}\n"
-        f"  try: an event there, events=[daeosens.Event({when})], or a smooth function in its "
-        "place",
+        f"  try: {remedy}; or a smooth function in its place",
     )
     return known, True
 
