@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from petsc4py import PETSc
 
 from daeosens.errors import ChatterError, SolveError, StiffError
@@ -123,6 +125,25 @@ def held_by_stability(run: Trajectory, least: int) -> int:
         if held + PLACES - 1 - k < needed:
             return 0
     return held * run.n_steps // PLACES
+
+
+def is_stiff(run: Trajectory, least: int) -> bool:
+    """Return whether stability holds explicit steps of a run small, at least so many of them.
+
+    Of a run by implicit steps: whether it would hold more than ``STEPS``, and than were taken.
+    """
+    if run.stepping.resolved_method.explicit:
+        return held_by_stability(run, least) > 0
+    if run.thinned:
+        return False
+    ends = np.linspace(0, run.n_steps, PLACES + 1).astype(int)
+    held = 0.0
+    for first, last in itertools.pairwise(ends):
+        n = (first + last) // 2
+        problem, p = run.equations(n)
+        decay = fastest_decay(problem, float(run.times[n]), run.stored[n], p)
+        held += decay * float(run.times[last] - run.times[first]) / REACH
+    return held > max(STEPS, run.n_steps)
 
 
 def made_stiff(stepping: Stepping) -> Stepping:

@@ -7,6 +7,7 @@ import pytest
 
 import daeosens as ds
 from daeosens.petsc import gather
+from daeosens.timestepping.method_choice import is_stiff
 
 
 def relaxed(make=ds.ODE):
@@ -46,6 +47,20 @@ def test_equations_that_become_stiff_are_run_again():
     assert "stiff after t =" in repr(run)
     assert run.effort.steps < 500
     assert run.final[0] == pytest.approx(1.0, abs=1e-8)
+
+
+def test_runs_by_any_method_tell_whether_stability_would_hold_explicit_steps():
+    """A decay of 1e5, and one of 1e3 at which explicit steps end up: the same of both."""
+    for rate, method, stiff in (
+        (1e5, "esdirk5", True),
+        (2.0, "esdirk5", False),
+        (2.0, "rk8vr", False),
+        (1e3, "rk8vr", True),
+        (1e3, "cn", True),
+    ):
+        problem = relaxed()
+        run = ds.solve(problem, [0.0], [rate], ds.Stepping((0.0, 10.0), method, rtol=1e-3))
+        assert is_stiff(run, 25) == stiff, (rate, method)
 
 
 def test_long_runs_that_are_not_stiff_stay_explicit():

@@ -20,7 +20,7 @@ from daeosens.costs.cost import Cost
 from daeosens.costs.objective import Objective
 from daeosens.derivatives.divided import divided, richardson
 from daeosens.derivatives.looks.relative_directions import largest_sizes
-from daeosens.derivatives.looks.resolution import LEAST, WRONG, high_order, told_above
+from daeosens.derivatives.looks.resolution import LEAST, WRONG, smaller_rtol, told_above
 from daeosens.derivatives.looks.seen import Seen, unseen_run, warn_of_no_look
 from daeosens.errors import DiscretizationWarning, warn
 from daeosens.petsc.vectors import Array, maxima, read
@@ -123,9 +123,8 @@ def warn_of_unresolved_products(
         warn(
             f"the steps follow the {followed}, and entries of a product with the "
             f"Hessian are wrong by about {size}: second derivatives change faster than these\n"
-            "  try: a much smaller rtol with a method of high order, "
-            f"{high_order(trajectory.problem)}; derivatives.derivative_error(run, objective, du0, "
-            "dp) tells what is reached",
+            f"  try: {smaller_rtol(trajectory)}; "
+            "derivatives.derivative_error(run, objective, du0, dp) tells what is reached",
             DiscretizationWarning,
             trajectory.problem.comm,
         )

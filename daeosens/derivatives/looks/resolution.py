@@ -35,16 +35,21 @@ from daeosens.derivatives.sweeps.forward import sweep_forward
 from daeosens.derivatives.tangent_errors import DENSE
 from daeosens.derivatives.tangent_errors import Start as Moved
 from daeosens.errors import DiscretizationWarning, KinkWarning, warn
+from daeosens.methods import find_method
 from daeosens.petsc.free_memory import free_memory
 from daeosens.petsc.vectors import Array, maxima, read, summed
 from daeosens.problem.callback_guard import unwrapped
-from daeosens.problem.problem import Problem
 from daeosens.problem.slope_check import deciding_lines
 from daeosens.timestepping.c_rhs import repeats_python
 from daeosens.timestepping.delayed_run import run_delayed
 from daeosens.timestepping.dense_ts import directed_steps
 from daeosens.timestepping.events.event_loop import run_of
-from daeosens.timestepping.method_choice import STIFF, held_by_stability, replaced
+from daeosens.timestepping.method_choice import (
+    STIFF,
+    held_by_stability,
+    is_stiff,
+    replaced,
+)
 from daeosens.timestepping.stepping import pinned_times
 from daeosens.timestepping.trajectory.states import States
 from daeosens.timestepping.trajectory.trajectory import Trajectory, unseen_unknowns
@@ -128,9 +133,18 @@ def told_above(trajectory: Trajectory) -> float:
     return min(max(WRONG, MANY * rtol), max(SMALL, EXPECTED * rtol))
 
 
-def high_order(problem: Problem) -> str:
-    """Return the names of methods whose derivatives need few steps to be accurate."""
-    return "rk8vr or esdirk6" if problem.delays is None else "rk8vr"
+def smaller_rtol(trajectory: Trajectory) -> str:
+    """Return the remedy of a smaller tolerance, with methods of high order that fit the equations.
+
+    Where stability would hold explicit steps small, none of these is named.
+    """
+    problem, explicit = trajectory.problem, ("rk8vr",)
+    names = explicit if problem.delays is not None else (*explicit, "esdirk6")
+    names = [name for name in names if find_method(name).takes(problem)]
+    if len(names) > 1 and is_stiff(trajectory, HELD):
+        names = [name for name in names if name not in explicit]
+    by = f" with a method of high order, {' or '.join(names)}" if names else ""
+    return f"a much smaller rtol{by}"
 
 
 def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> None:
@@ -187,8 +201,8 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen
             f"the steps follow the states, and derivatives{which} are wrong by about {size}: "
             "somewhere in this run they change faster than the states, or are small beside errors "
             "of these\n"
-            f"  try: {first}{controlled}a much smaller rtol with a method of high order, "
-            f"{high_order(problem)}; derivatives.derivative_error tells what is reached",
+            f"  try: {first}{controlled}{smaller_rtol(trajectory)}; "
+            "derivatives.derivative_error tells what is reached",
             DiscretizationWarning,
             problem.comm,
         )
