@@ -14,6 +14,9 @@ from daeosens.petsc.vectors import finite_array
 
 Breakpoints = tuple[float, ...]
 
+LARGEST_MARGIN = 1e-12
+"""What a margin beside a breakpoint is at most, as a part of the time."""
+
 
 def admit_breakpoints(breakpoints: npt.ArrayLike) -> Breakpoints:
     """Return the times [K] at which the equations may jump, checked.
@@ -65,4 +68,4 @@ def margin_beside(size: float, h: float) -> float:
     As much as sums of some thousand numbers err (``np.cumsum`` of lengths), unless that is more
     than a millionth of the step; never less than what a few operations round.
     """
-    return max(8.0 * sys.float_info.epsilon * size, min(1e-12 * size, 1e-6 * h))
+    return max(8.0 * sys.float_info.epsilon * size, min(LARGEST_MARGIN * size, 1e-6 * h))

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 from petsc4py import PETSc
 
-from daeosens.petsc._kernels import finite_numbers, no_options, numbers_of, put_numbers
+from daeosens.petsc._kernels import (
+    finite_numbers,
+    no_options,
+    numbers_of,
+    put_finite_numbers,
+    put_numbers,
+)
+from daeosens.petsc.vectors import write
 
 
 def vector(values):
@@ -49,6 +56,30 @@ def test_numbers_are_put_if_they_fit():
         assert not put_numbers(vec, other)
     assert vec.array.tolist() == [3.0, 4.0]
     assert put_numbers(vector([]), np.empty(0))
+
+
+def test_finite_numbers_are_put_if_they_are_a_plain_array_that_fits():
+    class Labelled(np.ndarray):
+        pass
+
+    vec = vector([1.0, 2.0])
+    assert put_finite_numbers(vec, np.array([[3.0, 0.0], [4.0, 0.0]])[:, 0])
+    assert vec.array.tolist() == [3.0, 4.0]
+    others = (np.zeros(3), np.zeros((2, 1)), np.zeros(2, dtype=int), np.array([np.nan, 1.0]))
+    for other in (*others, np.zeros(2).view(Labelled), [0.0, 0.0], None, 1.0):
+        assert not put_finite_numbers(vec, other)
+    assert vec.array.tolist() == [3.0, 4.0]
+
+
+def test_numbers_of_the_other_order_of_bytes_are_left_to_numpy():
+    values = np.array([3.0, 4.0]).astype(">f8")
+    vec = vector([1.0, 2.0])
+    assert not put_numbers(vec, values)
+    assert not put_finite_numbers(vec, values)
+    write(vec, values)
+    assert vec.array.tolist() == [3.0, 4.0]
+    assert finite_numbers(values)
+    assert not finite_numbers(np.array([1.0, np.inf]).astype(">f8"))
 
 
 def test_an_empty_database_of_options_is_known():

@@ -21,6 +21,41 @@ def test_right_output_is_passed_on():
     assert check_output(3.0, "r", (), 0.0) == 3.0
 
 
+@pytest.mark.parametrize("method", ["rk4", "cn", "beuler", "esdirk3"])
+@pytest.mark.parametrize(
+    "returned",
+    [
+        lambda rate: rate.astype(">f8"),
+        lambda rate: rate.astype("<f8"),
+        lambda rate: rate.astype(np.longdouble),
+        lambda rate: np.stack([rate, 0 * rate])[:, ::-1][0, ::-1],
+        np.ma.masked_array,
+        list,
+    ],
+)
+def test_numbers_are_taken_as_they_are_however_they_are_kept(method, returned):
+    """Of bytes in the other order, as big-endian files have them, runs made other numbers."""
+    stepping = ds.Stepping((0.0, 1.0), method, dt=0.1)
+    runs = [
+        ds.solve(
+            ds.ODE(
+                lambda t, u, p, result=result: result(-p[0] * u),
+                2,
+                1,
+                jacobian=lambda t, u, p: -p[0] * np.eye(2),
+                jacobian_p=lambda t, u, p: -u[:, None],
+            ),
+            np.array([1.0, 2.0], dtype=kind),
+            np.array([0.5], dtype=kind),
+            stepping,
+        )
+        for result, kind in ((returned, ">f8"), (lambda rate: rate, "f8"))
+    ]
+    np.testing.assert_array_equal(runs[0].u, runs[1].u)
+    gradients = [ds.adjoint(run, ds.Terminal(lambda t, u, p: u[0])) for run in runs]
+    np.testing.assert_array_equal(gradients[0].p, gradients[1].p)
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

@@ -129,3 +129,26 @@ def test_a_short_step_of_smooth_equations_does_not(before, factor):
     with warnings.catch_warnings():
         warnings.simplefilter("error", KinkWarning)
         solve(ODE(grows, 1, 1, events=[ONE]), [0.2], [1.0], stepping("rk8vr"), [passes - before])
+
+
+def test_a_look_at_smooth_equations_takes_two_evaluations():
+    """One after each 1st, 2nd, 4th, ... event: five evaluations were a tenth of a ball's run."""
+    times = []
+
+    def falls(t, u, p):
+        times.append(t)
+        return np.array([u[1], -p[0]])
+
+    bounce = Event(
+        lambda t, u, p: u[0], lambda t, u, p: np.array([u[0], -p[1] * u[1]]), direction=-1
+    )
+    problem = ODE(falls, 2, 2, events=[bounce])
+    run = solve(problem, [1.0, 0.0], [9.81, 0.9], Stepping((0.0, 3.0), "rk4", dt=0.05))
+    ends = [run.times[crossing.step] for crossing in run.crossings]
+    assert len(ends) == 4
+    sizes = [run.step_sizes[crossing.step - 1] for crossing in run.crossings]
+    looks = [
+        sum(0.0 < abs(time - end) < 1e-3 * h for time in times)
+        for end, h in zip(ends, sizes, strict=True)
+    ]
+    assert looks == [2, 2, 0, 2]

@@ -46,7 +46,12 @@ from daeosens.petsc._kernels.grids.stencils import Stencil
 from daeosens.petsc._kernels.interpolants import Interpolant, interpolate
 from daeosens.petsc._kernels.natives import call_into, call_number, call_points, fill_matrix
 from daeosens.petsc._kernels.newton import know_rounding, take_remainder
-from daeosens.petsc._kernels.numbers import finite_numbers, numbers_of, put_numbers
+from daeosens.petsc._kernels.numbers import (
+    finite_numbers,
+    numbers_of,
+    put_finite_numbers,
+    put_numbers,
+)
 from daeosens.petsc._kernels.python_functions import PythonFunctions
 from daeosens.petsc._kernels.registered import Registered, take_point
 from daeosens.petsc._kernels.steps import Steps, add_monitor, count_steps, next_step
@@ -113,6 +118,7 @@ __all__ = [
     "pool_memory",
     "projected",
     "pull_theta_steps",
+    "put_finite_numbers",
     "put_numbers",
     "register_rk",
     "reject_trial",

@@ -19,6 +19,8 @@ def finite_numbers(np.ndarray values):
     """Return whether all numbers of an array of doubles, of any layout, are finite."""
     if np.PyArray_TYPE(values) != np.NPY_DOUBLE:
         raise TypeError("an array of double precision numbers is expected")
+    if not np.PyArray_ISNOTSWAPPED(values):  # numbers of another kind of machine, as files have
+        values = values.astype("d")
     values = np.PyArray_GETCONTIGUOUS(values)
     return bool(all_finite(<double *>np.PyArray_DATA(values), np.PyArray_SIZE(values)))
 
@@ -44,7 +46,7 @@ def put_numbers(Vec vec, np.ndarray values):
     CHKERR(VecGetLocalSize(vec.vec, &count))
     if (
         np.PyArray_NDIM(values) != 1 or np.PyArray_SIZE(values) != count
-        or np.PyArray_TYPE(values) != np.NPY_DOUBLE
+        or np.PyArray_TYPE(values) != np.NPY_DOUBLE or not np.PyArray_ISNOTSWAPPED(values)
     ):
         return False
     values = np.PyArray_GETCONTIGUOUS(values)
@@ -53,3 +55,10 @@ def put_numbers(Vec vec, np.ndarray values):
         memcpy(numbers, np.PyArray_DATA(values), <size_t>count * sizeof(double))
     CHKERR(VecRestoreArrayWrite(vec.vec, &numbers))
     return True
+
+
+def put_finite_numbers(Vec vec, object values):
+    """Overwrite the local numbers as ``put_numbers``, if all of ``values`` are finite as well."""
+    if not np.PyArray_CheckExact(values) or np.PyArray_TYPE(values) != np.NPY_DOUBLE:
+        return False
+    return finite_numbers(values) and put_numbers(vec, values)

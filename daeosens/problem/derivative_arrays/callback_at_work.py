@@ -45,14 +45,16 @@ _IS_USERS: dict[tuple[str, str], bool] = {}
 
 def of_users(frame: FrameType) -> bool:
     """Whether a frame is of the callback or its helpers, not of a library."""
-    return is_users(frame.f_code.co_filename, frame.f_globals)
+    file = frame.f_code.co_filename
+    # asked for every array that NumPy makes: by file, once
+    known = _IS_USERS.get((file, AT_WORK[-1].home if AT_WORK else ""))
+    return is_users(file, frame.f_globals) if known is None else known
 
 
 def is_users(file: str, names: Mapping[str, Any]) -> bool:
     """Return whether a file with these global names is the callback's, and not of a library."""
     home = AT_WORK[-1].home if AT_WORK else ""
     key = (file, home)
-    # asked for every array that NumPy makes: by file, once
     known = _IS_USERS.get(key)
     if known is None:
         # a callback in an installed package is the user's as well: ``home`` is the package of the

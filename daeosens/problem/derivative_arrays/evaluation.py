@@ -44,8 +44,10 @@ from daeosens.problem.derivative_arrays.splines import OF_CLOCKS, WITH_DERIVATIV
 
 def _at_work() -> bool:
     """Whether whoever calls the caller is the callback at work, or one of its helpers."""
-    same_thread = bool(AT_WORK) and AT_WORK[-1].thread == threading.get_ident()
-    return same_thread and of_users(sys._getframe(2))
+    # asked by every function of NumPy that callbacks call, in loops over runs where none is at work
+    if not AT_WORK:
+        return False
+    return AT_WORK[-1].thread == threading.get_ident() and of_users(sys._getframe(2))
 
 
 def _making(original: Callable[..., Any]) -> Callable[..., Any]:

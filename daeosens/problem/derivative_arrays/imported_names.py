@@ -55,8 +55,7 @@ class Replacements:
             known = self._known.get(callback)
         except TypeError:  # no reference to it is possible: it is of a library, as a ufunc is
             return ()
-        # a module that has got more names since, as notebooks do, is looked at again
-        if known is None or any(len(names) != size for names, size in known.sizes):
+        if known is None or known.has_grown:
             known = self._known[callback] = self._search(callback)
         if not known.places:
             return ()
@@ -69,7 +68,7 @@ class Replacements:
     def _search(self, callback: Callable[..., Any]) -> _Known:
         """Return where a callback and the functions and modules that it can reach hold them."""
         places: list[Place] = []
-        sizes: list[tuple[Namespace, int]] = []
+        searched: list[Namespace] = []
         seen: set[int] = set()
         waiting: list[Any] = [callback]
         while waiting:
@@ -92,13 +91,13 @@ class Replacements:
             if id(namespace) in seen or not is_users(file, namespace):
                 continue
             seen.add(id(namespace))
-            sizes.append((namespace, len(namespace)))
+            searched.append(namespace)
             for name, value in list(namespace.items()):
                 if id(value) in self._by_identity:
                     places.append(InModule(*self._by_identity[id(value)], namespace, name))
                 elif isinstance(value, (FunctionType, ModuleType)):
                     waiting.append(value)
-        return _Known(places, sizes)
+        return _Known(places, searched, [*map(len, searched)])
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,13 @@ class _Known(NamedTuple):
     """Places of a callback, and the namespaces that were searched with their sizes."""
 
     places: list[Place]
-    sizes: list[tuple[Namespace, int]]
+    searched: list[Namespace]
+    sizes: list[int]
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether a module has got more names since, as notebooks do."""
+        return [*map(len, self.searched)] != self.sizes  # asked at each evaluation
 
 
 def _function_in(thing: Any) -> Any:

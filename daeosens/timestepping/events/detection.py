@@ -15,7 +15,7 @@ from daeosens.errors import NotFiniteError, SolveError
 from daeosens.methods.dae.structure import wave
 from daeosens.petsc._kernels import Interpolant, interpolate
 from daeosens.petsc.vectors import read
-from daeosens.problem.breakpoints import margin_beside
+from daeosens.problem.breakpoints import LARGEST_MARGIN, margin_beside
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.events.event_surface import CLOSE, Surface
 from daeosens.timestepping.runner import Runner
@@ -267,7 +267,9 @@ class EventDetector:
         """Note the crossings that count in a step."""
         h, p = t_next - t, self.runner.p
         self._around_of = None
-        ends = abs(t_next - self.end) <= margin_beside(max(abs(t_next), h), h)
+        left, size = abs(t_next - self.end), max(abs(t_next), h)
+        # the margin itself is asked for at the few steps for which it may be large enough
+        ends = left <= LARGEST_MARGIN * size and left <= margin_beside(size, h)
         for surface in self.surfaces:
             value, ahead = surface.at(t_next, u_next, p), 0
             if ends:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
+import numpy.typing as npt
 from mpi4py import MPI
 
 from daeosens.errors import DaeosensError, KinkWarning, warn
@@ -48,16 +49,16 @@ def warn_of_jump(problem: Problem, step: Step, name: str) -> None:
     # steps that close in on a jump become so short that small parts of them are rounding
     near_part = max(NEAR, min(RESOLVED / _change(problem, step), LARGEST))
     far_part = near_part * (FAR / NEAR)
-    ends = [
-        _equations(problem, step, part) for part in (-near_part, near_part, -far_part, far_part)
-    ]
-    near, far = np.abs(ends[1] - ends[0]), np.abs(ends[3] - ends[2])
-    sizes = np.maximum(np.abs(ends[0]), np.abs(ends[1]))
+    before, after = (_equations(problem, step, part) for part in (-near_part, near_part))
+    near, sizes = np.abs(after - before), np.maximum(np.abs(before), np.abs(after))
+    # smooth equations have hardly changed between these, so that nearly all looks end here
+    if not _on_any_rank(problem, _exceeds(near, sizes)):
+        return
+    far = np.abs(_equations(problem, step, far_part) - _equations(problem, step, -far_part))
     # at rest the terms of the equations are large, and their sum is rounding
-    terms = np.abs(_equations(problem, step, 0.0, RELATIVE) - ends[0]) / RELATIVE
-    sizes = np.maximum(sizes, ROUNDING / JUMP * terms)
-    jumps = (near > 0.5 * far) & (near > JUMP * (sizes + 1e-6 * sizes.max(initial=0.0)))
-    if not problem.comm.tompi4py().allreduce(int(jumps.any())):
+    terms = np.abs(_equations(problem, step, 0.0, RELATIVE) - before) / RELATIVE
+    jumps = (near > 0.5 * far) & _exceeds(near, np.maximum(sizes, ROUNDING / JUMP * terms))
+    if not _on_any_rank(problem, jumps):
         return
     warn(
         f'event "{name}": the equations themselves jump where it happens, and the step that ends '
@@ -71,14 +72,26 @@ def warn_of_jump(problem: Problem, step: Step, name: str) -> None:
     )
 
 
+def _exceeds(change: Array, sizes: Array) -> npt.NDArray[np.bool_]:
+    """Return where [n] the equations change by more than smooth ones of these sizes."""
+    return change > JUMP * (sizes + 1e-6 * sizes.max(initial=0.0))
+
+
+def _on_any_rank(problem: Problem, where: npt.NDArray[np.bool_]) -> bool:
+    """Return whether any unknown of any rank is marked.  Collective."""
+    own = bool(where.any())
+    return own if problem.comm.size == 1 else problem.comm.tompi4py().allreduce(own, MPI.LOR)
+
+
 def _change(problem: Problem, step: Step) -> float:
     """Return the largest change of an unknown in a step, beside the unknown's size.  Collective."""
     before, after = read(step.u), read(step.u_next)
     sizes = np.maximum(np.abs(before), np.abs(after))
     changes = np.abs(after - before)
     own = float(np.max(changes / np.where(sizes > 0.0, sizes, 1.0), initial=0.0))
-    whole: float = problem.comm.tompi4py().allreduce(own, MPI.MAX)
-    return max(whole, sys.float_info.min)
+    if problem.comm.size > 1:
+        own = problem.comm.tompi4py().allreduce(own, MPI.MAX)
+    return max(own, sys.float_info.min)
 
 
 def _equations(problem: Problem, step: Step, part: float, change: float = 0.0) -> Array:

@@ -66,14 +66,15 @@ class States(Sequence[PETSc.Vec]):
         """Return a vector [n], the same as long as somebody holds it."""
         if number == 0:  # asked for in each sweep
             return self._first
-        places = range(len(self.rows))[number]
-        if isinstance(places, range):
-            return [self[k] for k in places]
-        if places == 0:
-            return self._first
-        reference = self._made.get(places)
+        if isinstance(number, slice):
+            return [self[k] for k in range(len(self.rows))[number]]
+        # sweeps ask for a state several times at each step, by its number from the start
+        reference = self._made.get(number)
         vec = None if reference is None else reference()
         if vec is None:
+            places = range(len(self.rows))[number]
+            if places != number:  # counted from the end
+                return self[places]
             # PETSc does not look at what it duplicates: a freed vector ends the process.
             refuse_freed(self._first)
             vec = self._first.duplicate()
