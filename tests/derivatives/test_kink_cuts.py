@@ -416,6 +416,23 @@ def test_a_guard_of_unknowns_that_start_at_zero_costs_no_run(make: Callable[...,
     assert np.diff(run.times).min() > 1e-6
 
 
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
+def test_the_edge_of_a_domain_is_no_kink(make: Callable[..., Any]) -> None:
+    """A state that leaves 0 has no other side: u^0.55 is not finite there."""
+
+    def cure(t: Any, u: Any, p: Any) -> Any:
+        heated = np.interp(t, [0.0, 10.0], [1.0, 2.0])  # bends where the run begins
+        return np.stack([heated * (p[0] + p[1] * u[0] ** p[2]) * (1.0 - u[0])])
+
+    model = make(cure, 1, ["a", "b", "m"])
+    p, steps = [1e-3, 0.05, 0.55], ds.Stepping((0.0, 20.0), rtol=1e-8)
+    from_zero, beside = (ds.solve(model, [start], p, steps) for start in (0.0, 1e-12))
+    assert from_zero.u[-1, 0] == pytest.approx(beside.u[-1, 0], rel=1e-6)
+    with pytest.raises(ds.errors.NotFiniteError, match="a start at 1e-12"):
+        ds.adjoint(from_zero, ds.Terminal(lambda t, u, p: u[0]))
+    assert np.isfinite(ds.adjoint(beside, ds.Terminal(lambda t, u, p: u[0])).p).all()
+
+
 @pytest.mark.parametrize("side", [1.0, -1.0])
 def test_a_start_on_a_kink_whose_other_side_is_not_entered(side: float) -> None:
     # np.maximum has the derivative of its upper side at zero

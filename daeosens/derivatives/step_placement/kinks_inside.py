@@ -16,6 +16,7 @@ from daeosens.derivatives.branches.branch_changes import (
     LASTS,
     NEARER,
     SIDE,
+    Piecewise,
     changed_by_rounding,
     rate_in,
 )
@@ -112,6 +113,14 @@ def kinks_inside(run: Trajectory, least: float, near: Sequence[Array] = ()) -> l
     return [kink for kink in kinks if kink is not None]
 
 
+def _value_there(function: Piecewise, point: Point, size: int) -> Array:
+    """Return f [n] at a point, NaN beyond its domain: u**0.5 where a run leaves 0."""
+    try:
+        return function.value(*point)
+    except (InputError, NotFiniteError):
+        return np.full(size, np.nan)
+
+
 def _bends_without_kinks(run: Trajectory) -> Array:
     """Return the times [K] of steps at which f bends by the time alone, but no derivative jumps."""
     times = times_of_change(run, bends(made_of_time(run, fixed=True).formulas))
@@ -165,7 +174,7 @@ class _Judge:
         if shorter_than_rounding or self._differentiated_at(n, place, at):
             return None
         points = [at(side * offset) for offset in offsets.tolist() for side in (-1.0, 1.0)]
-        f = np.array([function.value(*point) for point in points])
+        f = np.array([_value_there(function, point, state.size) for point in points])
         wide, narrow = np.abs(f[1] - f[0]), np.abs(f[3] - f[2])
         rounding = 1e-12 * np.maximum(np.abs(f[0]), np.abs(f[1]))
         if np.any(narrow > 0.5 * wide + rounding):
