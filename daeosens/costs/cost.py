@@ -128,7 +128,15 @@ class Start:
 
 START = Start()
 
-When: TypeAlias = "float | At | Instant | Start"
+
+@dataclass(frozen=True)
+class Numbered:
+    """The state of a number, in place of a time: for scalars that are made for a run."""
+
+    number: int
+
+
+When: TypeAlias = "float | At | Instant | Start | Numbered"
 """Where along a run a scalar is evaluated."""
 
 

@@ -14,6 +14,7 @@ from daeosens.derivatives.engines.choice import Engine, check_engine, wants_comp
 from daeosens.derivatives.engines.delays.program import program_of
 from daeosens.derivatives.engines.delays.running import RunningCosts
 from daeosens.derivatives.engines.request import lowered_on, matrices_of, noting_values, of_costs
+from daeosens.derivatives.kinks_of_costs import by_parts
 from daeosens.derivatives.looks.look import look, solver_error
 from daeosens.derivatives.sweeps.backward import sweep_back, swept_in_c
 from daeosens.errors import InputError, is_iterable
@@ -203,7 +204,8 @@ def adjoint(
         require_objective(cost)
     problem = trajectory.problem
     # one row lam [n], mu [m] for each cost; all of them go back over the same linearised steps
-    costs = [lowered_on(trajectory, objective) for objective in objectives]
+    plain = [lowered_on(trajectory, objective) for objective in objectives]
+    costs = [by_parts(trajectory, cost) for cost in plain]
     # linear solvers leave a remainder in each transposed solve: added up over the sweep, these
     # estimate the relative error of the derivatives
     with Remainders() as left:
@@ -223,7 +225,7 @@ def adjoint(
     # at the start lam is dJ/du0 and mu is dJ/dp (docs/mathematics.md, section 1)
     lam, mu = sweep.rows()
     # what no sweep sees: kinks between two states, steps that are too long for derivatives
-    look(trajectory, costs, gradients=lambda: matrices_of((lam, mu)))
+    look(trajectory, plain, gradients=lambda: matrices_of((lam, mu)))
     gradients = [
         Gradient(
             value,
@@ -261,7 +263,7 @@ def evaluate(trajectory: Trajectory, objective: Objective) -> float:
     check_trajectory(trajectory)
     agree(trajectory.problem.comm, "evaluate", objective=objective)
     require_objective(objective)
-    cost = lowered_on(trajectory, objective)
+    cost = by_parts(trajectory, lowered_on(trajectory, objective))
     # terms at single states need no steps
     if not cost.densities:
         return value_at_points(cost, trajectory.point)

@@ -96,7 +96,7 @@ def _fixed_steps(trajectory: Trajectory, further: npt.ArrayLike) -> Stepping:
     longest = max(longest, float(np.diff([first, *inside]).max(initial=0.0)))
     if not longest:  # an event has ended the run where it began, and will again
         longest = stepping.t_span[1] - first
-    return replace(
+    result = replace(
         stepping,
         dt=longest,
         rtol=None,
@@ -106,6 +106,9 @@ def _fixed_steps(trajectory: Trajectory, further: npt.ArrayLike) -> Stepping:
         t_eval=tuple(inside),
         control="states",
     )
+    # costs with kinks are those of the run that is repeated
+    object.__setattr__(result, "of_adaptive", stepping.adaptive or stepping.of_adaptive)
+    return result
 
 
 def _beyond(before: float, last: float, longest: float) -> list[float]:

@@ -22,6 +22,7 @@ from daeosens.derivatives.engines.compiled.tangent import (
 )
 from daeosens.derivatives.engines.request import lowered_on
 from daeosens.derivatives.faults import named_faults
+from daeosens.derivatives.kinks_of_costs import by_parts
 from daeosens.derivatives.looks.look import look, look_at_products, solver_error
 from daeosens.derivatives.sweeps.kink_terms import KinkTerm
 from daeosens.derivatives.sweeps.second_order import FirstOrderMemory, SecondOrderSweep
@@ -209,12 +210,13 @@ def hessian_sweep(
     )
     check_directions(directions)
     require_objective(objective)
-    cost = lowered_on(trajectory, objective)
+    plain = lowered_on(trajectory, objective)
+    cost = by_parts(trajectory, plain)
     memory = Memory() if memory is None else memory
     first = memory.value is None  # product with this Hessian
     if memory.value is None:
         # kinks of derivatives spoil products too; the value is the same for all directions
-        memory.kinks = look(trajectory, [cost], second=True)
+        memory.kinks = look(trajectory, [plain], second=True)
         memory.value = evaluate_cost(trajectory, cost)
     problem = trajectory.problem
     chosen, why = choose_sweep(trajectory, engine, len(directions), running=bool(cost.densities))

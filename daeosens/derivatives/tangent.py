@@ -27,6 +27,7 @@ from daeosens.derivatives.engines.delays.program import program_of
 from daeosens.derivatives.engines.delays.running import RunningCosts
 from daeosens.derivatives.engines.delays.tangents import push_forward
 from daeosens.derivatives.engines.request import lowered_on
+from daeosens.derivatives.kinks_of_costs import by_parts
 from daeosens.derivatives.looks.look import look, solver_error
 from daeosens.derivatives.sweeps.forward import sweep_forward
 from daeosens.errors import whole_number
@@ -115,7 +116,7 @@ class Tangent(Undivided):
         trajectory = self.trajectory
         problem = trajectory.problem
         agree(problem.comm, "Tangent.derivative", objective=objective)
-        cost = lowered_on(trajectory, objective)
+        cost = by_parts(trajectory, lowered_on(trajectory, objective))
         result = 0.0
         # dJ = g_u du + g_p dp + g_t dt, the last one where a state's time is that of an implicit
         # event

@@ -111,6 +111,7 @@ class Stepping:
     cut: bool = True
     choice: str = field(default="", init=False, compare=False, repr=False)
     shares: Sequence[Array] = field(default=(), init=False, compare=False, repr=False)
+    of_adaptive: bool = field(default=False, init=False, compare=False, repr=False)
 
     def of_shares(self, shares: Sequence[Array], pinned: Array) -> Stepping:
         """Return the stepping of runs of a delay equation that divide each piece as one has.

@@ -54,7 +54,7 @@ def test_costs_as_smooth_as_the_state_do_not(method):
         gradient = adjoint(run, waves(0))
     error = abs(gradient.value / exact(0) - 1)
     assert error < 10 * rtol
-    assert error / 30 < estimate(run, waves(0).lower(run.problem, END).densities) < 10 * error
+    assert error / 30 < estimate(run, waves(0).lower(run.problem, END)) < 10 * error
 
 
 @pytest.mark.slow

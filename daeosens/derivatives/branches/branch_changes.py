@@ -183,7 +183,7 @@ def density_of(trajectory: Trajectory, scalar: Any, in_time: bool = False) -> Pi
         write(state, u)
         return np.array([scalar.value(t, state, parameters(n))])
 
-    def decide(n: int, t: float, u: Array) -> Decisions:
+    def decide(n: int, t: float, u: Array, _rate: Array | None = None) -> Decisions:
         return scalar.branches(t, u, np.asarray(parameters(n)), in_time=in_time)
 
     branches = scalar.branches

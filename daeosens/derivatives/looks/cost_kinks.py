@@ -20,6 +20,7 @@ from daeosens.derivatives.branches.branch_changes import (
     point_on_chord,
 )
 from daeosens.derivatives.branches.switch_times import times_of_change
+from daeosens.derivatives.kinks_of_costs import steps_by_parts
 from daeosens.derivatives.looks.resolution import told_above
 from daeosens.derivatives.looks.seen import Seen, unseen_run
 from daeosens.derivatives.looks.slope_jumps import (
@@ -61,12 +62,20 @@ def warn_of_cost_kinks(
 def _warn_of_bent_densities(trajectory: Trajectory, cost: Cost, seen: Seen) -> bool:
     """Warn where a running cost or its derivatives jump inside a step, and return whether."""
     for scalar in _densities(trajectory, cost):
-        for change in slope_jumps(trajectory, density_of(trajectory, scalar), seen):
+        right = steps_by_parts(trajectory, scalar, second=True)
+        first = steps_by_parts(trajectory, scalar)
+        for change in slope_jumps(trajectory, density_of(trajectory, scalar), seen, right):
+            lacking = (
+                "its second derivatives have no bound, or it does not cross: products with the "
+                "Hessian may be off"
+                if change.step in first
+                else "products with the Hessian lack what the moving time of that change "
+                "contributes"
+            )
             _warn(
                 trajectory,
                 f"the running cost has a kink or jump near t = {change.time:.6g}, where a branch, "
-                "abs, maximum or the like changes sides between two steps: products with the "
-                "Hessian lack what the moving time of that change contributes\n"
+                f"abs, maximum or the like changes sides between two steps: {lacking}\n"
                 "  try: an event of the problem there, events=[daeosens.Event(lambda t, u, p: "
                 "<what changes its sign>)], or a smooth cost",
             )
@@ -80,7 +89,8 @@ def _warn_of_densities(trajectory: Trajectory, cost: Cost, seen: Seen) -> None:
         lost, last, harmless = 0.0, 0.0, _HarmlessJumps(trajectory, scalar, density)
         # where a step ends on a jump the integral is right, and its derivative if the jump stays
         moving = slope_jumps(trajectory, density_of(trajectory, scalar), seen, at_ends="alone")
-        inside = slope_jumps(trajectory, density, seen, at_ends="never")
+        right = steps_by_parts(trajectory, scalar)
+        inside = slope_jumps(trajectory, density, seen, right, at_ends="never")
         for change in chain(inside, (change for change in moving if change.jump)):
             if change.jump and harmless(change.time):
                 continue

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from daeosens.costs.cost import Cost, Densities
+from daeosens.costs.cost import Cost
 from daeosens.derivatives.engines.delays.program import program_of
 from daeosens.derivatives.engines.delays.running import RunningCosts
+from daeosens.derivatives.kinks_of_costs import parts_of
 from daeosens.derivatives.looks.seen import Seen
 from daeosens.errors import DiscretizationWarning, warn
 from daeosens.methods.method import Method
@@ -26,7 +27,7 @@ def warn_of_running_costs(trajectory: Trajectory, costs: Sequence[Cost], _seen: 
     for cost in costs:
         if not cost.densities:
             continue
-        error = estimate(trajectory, cost.densities)
+        error = estimate(trajectory, cost)
         if error > MANY * rtol:
             warn(
                 "a running cost varies faster than the steps, which follow the states: it is "
@@ -39,12 +40,13 @@ def warn_of_running_costs(trajectory: Trajectory, costs: Sequence[Cost], _seen: 
             return
 
 
-def estimate(trajectory: Trajectory, densities: Densities) -> float:
+def estimate(trajectory: Trajectory, cost: Cost) -> float:
     """Return the estimated error of running costs, as a part of their absolute values.
 
     That of an embedded method, of one order less, is brought to the order of the method.
     """
     stepping, problem = trajectory.stepping, trajectory.problem
+    densities, parts = cost.densities, parts_of(trajectory, cost)
     if problem.delays is not None:
         error, size = RunningCosts(program_of(trajectory), [densities]).error()
         return _of_order(stepping.resolved_method, error, size)
@@ -66,7 +68,12 @@ def estimate(trajectory: Trajectory, densities: Densities) -> float:
         step = step._replace(p=trajectory.parameters(n))
         # the same stages with the embedded weights: their difference is what is not known of the
         # integral
-        error += abs(errors[mode](step, densities))
+        rest = densities
+        if n in parts:
+            made = parts[n]
+            rest = [entry for entry in densities if entry not in made.densities]
+            error += sum(abs(errors[mode](part, made.densities)) for part in made.parts)
+        error += abs(errors[mode](step, rest)) if rest else 0.0
         size += abs(steps.quadrature(step, densities))
     return _of_order(method, error, size)
 

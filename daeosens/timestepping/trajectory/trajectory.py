@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.costs.cost import At, Instant, Point, Start, When
+from daeosens.costs.cost import At, Instant, Numbered, Point, Start, When
 from daeosens.errors import (
     InputError,
     SolveError,
@@ -358,6 +358,8 @@ class Trajectory(Undivided):
                 return k
         if isinstance(t, Start):
             return 0
+        if isinstance(t, Numbered):
+            return t.number
         if isinstance(t, Instant):
             t, side = t.t, t.side
         if isinstance(t, At):
