@@ -315,10 +315,10 @@ def _located(inside: Inside, n: int, k: int, part: Part) -> list[tuple[float, Ar
 
     More than one where a step passes several places of a table.
     """
-    found: list[tuple[float, Array]] = []
+    located: list[tuple[float, Array]] = []
     for _ in range(KNOTS):
         place, state, _ = inside.located(n, k, part, NEAR)
-        found.append((place, np.array(state)))
+        located.append((place, np.array(state)))
         if not part.before.whole[k] or place >= 1.0 - BESIDE:
             break
         t = float(inside.run.times[n] + (place + NEAR) * inside.run.step_sizes[n])
@@ -326,7 +326,7 @@ def _located(inside: Inside, n: int, k: int, part: Part) -> list[tuple[float, Ar
         if k >= here.values.size or here.values[k] == part.after.values[k]:
             break
         part = Part(place + NEAR, 1.0, here, part.after)
-    return found
+    return located
 
 
 def _judged(
@@ -408,12 +408,12 @@ def _of_step(
     maps = method.step_map(problem, options, {}), method.step_map(problem, options, {})
 
     def cross() -> list[Crossing]:
-        found = [
+        located = [
             _crossing(run, n, cuts, states, near, (weight, scalar), kink)
             for weight, scalar, kinks in along
             for kink in kinks
         ]
-        return [crossing for crossing in found if crossing is not None]
+        return [crossing for crossing in located if crossing is not None]
 
     return CostByParts(
         problem,
@@ -467,13 +467,13 @@ def _again(
     the next.
     """
     sharp, function = any(kink.sharp for kink in kinks), _density(way, scalar)
-    found = [
+    located = [
         (KinkInside(cuts[n] + place * (cuts[n + 1] - cuts[n]), state, sharp), n, k)
         for n, place, state, k in _places(way, function, np.arange(way.n_steps))
     ]
     result = [kink for kink in kinks if not 0.0 <= kink.place <= 1.0]
     last = 0
-    for kink, n, k in sorted(found, key=lambda entry: entry[0].place):
+    for kink, n, k in sorted(located, key=lambda entry: entry[0].place):
         if not result or kink.place - result[-1].place > 2.0 * near:
             result.append(kink)
         elif k != last and not _same(way, function, n, kink.state, (last, k)):
