@@ -232,3 +232,29 @@ def test_kinks_whose_slopes_have_no_bound_are_told():
             warnings.simplefilter("always")
             adjoint(run, LAST)
         assert [w.category for w in told] == ([KinkWarning] if power < 1.0 else [])
+
+
+def cars(t, u, z, p):
+    """Gaps and speeds of four that follow a leader who brakes; who drives reacts late."""
+    gaps, speeds = z[0, :4], z[0, 4:]
+    wanted = np.tanh((gaps - p[1]) / p[2]) + np.tanh(p[1] / p[2])
+    wanted = p[0] * wanted / (1.0 + np.tanh(p[1] / p[2]))
+    leader = np.interp(t, [0.0, 5.0, 8.0, 12.0, 20.0, 40.0], [15.0, 15.0, 8.0, 8.0, 14.0, 14.0])
+    ahead = np.concatenate([np.array([leader]), u[4:-1]])
+    return np.concatenate([ahead - u[4:], np.clip(p[3] * (wanted - speeds), -4.0, 2.0)])
+
+
+@pytest.mark.parametrize("make", [DDE, ds.trace])
+def test_no_warning_where_steps_end_at_kinks(make):
+    """Kinks of a finer run are at times of their own, and its steps end there, too."""
+    start, p = [25.0] * 4 + [15.0] * 4, [25.0, 25.0, 12.0, 0.9, 0.6]
+    names = ["fastest", "gap", "width", "gain", "reaction"]
+    problem = make(cars, 8, names, delays=["reaction"], history=start)
+    cost = Terminal(lambda t, u, p: u[:4].sum() / 10.0 + u[4:].sum())
+    run = solve(problem, start, p, Stepping((0.0, 25.0), rtol=1e-6))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gradient = adjoint(run, cost)
+    # by Chebyshev collocation in extended precision, and differences
+    truth = [-4.219478043, 15.67413221, -4.387722104, -43.08751225, 167.2517065]
+    np.testing.assert_allclose(gradient.p, truth, rtol=1e-4)

@@ -31,6 +31,7 @@ from daeosens.derivatives.engines.choice import choose_sweep
 from daeosens.derivatives.looks.relative_directions import MANY_UNKNOWNS, relative_directions
 from daeosens.derivatives.looks.seen import Seen, unseen_run, warn_of_no_look
 from daeosens.derivatives.solve import solve
+from daeosens.derivatives.step_placement.kink_cuts import may_have_kinks
 from daeosens.derivatives.sweeps.forward import sweep_forward
 from daeosens.derivatives.tangent_errors import DENSE
 from daeosens.derivatives.tangent_errors import Start as Moved
@@ -308,13 +309,18 @@ def _finer_run(trajectory: Trajectory, costs: Sequence[Cost]) -> tuple[Trajector
     points = {when for cost in costs for when, *_ in cost.points if isinstance(when, float)}
     rtol, atol = stepping.tolerances
     part = min(max(FINER, 4.0 * 0.5**stepping.resolved_method.order), COARSEST)
-    if problem.delays is not None or part * rtol < TIGHTEST:
+    delayed = problem.delays is not None
+    # parts of the steps of a delay equation move as these do, with breaking points
+    chosen = stepping.adaptive and not stepping.shares
+    apart = delayed and not (chosen and may_have_kinks(trajectory))
+    if apart or part * rtol < TIGHTEST:
         take = run_of(problem) if problem.delays is None else run_delayed
         steps, parts = divided(trajectory)
         start = trajectory.stored[0].copy()
         pinned = pinned_times(steps, sorted(points), problem.breakpoints)
         return take(problem, start, trajectory.p, steps, pinned, "states"), parts
     moved = {n for event in trajectory.crossings for n in (event.step, event.step + 1)}
+    moved |= set(trajectory.report.breaking) if delayed else set()
     ends = trajectory.times[[n for n in range(trajectory.n_steps + 1) if n not in moved]]
     sizes = trajectory.step_sizes
     middles = (trajectory.times[:-1] + 0.5 * sizes)[sizes > 0.0]
