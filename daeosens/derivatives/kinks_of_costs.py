@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -25,7 +26,7 @@ from daeosens.derivatives.branches.branch_changes import (
     changed_by_rounding,
     density_of,
 )
-from daeosens.derivatives.costs_by_parts import CostByParts, Crossing
+from daeosens.derivatives.costs_by_parts import CostByParts, Crossing, MapByParts
 from daeosens.derivatives.engines.request import window_of
 from daeosens.derivatives.step_placement.branch_passages import (
     Inside,
@@ -108,7 +109,8 @@ class _Known:
 
     def __init__(self) -> None:
         self.kinks: dict[Scalar, dict[int, list[KinkInside]]] = {}
-        self.points: dict[tuple[tuple[float, Scalar], ...], tuple[Any, ...]] = {}
+        self.made: dict[tuple[tuple[float, Scalar], ...], dict[int, CostByParts]] = {}
+        self.moving: dict[int, dict[tuple[Any, ...], CostByParts]] = {}
 
 
 _KNOWN: WeakKeyDictionary[Trajectory, _Known] = WeakKeyDictionary()
@@ -132,9 +134,18 @@ def by_parts(run: Trajectory, cost: Cost) -> Cost:
     if not densities:
         return cost
     known, key = _KNOWN.setdefault(run, _Known()), tuple(densities)
-    if key not in known.points:
-        known.points[key] = tuple(_points(run, densities))
-    return replace(cost, points=(*cost.points, *known.points[key]))
+    if key not in known.made:
+        known.made[key] = _made(run, densities)
+    points: list[tuple[Numbered, float, Scalar]] = []
+    for n, made in known.made[key].items():
+        if not run.records or run.records[n].plain:
+            points.append((Numbered(n), 1.0, made))
+            continue
+        # the time of the step has a part in it: the map of the step knows that
+        of_step = known.moving.setdefault(n, {})
+        of_step[tuple(cost.densities)] = made
+        run.refined[n] = partial(MapByParts, made=of_step)
+    return replace(cost, points=(*cost.points, *points))
 
 
 def parts_of(run: Trajectory, cost: Cost) -> dict[int, CostByParts]:
@@ -143,7 +154,7 @@ def parts_of(run: Trajectory, cost: Cost) -> dict[int, CostByParts]:
     if known is None:
         return {}
     key = tuple(entry for entry in cost.densities if entry[1] in known.kinks)
-    return {when.number: made for when, _, made in known.points.get(key, ())}
+    return known.made.get(key, {})
 
 
 def steps_by_parts(run: Trajectory, scalar: Scalar, *, second: bool = False) -> frozenset[int]:
@@ -159,9 +170,9 @@ def steps_by_parts(run: Trajectory, scalar: Scalar, *, second: bool = False) -> 
         return frozenset(steps)
     sharp = {n for n, kinks in steps.items() if any(kink.sharp for kink in kinks)}
     unknown = {
-        when.number
-        for points in known.points.values()
-        for when, _, made in points
+        n
+        for of_cost in known.made.values()
+        for n, made in of_cost.items()
         for crossing in made.crossings
         if crossing.scalar is scalar and not crossing.along
     }
@@ -199,14 +210,14 @@ def _is_smooth(run: Trajectory, scalar: Any) -> bool:
     return smooth
 
 
-def _points(run: Trajectory, densities: Sequence[tuple[float, Scalar]]) -> list[Any]:
-    """Return what is added to costs at states before steps with kinks."""
+def _made(run: Trajectory, densities: Sequence[tuple[float, Scalar]]) -> dict[int, CostByParts]:
+    """Return what is made by parts of densities, by the numbers of steps."""
     known = _KNOWN[run]
     for _, scalar in densities:
         if scalar not in known.kinks:
             known.kinks[scalar] = _kinks_inside(run, scalar)
     numbers = sorted({n for _, scalar in densities for n in known.kinks[scalar]})
-    points: list[Any] = []
+    result: dict[int, CostByParts] = {}
     for n in numbers:
         concerned = [(w, scalar, known.kinks[scalar].get(n, [])) for w, scalar in densities]
         made = _of_step(run, n, [entry for entry in concerned if entry[2]])
@@ -214,8 +225,8 @@ def _points(run: Trajectory, densities: Sequence[tuple[float, Scalar]]) -> list[
             for _, scalar in densities:
                 known.kinks[scalar].pop(n, None)
         else:
-            points.append((Numbered(n), 1.0, made))
-    return points
+            result[n] = made
+    return result
 
 
 # -- where kinks are
@@ -229,7 +240,7 @@ def _kinks_inside(run: Trajectory, scalar: Any) -> dict[int, list[KinkInside]]:
     function = _density(run, scalar)
     steps = np.flatnonzero(run.step_sizes > 0.0)
     if run.records:
-        steps = np.array([n for n in steps.tolist() if run.records[n].plain], dtype=int)
+        steps = np.array([n for n in steps.tolist() if run.records[n].jump is None], dtype=int)
     kinks: dict[int, list[KinkInside]] = {}
     jumping: set[int] = set()
     for n, place, state, _ in _places(run, function, steps):
@@ -542,7 +553,7 @@ def _crossing(
     by_u, by_p = problem.create_state(), problem.create_parameters()
     write(by_u, jump[:n_u])
     write(by_p, jump[n_u:-1])
-    return Crossing(part, density[1], by_u, by_p, along)
+    return Crossing(part, density[1], by_u, by_p, float(jump[-1]), along)
 
 
 def _gradient(problem: Problem, density: tuple[float, Any], t: float, u: Array, p: Any) -> Array:

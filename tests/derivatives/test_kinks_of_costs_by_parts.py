@@ -187,6 +187,67 @@ def test_breakpoints_and_events_at_fixed_times_or_afterwards(method, more):
     assert max(errors(run_of(made(**more), method), ds.Running(distance))) < 1e-7
 
 
+@pytest.mark.parametrize("at", [0.7, 0.52, 0.499])
+@pytest.mark.parametrize("method", ["rk6vr", "esdirk4"])
+def test_steps_that_move_with_an_event_and_those_that_end_at_it(method, at):
+    """The kink is in a step after the event, or in the one before it."""
+    event = ds.Event(lambda t, u, p: u[0] - at, name="passing")
+    assert max(errors(run_of(made(events=[event]), method), ds.Running(distance))) < 5e-7
+
+
+def test_an_event_on_the_kink_that_moves_with_it():
+    event = ds.Event(lambda t, u, p: u[0] - p[1], name="passing")
+    assert max(errors(run_of(made(events=[event])), ds.Running(distance))) < 1e-7
+
+
+def length(x):
+    """Return the way of a ball from (height, speed), with (gravity, restitution), until t = 2.6.
+
+    Up, down to the ground, up again and some way down.
+    """
+    height, speed, gravity, restitution = x
+    top = height + speed**2 / (2 * gravity)
+    since = 2.6 - speed / gravity - (1 + restitution) * np.sqrt(2 * top / gravity)
+    return speed**2 / (2 * gravity) + top * (1 + restitution**2) + gravity * since**2 / 2
+
+
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
+@pytest.mark.parametrize("method", ["rk6vr", "rk8vr", "esdirk4"])
+def test_the_way_of_a_bouncing_ball(method, make):
+    """Of int |v| dt: kinks at the tops, before a reset and after it, in steps that move."""
+    bounce = ds.Event(
+        lambda t, u, p: u[0],
+        lambda t, u, p: np.array([u[0], -p[1] * u[1]]),
+        name="bounce",
+        direction=-1,
+    )
+    ball = make(
+        lambda t, u, p: np.array([u[1], -p[0]]),
+        size=2,
+        parameters=["gravity", "restitution"],
+        events=[bounce],
+    )
+    x, way = np.array([1.0, 0.4, 2.0, 0.7]), np.array([0.3, -0.5, 0.7, 0.4])
+    run = ds.solve(ball, x[:2], x[2:], ds.Stepping((0.0, 2.6), method, rtol=1e-8))
+    assert len(run.crossings) == 1
+    cost = ds.Running(lambda t, u, p: np.abs(u[1]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gradient = ds.adjoint(run, cost)
+        product = ds.hessian_product(run, cost, way[:2], way[2:])
+    forward = ds.tangent(run, way[:2], way[2:]).derivative(cost)
+
+    def slopes(point):
+        return np.array([length(point + 1e-30j * unit).imag / 1e-30 for unit in np.eye(4)])
+
+    bend = [(slopes(x + h * way) - slopes(x - h * way)) / (2 * h) for h in (1e-4, 2e-4)]
+    by_x, along = np.r_[gradient.u0, gradient.p], np.r_[product.u0, product.p]
+    assert forward == pytest.approx(by_x @ way, rel=1e-12)
+    assert gradient.value == pytest.approx(length(x), rel=1e-8)
+    assert by_x == pytest.approx(slopes(x), rel=1e-7)
+    assert along == pytest.approx((4 * bend[0] - bend[1]) / 3, rel=1e-6)
+
+
 def test_several_costs_and_their_sum():
     run = run_of(made())
     cost, other = ds.Running(distance), ds.Running(lambda t, u, p: np.maximum(u[0] - 0.4, 0) ** 2)

@@ -90,6 +90,8 @@ class HybridStep:
         to a fixed time.
     speeds : callable
         How fast unknowns, those of this rank, would be that go their whole way in the span.
+    refined : mapping of int to callable
+        What makes, of the map of a step with this number, one with better running costs.
 
     Source
     ------
@@ -103,7 +105,9 @@ class HybridStep:
         maps: Mapping[str, Any],
         instants: Callable[[str], Any],
         speeds: Callable[[], Array],
+        refined: Mapping[int, Callable[[Any], Any]],
     ) -> None:
+        self._refined = refined
         self._problem = problem
         self._records = records
         self._maps = maps
@@ -393,7 +397,10 @@ class HybridStep:
         return record, step
 
     def _map(self, record: StepRecord, step: Step) -> Any:
-        return self._maps[record.mode] if step.h else self._instants(record.mode)
+        if not step.h:
+            return self._instants(record.mode)
+        steps, refined = self._maps[record.mode], self._refined.get(step.number)
+        return steps if refined is None or record.plain else refined(steps)
 
     def _check_grazing(
         self,

@@ -199,7 +199,7 @@ def _derivative(meeting: SimultaneousEvents, taken: _Taken, seed: int) -> PETSc.
         sizes = (np.abs(read(state)) for state in taken.states)
         return np.max(list(sizes), axis=0) / (last - first)
 
-    sweep = HybridStep(problem, taken.records, maps, instants.__getitem__, speeds)
+    sweep = HybridStep(problem, taken.records, maps, instants.__getitem__, speeds, {})
     du, dp = _spread(problem.create_state(), seed), _spread(problem.create_parameters(), seed)
     moments = [meeting.step.t] + [meeting.t] * len(taken.sizes)
     try:

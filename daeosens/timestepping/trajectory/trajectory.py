@@ -276,6 +276,14 @@ class Trajectory(Undivided):
         return by_step(self.kept, self.stored)
 
     @cached_property
+    def refined(self) -> dict[int, Callable[[StepMap], StepMap]]:
+        """What makes, of the maps of steps that move with events, those with better running costs.
+
+        By the numbers of steps; filled by those who locate kinks of costs.
+        """
+        return {}
+
+    @cached_property
     def arrays(self) -> tuple[Array, Array, Array, Array]:
         """Times, sizes, states and the stages kept [K, s-1, n], as sweeps in C take them."""
         kept = self.kept if isinstance(self.kept, np.ndarray) else NO_STAGES
@@ -668,7 +676,8 @@ def steps_of(trajectory: Trajectory) -> StepMap:
         return maps[trajectory.first_mode]
     # maps of steps of size 0, differentiated in that size: made for modes in which events meet
     at_once = cache(lambda name: method.instant_map(modes[name], options))
-    return HybridStep(problem, trajectory.records, maps, at_once, partial(speeds_of, trajectory))
+    speeds, refined = partial(speeds_of, trajectory), trajectory.refined
+    return HybridStep(problem, trajectory.records, maps, at_once, speeds, refined)
 
 
 def speeds_of(trajectory: Trajectory) -> Array:
