@@ -76,9 +76,12 @@ def array_products(
         # the mass has no time among its arguments; messages name one
         t = arguments[0] if isinstance(arguments[0], float) else 0.0
         results = check_tuple(call(*arguments), called, *parts)
+        # a list: a generator takes longer than the checks
         return tuple(
-            check_output(value, called, (size,), t) if size else np.empty(0)
-            for value, size in zip(results, sizes, strict=True)
+            [
+                check_output(value, called, (size,), t) if size else np.empty(0)
+                for value, size in zip(results, sizes, strict=True)
+            ]
         )
 
     return checked

@@ -11,6 +11,7 @@ from petsc4py import PETSc
 from scipy import sparse
 
 from daeosens.errors import UnsupportedError, keyword
+from daeosens.petsc._kernels import put_finite_matrix
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.c_callback import Compiled
 from daeosens.problem.callback_guard import check_output, guarded
@@ -224,8 +225,14 @@ def from_numpy(
         return matrix
 
     def fill(*point_and_out: Any) -> None:
+        nonlocal is_known_sparse
         *point, out = point_and_out
-        put(evaluate(tuple(point)), out)
+        values = call(*_plain(point))
+        # small dense ones, at every stage of every step, in one pass in C
+        if put_finite_matrix(out, values):
+            is_known_sparse = False
+            return
+        put(check(values, point[0]), out)
 
     def put(values: Any, out: PETSc.Mat) -> None:
         has_pattern = is_sparse(values)

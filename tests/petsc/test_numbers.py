@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 from petsc4py import PETSc
+from scipy import sparse
 
 from daeosens.petsc._kernels import (
     finite_numbers,
     no_options,
     numbers_of,
+    put_finite_matrix,
     put_finite_numbers,
     put_numbers,
 )
@@ -69,6 +71,47 @@ def test_finite_numbers_are_put_if_they_are_a_plain_array_that_fits():
     for other in (*others, np.zeros(2).view(Labelled), [0.0, 0.0], None, 1.0):
         assert not put_finite_numbers(vec, other)
     assert vec.array.tolist() == [3.0, 4.0]
+
+
+def matrix_of(values):
+    matrix = PETSc.Mat().createDense(values.shape, array=values.copy(), comm=PETSc.COMM_SELF)
+    matrix.assemble()
+    return matrix
+
+
+def test_a_dense_matrix_is_filled_if_the_values_fit_and_are_finite():
+    matrix = matrix_of(np.zeros((2, 3)))
+    values = np.arange(6.0).reshape(2, 3)
+    assert matrix.norm() == 0.0
+    for layout in (values, np.asfortranarray(values), np.repeat(values, 2, axis=1)[:, ::2]):
+        assert put_finite_matrix(matrix, -layout)
+        assert put_finite_matrix(matrix, layout)
+        np.testing.assert_array_equal(matrix.getDenseArray(), values)
+        assert matrix.norm() == np.linalg.norm(values)  # it knows that it has changed
+    others = (values.T, values[0], values.astype(int), values.astype(">f8"), values * np.nan)
+    for other in (*others, values.tolist(), sparse.csr_array(values), np.ma.array(values), None):
+        assert not put_finite_matrix(matrix, other)
+    np.testing.assert_array_equal(matrix.getDenseArray(), values)
+    for empty in (np.empty((0, 3)), np.empty((2, 0))):
+        assert put_finite_matrix(matrix_of(empty), empty)
+
+
+def test_a_part_of_a_dense_matrix_is_filled_without_the_rest():
+    """The columns of a part are as far apart as those of the whole."""
+    whole = matrix_of(np.zeros((4, 4)))
+    part = whole.getDenseSubMatrix(1, 3, 1, 4)
+    assert put_finite_matrix(part, np.arange(1.0, 7.0).reshape(2, 3))
+    whole.restoreDenseSubMatrix(part)
+    expected = np.zeros((4, 4))
+    expected[1:3, 1:4] = np.arange(1.0, 7.0).reshape(2, 3)
+    np.testing.assert_array_equal(whole.getDenseArray(), expected)
+
+
+def test_a_sparse_matrix_is_not_filled():
+    matrix = PETSc.Mat().createAIJ((2, 2), comm=PETSc.COMM_SELF)
+    matrix.setUp()
+    matrix.assemble()
+    assert not put_finite_matrix(matrix, np.eye(2))
 
 
 def test_numbers_of_the_other_order_of_bytes_are_left_to_numpy():

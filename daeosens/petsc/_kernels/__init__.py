@@ -49,6 +49,7 @@ from daeosens.petsc._kernels.newton import know_rounding, take_remainder
 from daeosens.petsc._kernels.numbers import (
     finite_numbers,
     numbers_of,
+    put_finite_matrix,
     put_finite_numbers,
     put_numbers,
 )
@@ -118,6 +119,7 @@ __all__ = [
     "pool_memory",
     "projected",
     "pull_theta_steps",
+    "put_finite_matrix",
     "put_finite_numbers",
     "put_numbers",
     "register_rk",

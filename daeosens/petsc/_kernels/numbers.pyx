@@ -6,10 +6,22 @@ from libc.string cimport memcpy
 cimport numpy as np
 
 from daeosens.petsc._kernels.filling cimport (
-    PetscInt, PetscScalar, VecGetArrayRead, VecGetArrayWrite, VecGetLocalSize, VecRestoreArrayRead,
-    VecRestoreArrayWrite, all_finite
+    MAT_FINAL_ASSEMBLY, MatAssemblyType, PetscInt, PetscScalar, VecGetArrayRead, VecGetArrayWrite,
+    VecGetLocalSize, VecRestoreArrayRead, VecRestoreArrayWrite, all_finite
 )
-from petsc4py.PETSc cimport CHKERR, Vec
+from petsc4py.PETSc cimport CHKERR, Mat, PetscErrorCode, PetscMat, Vec
+
+
+cdef extern from "petscmat.h" nogil:
+    ctypedef int PetscBool
+    ctypedef void *PetscObject
+    PetscErrorCode PetscObjectTypeCompare(PetscObject, const char *, PetscBool *)
+    PetscErrorCode MatGetSize(PetscMat, PetscInt *, PetscInt *)
+    PetscErrorCode MatDenseGetLDA(PetscMat, PetscInt *)
+    PetscErrorCode MatDenseGetArrayWrite(PetscMat, PetscScalar **)
+    PetscErrorCode MatDenseRestoreArrayWrite(PetscMat, PetscScalar **)
+    PetscErrorCode MatAssemblyBegin(PetscMat, MatAssemblyType)
+    PetscErrorCode MatAssemblyEnd(PetscMat, MatAssemblyType)
 
 
 np.import_array()
@@ -62,3 +74,35 @@ def put_finite_numbers(Vec vec, object values):
     if not np.PyArray_CheckExact(values) or np.PyArray_TYPE(values) != np.NPY_DOUBLE:
         return False
     return finite_numbers(values) and put_numbers(vec, values)
+
+
+def put_finite_matrix(Mat mat, object values):
+    """Overwrite a dense matrix of one rank; return whether it is one, and ``values`` fit."""
+    cdef PetscBool dense = 0
+    cdef PetscInt rows = 0, columns = 0, stride = 0, i, j
+    cdef PetscScalar *entries = NULL
+    cdef const double *numbers
+    cdef np.ndarray array
+    if (
+        not np.PyArray_CheckExact(values) or np.PyArray_TYPE(values) != np.NPY_DOUBLE
+        or np.PyArray_NDIM(values) != 2 or not np.PyArray_ISNOTSWAPPED(values)
+    ):
+        return False
+    CHKERR(PetscObjectTypeCompare(<PetscObject>mat.mat, b"seqdense", &dense))
+    CHKERR(MatGetSize(mat.mat, &rows, &columns))
+    if (
+        not dense or np.PyArray_DIM(values, 0) != rows or np.PyArray_DIM(values, 1) != columns
+        or not finite_numbers(values)
+    ):
+        return False
+    array = np.PyArray_GETCONTIGUOUS(values)
+    numbers = <const double *>np.PyArray_DATA(array)
+    CHKERR(MatDenseGetLDA(mat.mat, &stride))
+    CHKERR(MatDenseGetArrayWrite(mat.mat, &entries))
+    for i in range(rows):
+        for j in range(columns):  # PETSc keeps columns, NumPy rows
+            entries[i + j * stride] = numbers[i * columns + j]
+    CHKERR(MatDenseRestoreArrayWrite(mat.mat, &entries))
+    CHKERR(MatAssemblyBegin(mat.mat, MAT_FINAL_ASSEMBLY))
+    CHKERR(MatAssemblyEnd(mat.mat, MAT_FINAL_ASSEMBLY))
+    return True
