@@ -77,6 +77,23 @@ def test_many_rows_of_what_is_smooth_do_not_shorten_steps(start):
     assert run.n_steps < 400
 
 
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
+@pytest.mark.parametrize("heights", [np.ones(9), NOISE[:9]])
+def test_steps_end_at_knots_of_a_control(make, heights):
+    """Equal heights show no kink in the state, but in its derivative by each of them."""
+    knots = np.linspace(0.0, 8.0, 9)
+    control = ds.problem.PiecewiseLinear(knots)
+
+    def steered(t, u, p):
+        return np.stack([-0.4 * u[0] + 1.3 * control(t, p[:])])
+
+    problem = make(steered, 1, control.names("height"))
+    run = ds.solve(problem, [0.7], heights, ds.Stepping((0.0, 8.0), rtol=1e-8))
+    assert np.isin(knots, run.times).all()
+    by_heights = [1.3 * exact(knots, hat, 8.0)[1] for hat in np.eye(9)]
+    np.testing.assert_allclose(ds.adjoint(run, LAST).p, by_heights, rtol=1e-7)
+
+
 def test_rows_that_a_parameter_moves_are_passed_as_kinks():
     """Also where such a row lies on one that stays; derivatives in the delay of a table are right.
 
