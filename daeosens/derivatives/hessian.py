@@ -28,7 +28,7 @@ from daeosens.derivatives.sweeps.kink_terms import KinkTerm
 from daeosens.derivatives.sweeps.second_order import FirstOrderMemory, SecondOrderSweep
 from daeosens.methods.remainders import Remainders
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import Array, finite_vec
+from daeosens.petsc.vectors import Array, finite_vec, one_norm
 from daeosens.problem.callback_guard import QUIET, unwrapped
 from daeosens.problem.problem import PossiblyNamed
 from daeosens.timestepping.trajectory.trajectory import (
@@ -250,11 +250,23 @@ def hessian_sweep(
         look_at_products(
             trajectory,
             objective,
-            lambda: _parts(products),
-            lambda run: _parts(hessian_sweep(run, objective, directions, engine=engine)),
+            lambda: [
+                (product.u0, product.p, _change(gradient, *direction))
+                for product, direction in zip(products, complete, strict=True)
+            ],
+            lambda run: [
+                (product.u0, product.p, 0.0)
+                for product in hessian_sweep(run, objective, directions, engine=engine)
+            ],
         )
     return products
 
 
-def _parts(products: Sequence[HessianProduct]) -> list[tuple[Array, Array]]:
-    return [(product.u0, product.p) for product in products]
+def _change(gradient: Gradient, du: PETSc.Vec, dp: PETSc.Vec) -> float:
+    """Return what a cost changes along a direction, all parts with the same sign.  Collective."""
+    total = 0.0
+    for by, along in ((gradient.u0_vec, du), (gradient.p_vec, dp)):
+        parts = by.copy()
+        parts.pointwiseMult(by, along)
+        total += one_norm(parts)
+    return total

@@ -212,6 +212,12 @@ def norm(vec: PETSc.Vec) -> float:
     return float(value)
 
 
+def one_norm(vec: PETSc.Vec) -> float:
+    """Return the sum of absolute values.  Collective."""
+    value: Any = vec.norm(PETSc.NormType.NORM_1)
+    return float(value)
+
+
 def dot(x: PETSc.Vec, y: PETSc.Vec) -> float:
     """Return the inner product.  Collective."""
     value: Any = x.dot(y)

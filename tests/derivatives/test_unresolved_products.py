@@ -247,3 +247,62 @@ def test_products_of_a_run_that_an_explosion_ends_are_looked_at(method):
     relative = np.max(true / np.maximum(np.abs(exact), 0.01 * np.abs(exact).max()))
     assert relative > 5e-5
     assert relative / 2.0 < error < 2.0 * relative
+
+
+def weir_and_stop(t, u, p):
+    """Return the rates of an oscillator with a weir's flow and a stop, both at places of its own."""
+    flow = np.maximum(u[0] - p[1], 0.0) ** 2.5
+    stop = np.maximum(-u[1] - p[2], 0.0)
+    return np.array([u[1] - 0.4 * flow, -p[0] * u[0] + 0.8 * stop - 0.3 * flow])
+
+
+def told_of_weir(make, method, rtol, **events):
+    """Return the product of a weir and a stop in (u0, p), and what was told."""
+    model = make(weir_and_stop, 2, 3, **events)
+    run = ds.solve(model, [0.9, 0.4], [1.2, 0.3, 0.5], ds.Stepping((0.0, 6.0), method, rtol=rtol))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        product = ds.hessian_product(
+            run, ds.Terminal(lambda t, u, p: u[0] + 0.5 * u[1] ** 2), [0.3, -0.2], [0.5, 0.4, -0.6]
+        )
+    return np.concatenate([product.u0, product.p]), [str(item.message) for item in caught]
+
+
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace], ids=["NumPy", "traced"])
+@pytest.mark.parametrize(("method", "rtol"), [("rk8vr", 1e-6), ("rk5dp", 1e-6), ("rk8vr", 1e-10)])
+def test_products_across_kinks_that_have_their_terms_are_looked_at(make, method, rtol):
+    """They were left out; events at both places tell what is exact."""
+    meets = [ds.Event(lambda t, u, p: u[0] - p[1]), ds.Event(lambda t, u, p: -u[1] - p[2])]
+    exact, _ = told_of_weir(ds.trace, "rk8vr", 1e-13, events=meets)
+    rough, messages = told_of_weir(make, method, rtol)
+    sizes = np.array([0.9, 0.4, 1.2, 0.3, 0.5])
+    scaled = sizes * np.abs(exact)
+    error = np.max(sizes * np.abs(rough - exact) / np.maximum(scaled, 0.01 * scaled.max()))
+    print("ERR", method, rtol, error, messages)
+    if not messages:
+        assert error < 3.0 * min(max(1e-3, 100.0 * rtol), max(1e-5, 1000.0 * rtol))
+        return
+    (told,) = of_products(messages)
+    assert error / 3.0 < told < 3.0 * error
+
+
+def of_degree_one(t, u, p):
+    """Return rates that grow with the size of the state: its unit is free."""
+    push = np.maximum(u[0] - p[2] * u[2], 0.0)
+    return np.array(
+        [u[1] - 0.3 * p[0] * push, -p[0] * u[0] - p[1] * np.abs(u[1]), 0.1 * u[0] - 0.2 * u[2]]
+    )
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("method", ["rk8vr", "esdirk5"])
+@pytest.mark.parametrize("rtol", [1e-6, 1e-9])
+def test_products_that_are_zero_are_no_alarm(method, rtol):
+    """Of a state of degree one in the start H u0 = 0, whose error has no size to compare with."""
+    start, cost = [1.0, 0.3, 0.5], ds.Terminal(lambda t, u, p: u[0])
+    model = ds.trace(of_degree_one, 3, 3)
+    run = ds.solve(model, start, [1.1, 0.4, 0.6], ds.Stepping((0.0, 7.0), method, rtol=rtol))
+    assert len(run.times) > 10
+    product = ds.hessian_product(run, cost, start)
+    sizes = np.abs(product.gradient.u0) * start
+    assert np.max(np.abs(product.u0) * start) < 100.0 * rtol * sizes.max()

@@ -158,6 +158,7 @@ def look(
     seen, kinks = _SEEN.of(trajectory.problem), list[KinkTerm]()
     if second:
         kinks, told = warn_of_kinks(trajectory, seen)
+        seen.kink_terms = None if told else len(kinks)
         if not told:
             warn_of_cost_kinks(trajectory, costs, seen, second=True)
         looks = (_EVENTS, _RESOLUTION, _ORDERS_OF_SECOND, _START, _FIRST_ORDER)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from petsc4py import PETSc
 
 from daeosens.costs.cost import Cost
 from daeosens.costs.objective import Objective
@@ -22,6 +23,7 @@ from daeosens.derivatives.divided import divided, richardson
 from daeosens.derivatives.looks.relative_directions import largest_sizes
 from daeosens.derivatives.looks.resolution import LEAST, WRONG, smaller_rtol, told_above
 from daeosens.derivatives.looks.seen import Seen, unseen_run, warn_of_no_look
+from daeosens.derivatives.step_placement.kink_cuts import cut_at_kinks
 from daeosens.errors import DiscretizationWarning, warn
 from daeosens.petsc.vectors import Array, maxima, read
 from daeosens.problem.callback_guard import unwrapped
@@ -35,9 +37,9 @@ from daeosens.timestepping.trajectory.trajectory import Recording, Trajectory
 LARGE = 500
 """So many unknowns, or more, are too many for a look that takes as long as a few products."""
 
-Products = Sequence[tuple[Array, Array]]
+Products = Sequence[tuple[Array, Array, float]]
 """The parts of each product in the initial state [n_local] and the parameters: of numbers [m],
-which every rank has, or of a field [m_local]."""
+which every rank has, or of a field [m_local]; and what the cost changes along the direction."""
 
 
 def moves_first_order_steps(trajectory: Trajectory, costs: Sequence[Cost]) -> bool:
@@ -70,7 +72,7 @@ def concerns_products(trajectory: Trajectory, seen: Seen) -> bool:
     """Return whether a run may not resolve second derivatives, and could be taken again quickly.
 
     Steps that are controlled by sensitivities may leave them wrong as well.
-    Where slopes of the equations jump, that is told (``kinks``), and shows here as well.
+    Where products lack what a kink contributes, that is told (``kinks``), and shows here as well.
     """
     problem = trajectory.problem
     # a direction that leaves the algebraic equations at the start alternates from step to step, by
@@ -83,7 +85,7 @@ def concerns_products(trajectory: Trajectory, seen: Seen) -> bool:
         and not (alternates and trajectory.stepping.resolved_method.carried)
         and trajectory.stepping.cut
         and problem.size < LARGE
-        and not (trajectory.thinned or seen.slopes_jump or seen.equations_jump)
+        and not (trajectory.thinned or seen.kink_terms is None or seen.equations_jump)
     )
 
 
@@ -102,20 +104,20 @@ def warn_of_unresolved_products(
     # entries of a start that algebraic equations hold are no derivatives of what can be run
     if known_algebraic_rows(trajectory.problem) is not None:
         most = max(most, WRONG)
-    order, (steps, parts) = trajectory.stepping.resolved_method.order, divided(trajectory)
-    error = 0.0
+    error = None
     with unseen_run() as failures:
-        error = _error(trajectory, objective, products, again, steps, richardson(order, parts))
+        error = _error(trajectory, objective, products, again, seen)
     if failures:
         warn_of_no_look("products with the Hessian", failures, trajectory.problem.comm)
         return
-    if error > most:
+    if error is None or error > most:
         # Rounding may spoil second derivatives at single points (x / (exp(x) - 1) close to x = 0),
         # of the parts as well: steps that are resolved differ from one of two finer runs at most.
         with unseen_run():
-            steps, parts = divided(trajectory, finer=True)
-            factor = richardson(order, parts)
-            error = min(error, _error(trajectory, objective, products, again, steps, factor))
+            other = _error(trajectory, objective, products, again, seen, finer=True)
+            error = other if error is None else error if other is None else min(error, other)
+    if error is None:
+        return
     seen.products_unresolved = error > most
     if seen.products_unresolved:
         size = f"{100.0 * error:.2g} %" if error < 1.0 else "as much as their size"
@@ -132,7 +134,7 @@ def warn_of_unresolved_products(
 
 @unwrapped
 def _again(trajectory: Trajectory, objective: Objective, steps: Stepping) -> Trajectory:
-    """Return the run with other steps.
+    """Return the run with other steps, which end at its own kinks.
 
     Raises
     ------
@@ -140,11 +142,19 @@ def _again(trajectory: Trajectory, objective: Objective, steps: Stepping) -> Tra
         Steps that are taken as they are fail.
     """
     problem, start = trajectory.problem, trajectory.stored[0].copy()
-    pinned = pinned_times(steps, objective.times, problem.breakpoints)
-    take = run_of(problem) if problem.delays is None else run_delayed
+    run = run_of(problem) if problem.delays is None else run_delayed
     keeps = repeats_python(problem, steps.resolved_method)
     record: Recording = "stages" if keeps else "states"
-    return take(problem, start, trajectory.p, steps, pinned, record)
+
+    def take(start: PETSc.Vec, times: Array) -> Trajectory:
+        pinned = pinned_times(steps, times, problem.breakpoints)
+        return run(problem, start, trajectory.p, steps, pinned, record)
+
+    times = np.asarray(objective.times, dtype=float)
+    if problem.delays is not None:
+        return take(start, times)
+    rtol, _ = trajectory.stepping.tolerances
+    return cut_at_kinks(take(start, times), times, take, rtol)
 
 
 def _error(
@@ -152,15 +162,22 @@ def _error(
     objective: Objective,
     products: Products,
     again: Callable[[Trajectory], Products],
-    steps: Stepping,
-    factor: float,
-) -> float:
+    seen: Seen,
+    *,
+    finer: bool = False,
+) -> float | None:
     """Return the largest error of an entry that products along finer steps tell, relative to it.
 
-    Of small ones relative to a part of the largest.  ``factor``: the error as a multiple of the
-    difference.  Collective.
+    Of small ones relative to a part of the largest, or of what the product is the derivative of:
+    what the cost changes along the direction.  A product that is zero has no size of its own.
+    None where what kinks contribute is missing in one of both runs.  Collective.
     """
+    steps, parts = divided(trajectory, finer=finer)
+    factor = richardson(trajectory.stepping.resolved_method.order, parts)
+    kinks = seen.kink_terms
     better = again(_again(trajectory, objective, steps))
+    if seen.kink_terms != kinks:
+        return None
     # changes of a cost for relative changes of what it depends on: those have one unit; of unknowns
     # that start at 0 relative to what they become
     first = np.abs(read(trajectory.stored[0]))
@@ -168,12 +185,12 @@ def _error(
     p: Any = trajectory.p
     sizes = np.concatenate([sizes, np.abs(read(p) if trajectory.problem.field_parameter else p)])
     error, comm = 0.0, trajectory.problem.comm
-    for product, other in zip(products, better, strict=True):
+    for (*product, change), (*other, _) in zip(products, better, strict=True):
         finest = np.concatenate(other)
         # a product that has grown out of all numbers is as wrong as can be; no maximum keeps NaN
         scaled = np.nan_to_num(np.abs(finest) * sizes, nan=np.inf, posinf=np.inf)
         missing = factor * np.abs(np.concatenate(product) - finest) * sizes
-        most = float(maxima(np.array([scaled.max(initial=0.0)]), comm)[0])
+        most = max(float(maxima(np.array([scaled.max(initial=0.0)]), comm)[0]), change)
         if most > 0.0:
             parts = missing / np.maximum(scaled, LEAST * most)
             error = max(error, float(np.nan_to_num(parts, nan=np.inf).max(initial=0.0)))

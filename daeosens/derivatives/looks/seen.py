@@ -29,6 +29,9 @@ class Seen:
     equations_jump : bool
         Whether the equations have jumped, or delays move past a jump or kink of theirs: then no
         error of steps is known.
+    kink_terms : int or None
+        The number of kinks that contribute to second derivatives of the run that was looked at
+        last; None where one does whose part is left out.
     kink_left : float or None
         The last time of a kink, in the run that was looked at last, across which a step goes.
     events_uncertain : bool
@@ -50,6 +53,7 @@ class Seen:
     branches_change: bool = False
     slopes_jump: bool = False
     equations_jump: bool = False
+    kink_terms: int | None = 0
     kink_left: float | None = None
     events_uncertain: bool = False
     unresolved: bool = False

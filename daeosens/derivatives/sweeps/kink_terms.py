@@ -80,12 +80,12 @@ class KinkTerm:
 def admits_terms(run: Trajectory) -> bool:
     """Return whether what kinks contribute can be had.
 
-    Of adaptive runs of u' = f on one rank, without delays, whose steps end at kinks.  Steps whose
-    times move with an event have none.
+    Of runs of u' = f on one rank, without delays, whose steps end at kinks: adaptive ones, and
+    those by parts of their steps.  Steps whose times move with an event have none.
     """
     problem = run.problem
     return (
-        run.stepping.adaptive
+        (run.stepping.adaptive or _has_short_steps(run))
         and problem.delays is None
         and problem.monitor is None
         and problem.size <= MOST
@@ -97,6 +97,11 @@ def admits_terms(run: Trajectory) -> bool:
             for mode in problem.modes.values() or (problem,)
         )
     )
+
+
+def _has_short_steps(run: Trajectory) -> bool:
+    sizes = run.step_sizes[run.step_sizes > 0.0]
+    return bool(sizes.min(initial=np.inf) <= LONGER * short_step(run))
 
 
 def short_step(run: Trajectory) -> float:
