@@ -217,6 +217,30 @@ def test_slopes_of_derivatives_without_bound(
     assert sums[0] == pytest.approx(sums[1], rel=1e-10)
 
 
+def _filling(_t: Any, u: Any, p: Any) -> Any:
+    return np.stack([p[0] * u[0] ** 0, p[1] * np.maximum(u[0] - p[2], 0.0) ** 2.5])
+
+
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
+@pytest.mark.parametrize(("method", "rtol"), [("rk8vr", 1e-6), ("rk5dp", 1e-8), ("esdirk5", 1e-8)])
+def test_slopes_of_slopes_without_bound(make: Callable[..., Any], method: str, rtol: float) -> None:
+    """Products were wrong by 1e-3 at 1e-6: of p1 x^3.5 / (3.5 p0), x = u0 + p0 T - p2."""
+    u0, (rate, factor, crest), end = 0.1, (0.7, 1.3, 0.9), 3.0
+    run = ds.solve(
+        make(_filling, 2, 3),
+        [u0, 0.0],
+        [rate, factor, crest],
+        ds.Stepping((0.0, 3.0), method, rtol=rtol),
+    )
+    cost = ds.Terminal(lambda t, u, p: u[1])
+    product = ds.hessian_product(run, cost, [1.0, 0.0], [0.0, 0.0, 0.0])
+    x = u0 + rate * end - crest
+    by_x = factor * 2.5 * x**1.5 / rate
+    exact = [by_x, 0.0, end * by_x - factor * x**2.5 / rate**2, x**2.5 / rate, -by_x]
+    found = np.concatenate([product.u0, product.p])
+    assert np.abs(found - exact).max() < 30.0 * rtol * by_x
+
+
 def test_kinks_between_bounces() -> None:
     ball = ds.ODE(
         lambda _t, u, p: np.array(

@@ -169,7 +169,7 @@ def _cut(run: Trajectory, kink: Kink, rtol: float) -> _Cut:
     """
     n, t = kink.step, kink.time
     usual = usual_step(run, n)
-    near = AIM * rtol * min(usual, 1.0 / kink.rate)
+    near = usual * (AIM * rtol * min(1.0, 1.0 / (kink.rate * usual))) ** (1.0 / kink.power)
     near = min(max(near, 1e-12 * abs(t)), 0.5 * AHEAD[-1] * usual)
     times = [t - part * usual for part in AHEAD]
     times += [t - near, t + near]

@@ -54,6 +54,12 @@ FAR = 0.05
 BOUNDED = 0.95
 """Powers of the distance to a kink beyond which what changes so has a bounded slope."""
 
+BESIDE = 2e-2 / NEARER ** np.arange(5)
+"""Distances from a kink, in steps, at which slopes of slopes of derivatives are compared."""
+
+ALIKE = 1.2
+"""What grows as a power does so by the same factor ever nearer, but for so much."""
+
 AT_EVENT = 1e-6
 """Part of a step from an event that is nothing."""
 
@@ -70,13 +76,17 @@ class Kink:
         By how much f_u and f_p jump, as relative changes of states for relative changes of states
         and parameters [1 / time unit].
     sides : tuple of int
-        The sides, -1 before and 1 behind, on which slopes of derivatives have no bound.
+        The sides, -1 before and 1 behind, on which slopes of derivatives have no bound, or slopes
+        of these.
+    power : float
+        That of the length of a step across it with which what derivatives miss of it falls.
     """
 
     step: int
     time: float
     rate: float
     sides: tuple[int, ...] = ()
+    power: float = 1.0
 
 
 def kinks_inside(run: Trajectory, least: float, near: Sequence[Array] = ()) -> list[Kink]:
@@ -196,7 +206,26 @@ class _Judge:
                 return Kink(n, t, 1.0 / usual) if bent and h > least * usual else None
         before, after = derivatives[::2], derivatives[1::2]
         size, sides = _size(before, after, h * offsets, usual)
-        return Kink(n, t, size, sides) if h * size > least else None
+        missed = h * size > least
+        return Kink(n, t, size, sides) if missed else self._kink_in_slopes(n, t, at)
+
+    def _kink_in_slopes(self, n: int, t: float, at: Callable[[float], Point]) -> Kink | None:
+        """Return the kink of step n at which slopes of slopes of derivatives have no bound.
+
+        Of max(x, 0)^2.5 first derivatives miss little, and second ones as much as a kink costs by
+        which derivatives jump by what they change there in a usual step.
+        """
+        run = self._inside.run
+        h, usual = float(run.step_sizes[n]), usual_step(run, n)
+        points = [at(side * offset) for side in (-1.0, 1.0) for offset in BESIDE.tolist()]
+        try:
+            derivatives = _derivatives(run, n, points, self._sizes)
+        except (InputError, NotFiniteError):
+            return None
+        assert derivatives is not None
+        size, sides, power = _size_in_slopes(derivatives, h * BESIDE, usual)
+        missed = usual * size * (0.5 * h / usual) ** power
+        return Kink(n, t, size, sides, power) if missed > self._least else None
 
     def _left_by_rounding(self, n: int, place: float, at: Callable[[float], Point]) -> Array:
         """Return what rounding may leave of f [n], by points half way to the ends of step n."""
@@ -283,6 +312,37 @@ def _without_bound(derivatives: Array) -> float:
         return 0.0
     power = np.log(first / second) / np.log(NEARER)
     return float(first * SIDE**-power)
+
+
+def _size_in_slopes(
+    derivatives: Array, distances: Array, usual: float
+) -> tuple[float, tuple[int, ...], float]:
+    """Return the rate, the sides and the power of a kink at which slopes of slopes have no bound.
+
+    From derivatives [2 K, n, n + m] before it and behind it, at ``distances`` [K] that fall.
+    """
+    found: list[tuple[float, int, float]] = []
+    for side, values in zip((-1, 1), np.split(derivatives, 2), strict=True):
+        sizes = [_largest_row(bend) for bend in _second_differences(values, distances)]
+        if min(sizes) <= 0.0:
+            continue
+        growth = np.array(sizes[1:]) / sizes[:-1]
+        power = 2.0 - float(np.log(growth[-1]) / np.log(NEARER))
+        if not 2.0 - BOUNDED < power < 1.0 + BOUNDED or np.ptp(np.log(growth)) > np.log(ALIKE):
+            continue
+        scale = distances[:3, None, None] / usual
+        (of_power,) = _second_differences(scale**power, distances[:3])
+        found.append((sizes[0] / abs(float(of_power[0, 0])), side, power))
+    if not found:
+        return 0.0, (), 1.0
+    return max(size for size, *_ in found), tuple(n for _, n, _ in found), min(p for *_, p in found)
+
+
+def _second_differences(values: Array, places: Array) -> Array:
+    """Return the divided differences [K-2, ...] of second order of values [K, ...] at places."""
+    first = np.diff(values, axis=0) / np.diff(places)[:, None, None]
+    second: Array = np.diff(first, axis=0) / (places[2:] - places[:-2])[:, None, None]
+    return second
 
 
 def _lasting(sizes: Sequence[float]) -> float:
