@@ -11,7 +11,7 @@ from petsc4py import PETSc
 from daeosens.costs.objective import Objective, require_objective
 from daeosens.derivatives.adjoint import Gradient, adjoint, shared
 from daeosens.derivatives.directions import refuse_rows
-from daeosens.derivatives.divided import difference, divided, richardson
+from daeosens.derivatives.divided import difference, divided, falling_order, richardson
 from daeosens.derivatives.engines.choice import Sweep
 from daeosens.derivatives.hessian import HessianProduct, hessian_product
 from daeosens.derivatives.solve import solve
@@ -143,7 +143,7 @@ def derivative_error(
         finer = cut_at_kinks(finer, times, take, rtol)
     # Errors are C h^q and 2^-q of that (3^-q of thirds): the difference of both runs is (1 - 2^-q)
     # of the first one.
-    factor = richardson(trajectory.stepping.resolved_method.order, parts)
+    factor = richardson(falling_order(trajectory), parts)
     product = None
     relative: dict[str, float] = {}
     if du0 is None and dp is None:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.derivatives.step_placement.kink_cuts import may_have_kinks
+from daeosens.derivatives.sweeps.kink_terms import has_short_steps
 from daeosens.petsc.vectors import Array
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -129,6 +130,16 @@ def _beyond(before: float, last: float, longest: float) -> list[float]:
         times.append(last + ahead)
         ahead *= 2.0
     return times
+
+
+def falling_order(trajectory: Trajectory) -> int:
+    """Return the order with which errors of derivatives fall as the steps of a run are divided.
+
+    That of the method; where steps end at kinks, those of short steps across fall as their length.
+    """
+    order = trajectory.stepping.resolved_method.order
+    kinks = trajectory.problem.delays is None and has_short_steps(trajectory)
+    return 1 if kinks and may_have_kinks(trajectory) else order
 
 
 def richardson(order: int, parts: int = 2) -> float:

@@ -123,8 +123,8 @@ def test_one_spoiled_run_of_two_finer_ones_is_no_alarm():
     model = ds.trace(lambda t, u, p: -p[0] * u, 1, ["rate"])
     run = ds.solve(model, [1.0], [1.0], ds.Stepping((0.0, 1.0), "rk6vr", rtol=1e-8))
     cost, seen = ds.Terminal(lambda t, u, p: u[0]), Seen()
-    resolved = (np.array([0.0]), np.array([np.exp(-1.0)]))
-    spoiled = (np.array([0.0]), np.array([0.7]))
+    resolved = (np.array([0.0]), np.array([np.exp(-1.0)]), 0.0)
+    spoiled = (np.array([0.0]), np.array([0.7]), 0.0)
     for finer, alarm in (([spoiled, resolved], False), ([spoiled, spoiled], True)):
         answers, counts = iter(finer), []
 
@@ -250,7 +250,7 @@ def test_products_of_a_run_that_an_explosion_ends_are_looked_at(method):
 
 
 def weir_and_stop(t, u, p):
-    """Return the rates of an oscillator with a weir's flow and a stop, both at places of its own."""
+    """Return the rates of an oscillator with a weir and a stop."""
     flow = np.maximum(u[0] - p[1], 0.0) ** 2.5
     stop = np.maximum(-u[1] - p[2], 0.0)
     return np.array([u[1] - 0.4 * flow, -p[0] * u[0] + 0.8 * stop - 0.3 * flow])

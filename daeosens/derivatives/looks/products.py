@@ -19,7 +19,7 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import Cost
 from daeosens.costs.objective import Objective
-from daeosens.derivatives.divided import divided, richardson
+from daeosens.derivatives.divided import divided, falling_order, richardson
 from daeosens.derivatives.looks.relative_directions import largest_sizes
 from daeosens.derivatives.looks.resolution import LEAST, WRONG, smaller_rtol, told_above
 from daeosens.derivatives.looks.seen import Seen, unseen_run, warn_of_no_look
@@ -104,9 +104,10 @@ def warn_of_unresolved_products(
     # entries of a start that algebraic equations hold are no derivatives of what can be run
     if known_algebraic_rows(trajectory.problem) is not None:
         most = max(most, WRONG)
-    error = None
+    error, kinks = None, seen.kink_terms
     with unseen_run() as failures:
         error = _error(trajectory, objective, products, again, seen)
+    seen.kink_terms = kinks
     if failures:
         warn_of_no_look("products with the Hessian", failures, trajectory.problem.comm)
         return
@@ -116,6 +117,7 @@ def warn_of_unresolved_products(
         with unseen_run():
             other = _error(trajectory, objective, products, again, seen, finer=True)
             error = other if error is None else error if other is None else min(error, other)
+        seen.kink_terms = kinks
     if error is None:
         return
     seen.products_unresolved = error > most
@@ -173,7 +175,7 @@ def _error(
     None where what kinks contribute is missing in one of both runs.  Collective.
     """
     steps, parts = divided(trajectory, finer=finer)
-    factor = richardson(trajectory.stepping.resolved_method.order, parts)
+    factor = richardson(falling_order(trajectory), parts)
     kinks = seen.kink_terms
     better = again(_again(trajectory, objective, steps))
     if seen.kink_terms != kinks:

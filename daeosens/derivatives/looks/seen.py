@@ -24,8 +24,6 @@ class Seen:
         How often the runs were of concern to a look.
     branches_change : bool
         Whether some branch has changed sides between two states.
-    slopes_jump : bool
-        Whether a slope, or more, has jumped there, which the sign of a component in a norm has not.
     equations_jump : bool
         Whether the equations have jumped, or delays move past a jump or kink of theirs: then no
         error of steps is known.
@@ -51,7 +49,6 @@ class Seen:
 
     uses: dict[object, int] = field(default_factory=dict[object, int])
     branches_change: bool = False
-    slopes_jump: bool = False
     equations_jump: bool = False
     kink_terms: int | None = 0
     kink_left: float | None = None

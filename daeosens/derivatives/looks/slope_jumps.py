@@ -86,7 +86,6 @@ def slope_jumps(
             # slopes are those of a rank's own rows
             kink, *flags = zip(*comm.allgather(sides), strict=True)
             sides = max(kink), any(flags[0]), any(flags[1])
-        seen.slopes_jump |= any(sides)
         if any(sides) or silent:
             time = float(trajectory.times[n] + place * trajectory.step_sizes[n])
             timed = of_rank(comm, rank, _in_time_alone(trajectory, function, n, k))

@@ -85,7 +85,7 @@ def admits_terms(run: Trajectory) -> bool:
     """
     problem = run.problem
     return (
-        (run.stepping.adaptive or _has_short_steps(run))
+        (run.stepping.adaptive or has_short_steps(run))
         and problem.delays is None
         and problem.monitor is None
         and problem.size <= MOST
@@ -99,7 +99,8 @@ def admits_terms(run: Trajectory) -> bool:
     )
 
 
-def _has_short_steps(run: Trajectory) -> bool:
+def has_short_steps(run: Trajectory) -> bool:
+    """Return whether some step is as short as those across kinks."""
     sizes = run.step_sizes[run.step_sizes > 0.0]
     return bool(sizes.min(initial=np.inf) <= LONGER * short_step(run))
 
