@@ -11,6 +11,7 @@ from daeosens.petsc.vectors import (
     gather,
     largest,
     norm,
+    one_norm,
     read,
     scatter,
     unshared,
@@ -75,6 +76,7 @@ def test_norms_and_products_are_those_of_the_whole_vector():
     vec.scale(-1.0)
     assert largest(vec) == 6.0
     assert norm(vec) == pytest.approx(np.sqrt(91.0), rel=1e-15)
+    assert one_norm(vec) == 21.0
     assert dot(vec, ramp(PETSc.COMM_WORLD)) == -91.0
 
 

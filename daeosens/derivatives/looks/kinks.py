@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -210,12 +210,24 @@ def _kink_terms(trajectory: Trajectory, seen: Seen) -> tuple[list[KinkTerm], Slo
         plain = all(change.kink > 0.0 and not change.jump for change in together)
         # surfaces that are crossed at one time look like one, with another term
         plain = plain and _one_surface(trajectory, together)
-        term = kink_term(trajectory, n) if plain else None
+        term = kink_term(trajectory, _where_it_jumps(trajectory, n, by_step)) if plain else None
         if term is None:
             missing.append(together[0])
         else:
             known.append(term)
     return known, next(iter([*missing, *hidden]), None)
+
+
+def _where_it_jumps(trajectory: Trajectory, n: int, taken: Container[int]) -> int:
+    """Return the step, n or one beside it that is not taken, in which derivatives jump.
+
+    A kink that lies on an end of a step, to rounding, is in either of two.
+    """
+    if jump_of_derivatives(trajectory, n):
+        return n
+    beside = [k for k in (n - 1, n + 1) if 0 <= k < trajectory.n_steps and k not in taken]
+    jumps = {k: jump_of_derivatives(trajectory, k) for k in beside}
+    return max(jumps, key=jumps.__getitem__) if any(jumps.values()) else n
 
 
 def _in_short_steps(
