@@ -207,3 +207,15 @@ def test_surfaces_that_move_with_time_and_costs_along_the_run(make, cost):
     np.testing.assert_allclose(
         np.concatenate([product.u0, product.p]), difference, atol=1e-7 * np.abs(difference).max()
     )
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("beside", [0.0, 1e-16, 5e-16, -5e-16, 3e-15, 1e-13, -1e-11])
+def test_a_kink_on_an_end_of_a_step_has_its_term(beside):
+    """To rounding it is in either of two steps: it was looked for in one alone."""
+    model = ds.ODE(lambda t, u, p: np.array([u[0] ** 0, p[1] * np.maximum(u[0] - p[0], 0.0)]), 2, 2)
+    stepping = ds.Stepping((0.0, 1.0), "rk8vr", rtol=1e-8, t_eval=(0.5 + beside,))
+    run = ds.solve(model, [0.0, 0.0], [0.5, 2.0], stepping)
+    product = ds.hessian_product(run, ds.Terminal(lambda t, u, p: u[1]), dp=[1.0, 0.0])
+    # of p1 (1 - p0)^2 / 2
+    np.testing.assert_allclose(product.p, [2.0, -0.5], atol=1e-6, rtol=0.0)
