@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 import daeosens as ds
 from daeosens.derivatives.branches.branch_changes import decisions_at_ends, equations_of
-from daeosens.errors import DiscretizationWarning, KinkWarning
+from daeosens.errors import KinkWarning
 from daeosens.problem import PiecewiseConstant
 from daeosens.problem.grids import Grid
 from daeosens.tracing import trace_residual
@@ -261,7 +261,8 @@ def test_rounding_of_a_traced_model_decides():
 
 
 @pytest.mark.parametrize("make", [ds.ODE, ds.trace])
-def test_slopes_without_a_bounded_slope_are_told(make):
+@pytest.mark.filterwarnings("error")
+def test_slopes_without_a_bounded_slope_are_resolved(make):
     """A ball falls onto a Hertz spring: f is smooth but for its second derivative."""
 
     def ball(t, u, p):
@@ -274,11 +275,9 @@ def test_slopes_without_a_bounded_slope_are_told(make):
         [2e4, 0.3],
         ds.Stepping((0.0, 0.5), "rk6vr", rtol=1e-6),
     )
-    with pytest.warns(
-        DiscretizationWarning, match="with the Hessian are wrong by about [12][0-9] %"
-    ):
-        product = ds.hessian_product(run, LEVEL, [1.0, 0.0])
-    assert 0.1 < abs(product.u0[0] / -1.7312 - 1.0) < 0.3  # the truth
+    product = ds.hessian_product(run, LEVEL, [1.0, 0.0])
+    # short steps across are far shorter than those at other kinks: with these it is 15 % off
+    assert product.u0[0] == pytest.approx(-1.7312, rel=3e-3)
     # steps end beside the kink, at distances that grow: without these it is 13 % off
     assert ds.adjoint(run, LEVEL).u0[0] == pytest.approx(-0.0253845403, rel=5e-4)
 

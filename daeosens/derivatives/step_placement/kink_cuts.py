@@ -52,6 +52,9 @@ Stages at the end of a step are off by more than the short step across the kink 
 on its other side: of a step as short as the last one before it they do not.
 """
 
+SOONER = 10.0
+"""The same so near to it that only second derivatives of max(x, 0)^1.5 feel what is missed."""
+
 FARTHER = 2.5
 """Where slopes of derivatives have no bound steps end ever so many times farther from a kink."""
 
@@ -169,12 +172,13 @@ def _cut(run: Trajectory, kink: Kink, rtol: float) -> _Cut:
     """
     n, t = kink.step, kink.time
     usual = usual_step(run, n)
-    near = usual * (AIM * rtol * min(1.0, 1.0 / (kink.rate * usual))) ** (1.0 / kink.power)
+    part = AIM * rtol * min(1.0, 1.0 / (kink.rate * usual))
+    near = usual * part ** (1.0 / kink.power)
     near = min(max(near, 1e-12 * abs(t)), 0.5 * AHEAD[-1] * usual)
     times = [t - part * usual for part in AHEAD]
     times += [t - near, t + near]
     distance = FARTHER * near
     while kink.sides and distance < usual:
         times += [t + side * distance for side in kink.sides]
-        distance *= FARTHER
+        distance *= FARTHER if distance > part * usual else SOONER
     return _Cut(np.unique(times), t, near + AHEAD[-1] * usual)

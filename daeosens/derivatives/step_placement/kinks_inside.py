@@ -54,7 +54,7 @@ FAR = 0.05
 BOUNDED = 0.95
 """Powers of the distance to a kink beyond which what changes so has a bounded slope."""
 
-BESIDE = 2e-2 / NEARER ** np.arange(5)
+BESIDE: Array = np.array([2e-2 / NEARER**k for k in range(5)])
 """Distances from a kink, in steps, at which slopes of slopes of derivatives are compared."""
 
 ALIKE = 1.2
@@ -205,9 +205,10 @@ class _Judge:
             if bent or derivatives is None:
                 return Kink(n, t, 1.0 / usual) if bent and h > least * usual else None
         before, after = derivatives[::2], derivatives[1::2]
-        size, sides = _size(before, after, h * offsets, usual)
-        missed = h * size > least
-        return Kink(n, t, size, sides) if missed else self._kink_in_slopes(n, t, at)
+        size, sides, power = _size(before, after, h, usual)
+        missed = h * size if power == 1.0 else usual * size * (0.5 * h / usual) ** power
+        kink = Kink(n, t, size, sides, power)
+        return kink if missed > least else self._kink_in_slopes(n, t, at)
 
     def _kink_in_slopes(self, n: int, t: float, at: Callable[[float], Point]) -> Kink | None:
         """Return the kink of step n at which slopes of slopes of derivatives have no bound.
@@ -284,34 +285,36 @@ def usual_step(run: Trajectory, n: int) -> float:
 
 
 def _size(
-    before: Array, after: Array, distances: Array, usual: float
-) -> tuple[float, tuple[int, ...]]:
-    """Return the rate of a kink, and its sides, as ``Kink`` has them.
+    before: Array, after: Array, h: float, usual: float
+) -> tuple[float, tuple[int, ...], float]:
+    """Return the rate of a kink, its sides and its power, as ``Kink`` has them.
 
-    From derivatives [K, n, n + m] before and behind it at ``distances`` [K].
+    From derivatives [3, n, n + m] before and behind it in a step of size ``h``.
     """
+    distances = h * SIDE / NEARER ** np.arange(3)
     jumps = [_largest_row(jump) for jump in after - before]
     # Of max(x, 0)^2 the slopes of derivatives jump: across a step a derivative misses as much as at
     # a kink by which derivatives jump as much as they change there in a step.
     bends = np.diff(before + after, axis=0) / np.diff(distances)[:, None, None]
     sizes = [_lasting(jumps), usual * _lasting([_largest_row(bend) for bend in bends])]
-    rates = [_without_bound(side) for side in (before, after)]
+    roots = [_without_bound(side) for side in (before, after)]
+    rates = [rate * (usual / h) ** power for rate, power in roots]
     size = max(*sizes, *rates)
     sides = [n for n, rate in zip((-1, 1), rates, strict=True) if rate > NO_JUMP * size]
-    return size, tuple(sides)
+    return size, tuple(sides), min(roots[n > 0][1] for n in sides) if sides else 1.0
 
 
-def _without_bound(derivatives: Array) -> float:
+def _without_bound(derivatives: Array) -> tuple[float, float]:
     """Return by how much derivatives [3, n, n + m] change where their slopes grow without bound.
 
-    In a step, by those ever nearer to a kink; 0 elsewhere.  Derivatives of max(x, 0)^1.5, the flow
-    across a weir, change as the root of the distance.
+    In a step, by those ever nearer to a kink; 0 elsewhere.  And as which power of the distance:
+    derivatives of max(x, 0)^1.5, the flow across a weir, change as its root.
     """
     first, second = (_largest_row(change) for change in np.diff(derivatives, axis=0))
     if not NEARER**-BOUNDED * first < second < LASTS * first:
-        return 0.0
-    power = np.log(first / second) / np.log(NEARER)
-    return float(first * SIDE**-power)
+        return 0.0, 1.0
+    power = float(np.log(first / second) / np.log(NEARER))
+    return float(first * SIDE**-power), power
 
 
 def _size_in_slopes(

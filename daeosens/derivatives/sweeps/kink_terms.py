@@ -45,6 +45,9 @@ BESIDE, THEMSELVES = 8, 100.0
 """Derivatives change by about themselves in the longest of so many steps on either side, and by no
 more than so many times as much as that makes in a short one."""
 
+ALONE = 10.0
+"""Derivatives that jump change so many times faster than in the steps before and behind."""
+
 ACROSS = 1e-6
 """Rate at which a surface is crossed, at least, relative to its terms."""
 
@@ -176,8 +179,17 @@ def jump_of_derivatives(run: Trajectory, n: int) -> float:
     if sides is None:
         return 0.0
     size, beside = float(np.abs(sides.jump).max()), slice(max(n - BESIDE, 0), n + BESIDE + 1)
-    usual = float(run.step_sizes[beside].max())
-    return size if size > THEMSELVES * float(run.step_sizes[n]) / usual else 0.0
+    h, usual = float(run.step_sizes[n]), float(run.step_sizes[beside].max())
+    if size <= THEMSELVES * h / usual:
+        return 0.0
+    # derivatives of max(x, 0)^1.5 change about as fast in the step that follows
+    for k in (n - 1, n + 1):
+        other = _sides(run, k) if 0 <= k < run.n_steps and run.step_sizes[k] else None
+        if other is not None:
+            by_itself = float(np.abs(other.jump).max()) * h / float(run.step_sizes[k])
+            if size <= ALONE * by_itself:
+                return 0.0
+    return size
 
 
 def kink_term(run: Trajectory, n: int) -> KinkTerm | None:
