@@ -324,7 +324,7 @@ def _size_in_slopes(
 
     From derivatives [2 K, n, n + m] before it and behind it, at ``distances`` [K] that fall.
     """
-    found: list[tuple[float, int, float]] = []
+    kinks: list[tuple[float, int, float]] = []
     for side, values in zip((-1, 1), np.split(derivatives, 2), strict=True):
         sizes = [_largest_row(bend) for bend in _second_differences(values, distances)]
         if min(sizes) <= 0.0:
@@ -335,10 +335,10 @@ def _size_in_slopes(
             continue
         scale = distances[:3, None, None] / usual
         (of_power,) = _second_differences(scale**power, distances[:3])
-        found.append((sizes[0] / abs(float(of_power[0, 0])), side, power))
-    if not found:
+        kinks.append((sizes[0] / abs(float(of_power[0, 0])), side, power))
+    if not kinks:
         return 0.0, (), 1.0
-    return max(size for size, *_ in found), tuple(n for _, n, _ in found), min(p for *_, p in found)
+    return max(size for size, *_ in kinks), tuple(n for _, n, _ in kinks), min(p for *_, p in kinks)
 
 
 def _second_differences(values: Array, places: Array) -> Array:
