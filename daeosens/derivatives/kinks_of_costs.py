@@ -39,7 +39,7 @@ from daeosens.derivatives.step_placement.kinks_inside import BOUNDED
 from daeosens.errors import DaeosensError, InputError, NotFiniteError, SolveError
 from daeosens.methods.step import Step
 from daeosens.petsc.vectors import Array, read, write
-from daeosens.problem.branches import Branches
+from daeosens.problem.branches import Branches, Decisions
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.runner import repeating
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -84,6 +84,12 @@ BENDS = 1e-6
 SEVERAL, OFTEN = 100, 0.5
 """Changes of branches in this part of the steps, and in so many more, are too many: a density may
 change at each step."""
+
+INSIDE = (0.25, 0.5, 0.75)
+"""Places in a step at which what decides is looked at."""
+
+NEARLY = 0.05
+"""What turns nearer to zero than this part of its changes in a step may have passed it."""
 
 KNOTS = 64
 """Places of one table that a step may pass."""
@@ -243,7 +249,7 @@ def _kinks_inside(run: Trajectory, scalar: Any) -> dict[int, list[KinkInside]]:
         steps = np.array([n for n in steps.tolist() if run.records[n].jump is None], dtype=int)
     kinks: dict[int, list[KinkInside]] = {}
     jumping: set[int] = set()
-    for n, place, state, _ in _places(run, function, steps):
+    for n, place, state, _ in _places(run, function, steps, long=not run.thinned):
         jump, sharp = _judged(run, function, n, place, state)
         if jump:
             jumping.add(n)
@@ -292,11 +298,12 @@ def _density(run: Trajectory, scalar: Any) -> Piecewise:
 
 
 def _places(
-    run: Trajectory, function: Piecewise, steps: npt.NDArray[np.int_]
+    run: Trajectory, function: Piecewise, steps: npt.NDArray[np.int_], *, long: bool = False
 ) -> list[tuple[int, float, Array, int]]:
     """Return where in steps something decides differently.
 
-    Numbers of steps, places in them, states there, and numbers of what decides.
+    Numbers of steps, places in them, states there, and numbers of what decides.  ``long`` steps may
+    pass there and back.
     """
     if not steps.size:
         return []
@@ -310,11 +317,100 @@ def _places(
         for place, k in ends.suspects(run.step_sizes[steps]):
             n, before, after = ends.of(place)
             parts += [(n, k, part) for part in inside.there_and_back(n, k, before, after)]
+        # a running cost has no error estimate that would make steps shorter
+        for number, decided in _on_the_way(run, function, steps) if long else ():
+            n, before, after = ends.of(number)
+            more = _several_times(inside, n, [before, *decided, after])
+            known = {k for k, _ in more}
+            parts = [part for part in parts if not (part[0] == n and part[1] in known)]
+            parts += [(n, k, part) for k, part in more]
         return [
             (n, place, state, k)
             for n, k, part in parts
             for place, state in _located(inside, n, k, part)
         ]
+
+
+def _on_the_way(
+    run: Trajectory, function: Piecewise, steps: npt.NDArray[np.int_]
+) -> Iterator[tuple[int, Sequence[Decisions]]]:
+    """Yield the places in ``steps`` of those of u' = f, and what decides at ``INSIDE`` of them.
+
+    At states of the cubic through both ends with the rates there.
+    """
+    numbers: list[int] = []
+    points: list[tuple[float, Array]] = []
+    x = np.array(INSIDE)[:, None]
+    for number, n in enumerate(steps.tolist()):
+        (problem, p), h = run.equations(n), float(run.step_sizes[n])
+        if problem.form != "rhs" or problem.parts is not None:
+            continue
+        slopes: list[Array] = []
+        for place, out in zip(
+            (0, 1), (problem.create_state(), problem.create_state()), strict=True
+        ):
+            problem.rhs(state_at(run, n, place)[0], run.stored[n + place], p, out)
+            slopes.append(h * read(out))
+        (t, u), (_, u_next) = (state_at(run, n, place) for place in (0.0, 1.0))
+        moved, bent = u_next - u, x * (x - 1.0)
+        inside = u + x * moved + bent * (1.0 - 2.0 * x) * moved
+        inside = inside + bent * ((x - 1.0) * slopes[0] + x * slopes[1])
+        numbers.append(number)
+        points += [
+            (problem.inside(t + place * h, t, h), state)
+            for place, state in zip(INSIDE, inside, strict=True)
+        ]
+    if function.along is not None and points:
+        decided = function.along(np.array([t for t, _ in points]), np.array([u for _, u in points]))
+    else:
+        of = [int(steps[number]) for number in numbers for _ in INSIDE]
+        decided = [function.decide(n, *point) for n, point in zip(of, points, strict=True)]
+    for k, number in enumerate(numbers):
+        yield number, [decided[len(INSIDE) * k + i] for i in range(len(INSIDE))]
+
+
+def _several_times(inside: Inside, n: int, nodes: Sequence[Decisions]) -> list[tuple[int, Part]]:
+    """Return what changes sides more often inside step n than at its ends, and where about.
+
+    What nodes on the way show is asked of the run.
+    """
+    if not nodes[0].values.size or len({node.values.size for node in nodes}) > 1:
+        return []
+    x = [0.0, *INSIDE, 1.0]
+    parts: list[tuple[int, Part]] = []
+    if _changes(nodes):
+        start, h = float(inside.run.times[n]), float(inside.run.step_sizes[n])
+        times = [start + place * h for place in INSIDE]
+        way = [inside.function.decide(n, t, inside(n, t)[0]) for t in times]
+        nodes = [nodes[0], *way, nodes[-1]]
+        if len({node.values.size for node in nodes}) == 1:
+            changes = _changes(nodes)
+            parts = [(k, Part(x[i], x[i + 1], nodes[i], nodes[i + 1])) for i, k in changes]
+    values = np.array([node.values for node in nodes])
+    for k in np.flatnonzero(~nodes[0].whole).tolist():
+        if _may_touch(values[:, k]):
+            parts += [(k, part) for part in inside.there_and_back(n, k, nodes[0], nodes[-1])]
+    return parts
+
+
+def _may_touch(values: Array) -> bool:
+    """Return whether values [5] at equal distances, all on one side, turn near zero between two."""
+    sizes = np.abs(values)
+    k = int(np.argmin(sizes))
+    if k in (0, len(values) - 1) or np.any(values * values[0] <= 0.0):
+        return False
+    before, here, after = sizes[k - 1 : k + 2]
+    bend = before - 2.0 * here + after
+    turn = here - (after - before) ** 2 / (8.0 * bend) if bend > 0.0 else here
+    return bool(turn < NEARLY * float(np.ptp(sizes)))
+
+
+def _changes(nodes: Sequence[Decisions]) -> list[tuple[int, int]]:
+    """Return behind which nodes decisions change sides, and their numbers, if several times."""
+    signs = np.array([node.values > 0.0 for node in nodes])
+    changed = signs[1:] != signs[:-1]
+    often = (changed.sum(axis=0) > 1) & ~nodes[0].whole
+    return [(int(i), int(k)) for i, k in np.argwhere(changed & often)]
 
 
 def _nothing(_run: Trajectory) -> Array:

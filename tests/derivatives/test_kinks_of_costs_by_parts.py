@@ -248,6 +248,23 @@ def test_the_way_of_a_bouncing_ball(method, make):
     assert along == pytest.approx((4 * bend[0] - bend[1]) / 3, rel=1e-6)
 
 
+@pytest.mark.parametrize("level", [0.5, 1.07])
+@pytest.mark.parametrize("method", ["rk8vr", "esdirk5"])
+def test_one_step_goes_up_through_a_level_and_down_again(method, level):
+    """A throw, which methods of high order take in few steps: int max(y - level, 0) dt."""
+    throw = ds.ODE(lambda t, u, p: np.array([u[1], -p[0]]), size=2, parameters=["gravity", "level"])
+    stepping = ds.Stepping((0.0, 2.0), method, rtol=1e-6)
+    run = ds.solve(throw, [0.0, 2.09], [2.0, level], stepping)
+    top = 2.09**2 / 4 - level
+    half = np.sqrt(top)  # y - level = top - t^2 around the top
+    cost = ds.Running(lambda t, u, p: np.maximum(u[0] - p[1], 0.0))
+    gradient = ds.adjoint(run, cost)
+    product = ds.hessian_product(run, cost, dp=[0.0, 1.0])
+    assert gradient.value == pytest.approx(4 / 3 * half**3, rel=1e-5)
+    assert gradient.p[1] == pytest.approx(-2 * half, rel=1e-5)
+    assert product.p[1] == pytest.approx(1 / half, rel=1e-5)
+
+
 def test_several_costs_and_their_sum():
     run = run_of(made())
     cost, other = ds.Running(distance), ds.Running(lambda t, u, p: np.maximum(u[0] - 0.4, 0) ** 2)
