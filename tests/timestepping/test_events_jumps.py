@@ -76,6 +76,26 @@ def test_times_at_which_the_equations_jump_warn(when):
         solve(problem, [0.0], [0.7], stepping("rk6vr"))
 
 
+def _holidays(t, u, p):
+    return -np.where(t % 1.0 > 0.8, p[1], p[0]) * u  # jumps at the event, too
+
+
+@pytest.mark.parametrize("make", [ODE, trace])
+def test_a_jump_of_the_time_alone_at_an_event_that_stays_is_resolved(make):
+    """Steps of adaptive runs are as short there as their error asks for."""
+    moves = Event(1.0, reset=lambda t, u, p: 2.0 * u, name="year")
+    problem = make(_holidays, 1, ["term", "holiday"], events=[moves])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run = solve(problem, [1.0], [2.0, 0.5], Stepping((0.0, 1.5), rtol=1e-8))
+        gradient = adjoint(run, Terminal(lambda t, u, p: u[0]))
+    last = 2.0 * np.exp(-2.0 * 1.3 - 0.5 * 0.2)
+    assert run.u[-1, 0] == pytest.approx(last, rel=1e-7)
+    np.testing.assert_allclose(gradient.p, [-1.3 * last, -0.2 * last], rtol=1e-5)
+    with pytest.warns(KinkWarning, match='event "year"'):
+        solve(problem, [1.0], [2.0, 0.5], Stepping((0.0, 1.5), "rk4", dt=0.1))
+
+
 @pytest.mark.parametrize(
     "smooth",
     [

@@ -238,7 +238,8 @@ class _EventLoop:
             if fired:
                 events = [*(surface.event for surface in fired), event]
                 raise at_one_instant(t, names_apart(events, self.problem))
-            self._look_for_jump(event.name)
+            stays = isinstance(event.when, float) and self.stepping.adaptive
+            self._look_for_jump(event.name, resolved=stays)
             self._happen(event, switch)
             if self.finished:
                 return
@@ -437,7 +438,7 @@ class _EventLoop:
                 hits.append(bracketed._replace(size=math.inf))
         return hits
 
-    def _look_for_jump(self, name: str) -> None:
+    def _look_for_jump(self, name: str, *, resolved: bool = False) -> None:
         """Warn if the equations jump at an event that is about to happen, for the 1st, 2nd, 4th ...
 
         time.
@@ -453,7 +454,7 @@ class _EventLoop:
         if count & (count - 1):
             return
         step = Step(log.times[-2], log.sizes[-1], before, log.states[-1], self.p)
-        warn_of_jump(self._smooth[self.mode], step, name)
+        warn_of_jump(self._smooth[self.mode], step, name, resolved=resolved)
 
     def _next_start(self, run: Run) -> float:
         """Return the size of the first step to try after an event.

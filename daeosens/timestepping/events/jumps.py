@@ -12,7 +12,9 @@ from daeosens.errors import DaeosensError, KinkWarning, warn
 from daeosens.methods.dae.structure import wave
 from daeosens.methods.step import Step
 from daeosens.petsc.vectors import Array, read, write
+from daeosens.problem.branches import Branches
 from daeosens.problem.problem import Problem
+from daeosens.problem.time_formulas import changes
 
 NEAR, FAR = 1e-7, 1e-5
 """Parts of the step before and after the event, between which the equations are compared."""
@@ -27,7 +29,7 @@ RELATIVE, ROUNDING = 1e-6, 1e-12
 """Change of the state that shows how large terms of the equations are, and what their sums lose."""
 
 
-def warn_of_jump(problem: Problem, step: Step, name: str) -> None:
+def warn_of_jump(problem: Problem, step: Step, name: str, *, resolved: bool = False) -> None:
     """Warn where the equations of a mode jump at the event that ends a step.
 
     The stages of a step lie beside the solution: near its end some are beyond the surface, or just
@@ -42,6 +44,9 @@ def warn_of_jump(problem: Problem, step: Step, name: str) -> None:
         The one that ends there.
     name : str
         Of the event.
+    resolved : bool
+        Whether the event stays where it is, and the step is as short as its error asks for: then
+        what jumps there by the time alone is no more to derivatives than to the state.
     """
     t, h = step.t, step.h
     if any(abs(t + h - time) <= FAR * h for time in problem.breakpoints):
@@ -58,6 +63,8 @@ def warn_of_jump(problem: Problem, step: Step, name: str) -> None:
     # at rest the terms of the equations are large, and their sum is rounding
     terms = np.abs(_equations(problem, step, 0.0, RELATIVE) - before) / RELATIVE
     jumps = (near > 0.5 * far) & _exceeds(near, np.maximum(sizes, ROUNDING / JUMP * terms))
+    if resolved and jumps.any() and _by_the_time_alone(problem, step):
+        jumps = np.zeros_like(jumps)
     if not _on_any_rank(problem, jumps):
         return
     warn(
@@ -81,6 +88,17 @@ def _on_any_rank(problem: Problem, where: npt.NDArray[np.bool_]) -> bool:
     """Return whether any unknown of any rank is marked.  Collective."""
     own = bool(where.any())
     return own if problem.comm.size == 1 else problem.comm.tompi4py().allreduce(own, MPI.LOR)
+
+
+def _by_the_time_alone(problem: Problem, step: Step) -> bool:
+    """Return whether what f compares with the time, and no parameter moves, changes at the end."""
+    branches, end = problem.branches, step.t + step.h
+    if not isinstance(branches, Branches):
+        return False
+    middle = step.t + 0.5 * step.h  # a callback with an ``if`` goes by the values there
+    noted = branches.of_time(middle, read(step.u).copy(), np.asarray(step.p), fixed=True)
+    times = changes(noted.switches, step.t, end + step.h)
+    return bool(np.any(np.abs(times - end) <= FAR * step.h))
 
 
 def _change(problem: Problem, step: Step) -> float:
