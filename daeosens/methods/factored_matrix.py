@@ -73,6 +73,11 @@ class FactoredMatrix:
         """Whether the matrix has entries."""
         return self._system.assembled
 
+    @property
+    def udot_parts(self) -> tuple[PETSc.Mat | None, PETSc.Mat | None]:
+        """F_udot at the point that it was filled at last, and at the other one."""
+        return self._system.udot_parts
+
     def holds(self, t: float, u: PETSc.Vec, p: Any, shift: float) -> bool:
         """Whether it was filled at this time and state [n], or has the same values anyway."""
         # the same at every state: only shift and parameters count

@@ -9,13 +9,13 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.errors import InputError, require
-from daeosens.problem.automatic_derivatives import AutomaticJacobian
+from daeosens.problem.automatic_derivatives import ignores
 from daeosens.problem.batched.compiled import CompiledBatch
 from daeosens.problem.batched.protocol import Batch, make_batch
 from daeosens.problem.branches import Branches
 from daeosens.problem.breakpoints import admit_breakpoints
 from daeosens.problem.c_callback import Compiled
-from daeosens.problem.differences import admit_differences, is_by_differences
+from daeosens.problem.differences import DIFFERENCES, admit_differences, is_by_differences
 from daeosens.problem.event import EventLike, admit_known_events
 from daeosens.problem.hessian_products import (
     array_products,
@@ -26,6 +26,7 @@ from daeosens.problem.hessian_products import (
     residual_hessian,
     residual_time_hessian,
 )
+from daeosens.problem.joint_jacobians import JointJacobians
 from daeosens.problem.layout import make_frame
 from daeosens.problem.lowering import (
     Lowering,
@@ -325,14 +326,19 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     jacobian, jacobian_udot, jacobian_p, residual_t = admit_differences(
         frame.style, residual, by_keyword
     ).values()
-    udot_spec = jacobian_udot
-    # F_udot is differentiated like F_u: by argument number 2
-    if udot_spec is None and is_automatic(frame, residual):
-        udot_spec = AutomaticJacobian(
-            residual, 2, "residual", 'jacobian_udot=callback or "differences"'
-        )
-    p_derivative = parameter_derivative(lower, residual, jacobian_p)
     first = {1: jacobian, 2: jacobian_udot, 3: jacobian_p}
+    by_u, by_udot, by_p = first.values()
+    if is_automatic(frame, residual):
+        keywords = {1: "jacobian", 2: "jacobian_udot", 3: "jacobian_p"}
+        missing = [k for k, derivative in first.items() if derivative is None]
+        if ignores(residual, 3) or not frame.parameter.size:
+            missing = [k for k in missing if k != 3]  # zero, by its code
+        remedies = {k: f'{keywords[k]}=callback or "{DIFFERENCES}"' for k in missing}
+        joint = JointJacobians(residual, "residual", remedies)
+        by_u, by_udot, by_p = (
+            joint.of(k) if k in missing else derivative for k, derivative in first.items()
+        )
+    p_derivative = parameter_derivative(lower, residual, by_p)
     # F(t, u, u', p) = 0 has no f that explicit steps could evaluate
     never = refused("rhs", "an implicit method: beuler, cn, theta:<value> or midpoint")
     return Problem(
@@ -342,8 +348,8 @@ def DAE(  # noqa: N802 (a noun of the public interface)
         rhs_u=never,
         rhs_p=never,
         rhs_t_function=never.fill,
-        residual_u=state_derivative(lower, residual, jacobian, "jacobian", 1),
-        residual_udot=lower.square(udot_spec, "jacobian_udot"),
+        residual_u=state_derivative(lower, residual, by_u, "jacobian", 1),
+        residual_udot=lower.square(by_udot, "jacobian_udot"),
         residual_p=p_derivative,
         residual_t_function=lower.time_derivative(residual, residual_t, "residual_t"),
         rhs_hessian_function=never.fill,

@@ -169,6 +169,11 @@ class SystemMatrix:
         """F_u, and F_udot or None for the identity; F_u is the matrix itself beside the latter."""
         return self._part_u, self._part_udot
 
+    @property
+    def udot_parts(self) -> tuple[PETSc.Mat | None, PETSc.Mat | None]:
+        """F_udot at the point, None for the identity, and at the other one, if there was one."""
+        return self._part_udot, self._part_other
+
 
 class SumMatrix:
     """Context of a shell matrix a A + b B, where A may be None (the identity), and c C."""

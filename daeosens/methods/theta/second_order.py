@@ -160,7 +160,8 @@ class ThetaSecondOrder:
         sensitivity.mu_dot.axpy(-1.0, by_p)
         if self._equation.both_rates:  # what the start adds in its rate, which that of the end is
             direction = (sensitivity.du, along.udot, sensitivity.dp)
-            problem.residual_hessian(start, nu, direction, (by_u, self._work, by_p))
+            of_start = (along.start_u, self._work, along.start_p)  # the rest is for ``_add_start``
+            problem.residual_hessian(start, nu, direction, of_start)
             if clock is not None:
                 clock.bend_start_rate(sensitivity, self._work)
             along.by_udot.axpy(self._equation.rest, self._work)
@@ -187,14 +188,16 @@ class ThetaSecondOrder:
     ) -> None:
         """Add what the endpoint form evaluates at the start; ``adjoints`` are nu and mu."""
         time, u, _, p = start
-        equation, rest, by_u, by_p = self._equation, self._equation.rest, self._by_u, self._by_p
+        equation, rest = self._equation, self._equation.rest
         solutions, mus = adjoints
         equation.add_parameter_part(rest, start, solutions, mus)
         for k, (sensitivity, along) in enumerate(pairs):
             out = (sensitivity.lam_dot, sensitivity.mu_dot)
-            rate = along.udot if equation.both_rates else equation.zero
-            direction = (sensitivity.du, rate, sensitivity.dp)
-            self._problem.residual_hessian(start, nu, direction, (by_u, self._work, by_p))
+            rate, by_u, by_p = along.udot, along.start_u, along.start_p
+            if not equation.both_rates:  # else it is known from ``_solve_along``
+                rate = equation.zero
+                direction = (sensitivity.du, rate, sensitivity.dp)
+                self._problem.residual_hessian(start, nu, direction, (by_u, self._work, by_p))
             if clock is not None:
                 clock.bend_start(k, sensitivity, rate, (by_u, by_p), out)
             sensitivity.lam_dot.axpy(-rest, by_u)
@@ -222,4 +225,5 @@ class ThetaSecondOrder:
     def _allocate(self, n_directions: int) -> None:
         create = self._problem.create_state
         while len(self._along) < n_directions:
-            self._along.append(EndTangent(create(), create(), create(), create()))
+            states = [create() for _ in range(5)]
+            self._along.append(EndTangent(*states, self._problem.create_parameters()))

@@ -50,15 +50,18 @@ class LinearChange:
         self._keeps = False
         self._terms: list[tuple[float, PETSc.Mat]] = []
 
-    def of(self, first: FactoredMatrix, second: FactoredMatrix | None) -> LinearChange:
+    def is_whole(self, matrix: PETSc.Mat) -> LinearChange:
+        """Let it be a matrix."""
+        self._terms = [(1.0, matrix)]
+        return self
+
+    def of(self, first: FactoredMatrix, second: FactoredMatrix) -> LinearChange:
         """Let it be the matrix of the first slot, less that of the second one.
 
         Both have the same shift; they may be the same slot.
         """
         self._terms = []
-        if second is None:
-            self._terms = [(1.0, first.matrix)]
-        elif first is not second and first.assembled:
+        if first is not second and first.assembled:
             # entries cancel where products would leave rounding
             self._terms = [(1.0, self._subtracted(first.matrix, second.matrix))]
         elif first is not second:
@@ -148,6 +151,8 @@ class ThetaEquation:
         self._stage, self._udot = problem.create_state(), problem.create_state()
         self.zero, self._work = problem.create_state(), problem.create_state()
         self._residual_p = PointMatrix(problem.residual_p)
+        self._start_u, self._product = PointMatrix(problem.residual_u), problem.create_state()
+        self._system: tuple[tuple[Point, Point], FactoredMatrix] | None = None
         self._by_parameters: tuple[float, PETSc.Vec, Any, PETSc.Mat] | None = None
         self._change = LinearChange(self._work)
 
@@ -330,7 +335,7 @@ class ThetaEquation:
         F_u at the start, and ``keep`` is 0.
         """
         if self.both_rates:
-            return self._change.of(self.slot(*ends[1], 0.0), None)
+            return self._change.is_whole(self._start_u.at(*ends[1]))
         return self._change.of(self.slot(*ends[1], shift), system)
 
     def add_udot_product(
@@ -343,7 +348,15 @@ class ThetaEquation:
         transpose: bool = False,
     ) -> None:
         """Add ``factor`` D v, or its transpose's product, to ``out`` [n]; D is by the rate."""
-        end, start = ends
+        known, (end, start) = self._system, ends
+        if known is not None and known[0] is ends:
+            # the matrix of this step was filled from both: not evaluated again
+            work, parts = self._product, known[1].udot_parts
+            for weight, matrix in zip((factor, self.rest * factor), parts, strict=True):
+                assert matrix is not None
+                (matrix.multTranspose if transpose else matrix.mult)(v, work)
+                out.axpy(weight, work)
+            return
         self._problem.add_udot_product(factor, *end, v, out, transpose=transpose)
         # The rate of the step stands in F at the start as well, with the weight of that.
         if self.both_rates:
@@ -354,7 +367,10 @@ class ThetaEquation:
         """Return the matrix of the step's equation in the state that it is solved for."""
         if not self.both_rates:
             return self.slot(*ends[0], shift)
-        return self.slot(*ends[0], shift, (self.rest * shift, ends[1]))
+        self._system = None  # nothing holds if a callback raises
+        slot = self.slot(*ends[0], shift, (self.rest * shift, ends[1]))
+        self._system = ends, slot
+        return slot
 
     def slot(
         self,
@@ -376,7 +392,7 @@ class ThetaEquation:
                 # the slot used last goes to the end, so that the older one is refilled
                 self._slots.append(slot)
                 return slot
-        if len(self._slots) < (2 if self.endpoint else 1):
+        if len(self._slots) < (2 if self.endpoint and not self.both_rates else 1):
             slot = FactoredMatrix(
                 SystemMatrix(self._problem.residual_u, self._problem.residual_udot, t, u, udot, p),
                 self._make_solver,

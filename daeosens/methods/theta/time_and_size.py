@@ -19,12 +19,17 @@ Point: TypeAlias = "tuple[float, PETSc.Vec, PETSc.Vec, Any]"
 
 @dataclass(frozen=True, eq=False)
 class EndTangent:
-    """Work space for one direction: derivatives of the end state, of its rate, of nu, and more."""
+    """Work space for one direction: derivatives of the end state, of its rate, of nu, and more.
+
+    ``start_u`` and ``start_p`` are second derivatives of nu^T F at the start.
+    """
 
     end: PETSc.Vec
     udot: PETSc.Vec
     nu_dot: PETSc.Vec
     by_udot: PETSc.Vec
+    start_u: PETSc.Vec
+    start_p: PETSc.Vec
 
 
 class ThetaTimeAndSize:
