@@ -392,7 +392,7 @@ class ThetaEquation:
                 # the slot used last goes to the end, so that the older one is refilled
                 self._slots.append(slot)
                 return slot
-        if len(self._slots) < (2 if self.endpoint and not self.both_rates else 1):
+        if len(self._slots) < (2 if self.endpoint else 1):
             slot = FactoredMatrix(
                 SystemMatrix(self._problem.residual_u, self._problem.residual_udot, t, u, udot, p),
                 self._make_solver,
