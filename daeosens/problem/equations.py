@@ -327,7 +327,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
         frame.style, residual, by_keyword
     ).values()
     first = {1: jacobian, 2: jacobian_udot, 3: jacobian_p}
-    by_u, by_udot, by_p = first.values()
+    by_u, by_udot, by_p = jacobian, jacobian_udot, jacobian_p
     if is_automatic(frame, residual):
         keywords = {1: "jacobian", 2: "jacobian_udot", 3: "jacobian_p"}
         missing = [k for k, derivative in first.items() if derivative is None]
@@ -335,9 +335,9 @@ def DAE(  # noqa: N802 (a noun of the public interface)
             missing = [k for k in missing if k != 3]  # zero, by its code
         remedies = {k: f'{keywords[k]}=callback or "{DIFFERENCES}"' for k in missing}
         joint = JointJacobians(residual, "residual", remedies)
-        by_u, by_udot, by_p = (
-            joint.of(k) if k in missing else derivative for k, derivative in first.items()
-        )
+        by_u = joint.of(1) if 1 in missing else by_u
+        by_udot = joint.of(2) if 2 in missing else by_udot
+        by_p = joint.of(3) if 3 in missing else by_p
     p_derivative = parameter_derivative(lower, residual, by_p)
     # F(t, u, u', p) = 0 has no f that explicit steps could evaluate
     never = refused("rhs", "an implicit method: beuler, cn, theta:<value> or midpoint")

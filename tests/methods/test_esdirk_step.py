@@ -258,7 +258,7 @@ def test_a_coloured_jacobian_gives_the_same_steps():
 
 @pytest.mark.parametrize(("name", "form"), [("M(p)", r"M\(p\) u' = f"), ("F", "residual form")])
 def test_other_forms_are_refused_with_the_alternative(name, form):
-    with pytest.raises(ds.UnsupportedError, match=rf'"esdirk5" .*{form}(.|\n)*try: "cn"'):
+    with pytest.raises(ds.UnsupportedError, match=rf'"esdirk5" .*{form}(.|\n)*try: .*"cn"'):
         ds.solve(FORMS[name].analytic, U0, P0, late("esdirk5"))
 
 

@@ -110,9 +110,7 @@ def test_coloured_jacobian_runs_forward_on_a_dm():
 
 @pytest.mark.parametrize(("name", "form"), [("M", "mass"), ("M(p)", "mass"), ("F", "residual")])
 def test_explicit_methods_are_refused_for_other_forms(name, form):
-    message = (
-        rf'method = "rk4" for a problem in {form} form(.|\n)*try: ("esdirk4", )?"cn", "beuler"'
-    )
+    message = rf'method = "rk4" for a problem in {form} form(.|\n)*try: .*"cn", "beuler"'
     with pytest.raises(UnsupportedError, match=message):
         solve(FORMS[name].analytic, U0, P0, Stepping(SPAN, "rk4", dt=0.1))
 

@@ -225,5 +225,9 @@ class ThetaSecondOrder:
     def _allocate(self, n_directions: int) -> None:
         create = self._problem.create_state
         while len(self._along) < n_directions:
-            states = [create() for _ in range(5)]
-            self._along.append(EndTangent(*states, self._problem.create_parameters()))
+            self._along.append(
+                EndTangent(
+                    *(create(), create(), create(), create(), create()),
+                    start_p=self._problem.create_parameters(),
+                )
+            )
