@@ -374,11 +374,52 @@ def test_tracking_in_the_mean_of_distances():
     assert result.passed
 
 
-def test_one_that_is_only_touched_is_told_to_products():
-    problem = ds.ODE(swing, size=2, parameters=["k", "level"])
-    run = ds.solve(problem, [1.0, 0.0], [4.0, 1.0], ds.Stepping((0.0, 4.0), "rk8vr", rtol=1e-9))
-    gradient = ds.adjoint(run, ds.Running(lambda t, u, p: np.abs(u[0] - p[1])))
-    assert gradient.p[1] == pytest.approx(4.0, rel=1e-6)
+def two_decays(density):
+    """Return the gradient and a product of a cost of two equal decays."""
+    problem = ds.ODE(lambda t, u, p: -p[0] * u, size=2, parameters=["rate"])
+    run = ds.solve(problem, [1.0, 1.0], [RATE], ds.Stepping((0.0, END), rtol=1e-8))
+    cost = ds.Running(density)
+    return ds.adjoint(run, cost), ds.hessian_product(run, cost, [1.0, 0.0], [0.0])
+
+
+def test_one_surface_may_be_compared_twice():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, product = two_decays(
+            lambda t, u, p: np.abs(u[0] - LEVEL) + np.maximum(u[0] - LEVEL, 0.0)
+        )
+    assert product.u0 == pytest.approx([3 * LEVEL / RATE, 0.0], rel=1e-7)
+
+
+def test_the_largest_of_several_changes_over():
+    """From u_1 - 0.45 to 0.5 - u_0, where both are 0.475: the gradient jumps by (-1, -1)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, product = two_decays(lambda t, u, p: np.max(np.abs(u - np.array([0.5, 0.45]))))
+    bend = 0.475**2 / (2 * RATE * 0.475)
+    assert product.u0 == pytest.approx([bend, bend], rel=1e-7)
+
+
+def test_two_surfaces_at_one_place_are_told_to_products():
+    with pytest.warns(KinkWarning, match="several change at once"):
+        gradient, _ = two_decays(lambda t, u, p: np.abs(u[0] - LEVEL) + np.abs(u[1] - LEVEL))
+    assert gradient.u0 == pytest.approx(
+        [2 * (1 - LEVEL) / RATE - (1 - np.exp(-RATE * END)) / RATE] * 2, rel=1e-7
+    )
+
+
+def test_derivatives_that_are_supplied():
+    """Of max(u - level, 0), without one in time."""
+    run = run_of(made())
+    cost = ds.Running(
+        lambda t, u, p: np.maximum(u[0] - LEVEL, 0.0),
+        gradient_u=lambda t, u, p: np.array([1.0 if u[0] > LEVEL else 0.0]),
+        gradient_p="independent",
+        hessian_product=lambda t, u, p, du, dp: (np.zeros(1), np.zeros(2)),
+    )
+    product = ds.hessian_product(run, cost, [1.0], [0.0, 0.0])
+    assert product.gradient.u0 == pytest.approx([(1 - LEVEL) / RATE], rel=1e-7)
+    assert product.u0 == pytest.approx([LEVEL / RATE], rel=1e-7)
 
 
 def test_fixed_steps_stay_what_they_are():

@@ -66,8 +66,8 @@ def _warn_of_bent_densities(trajectory: Trajectory, cost: Cost, seen: Seen) -> b
         first = steps_by_parts(trajectory, scalar)
         for change in slope_jumps(trajectory, density_of(trajectory, scalar), seen, right):
             lacking = (
-                "its second derivatives have no bound, or it does not cross: products with the "
-                "Hessian may be off"
+                "its second derivatives have no bound, or it only touches, or several change at "
+                "once: products with the Hessian may be off"
                 if change.step in first
                 else "products with the Hessian lack what the moving time of that change "
                 "contributes"
