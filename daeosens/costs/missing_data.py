@@ -63,7 +63,8 @@ def refuse_unobserved(values: Array, columns: Sequence[str]) -> None:
         raise InputError(
             f"{columns[int(missing.argmax())]} has no measurements: all {len(values)} are missing",
             expected="at least one number in each column",
-            remedy="data without this column, and an observe= of the others",
+            remedy="data without this column, and an observe= of the others; experiments that "
+            "observe different things are parts of a functional.Joint",
         )
 
 

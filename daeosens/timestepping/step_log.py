@@ -336,7 +336,8 @@ class StepLog:
             f"steps have shrunk to {h:.3g} at t = {t:.9g}{reason}",
             expected="an error that steps can control, a solution that does not blow up, or leave "
             "the domain of the equations, before the end",
-            remedy=f"{remedy}larger rtol and atol, breakpoints where the equations jump, or, with "
-            "algebraic variables, a start from consistent_state, and of constraints with an index "
-            "above one the derivatives in time",
+            remedy=f"{remedy}larger rtol and atol, breakpoints where the equations jump, a lower "
+            "level of an event that ends a growth without bound, or, with algebraic variables, a "
+            "start from consistent_state, and of constraints with an index above one the "
+            "derivatives in time",
         )

@@ -146,3 +146,20 @@ def test_a_kink_that_is_crossed_all_the_time_is_no_jump():
     with pytest.raises(SolveError) as raised:
         solve(shaken, [1.0, 0.0], [], stepping)
     assert "jump" not in str(raised.value)
+
+
+def test_a_level_that_a_spike_passes_in_no_time_is_named_with_a_lower_one():
+    """An exponential neuron (Brette, Gerstner): at 20 mV a step that changes t leaves the range."""
+
+    def rate(t, u, p):
+        return (-30.0 * (u + 70.6) + 60.0 * np.exp((u + 50.4) / 2.0) + 900.0) / 281.0
+
+    def neuron(level):
+        fires = Event(lambda t, u, p: u[0] - level, lambda t, u, p: np.array([-60.0]), direction=1)
+        return ODE(rate, 1, events=[fires])
+
+    stepping = Stepping((0.0, 40.0), rtol=1e-8)
+    with pytest.raises(SolveError, match=r"(?s)have shrunk to(.*)a lower level of an event"):
+        solve(neuron(20.0), [-70.6], None, stepping)
+    run = solve(neuron(-40.4), [-70.6], None, stepping)
+    assert len(run.crossings) == 3
