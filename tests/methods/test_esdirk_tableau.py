@@ -2,18 +2,10 @@
 
 import numpy as np
 import pytest
-from order_conditions import defects, principal_error, trees
+from order_conditions import defects, trees
 
-from daeosens import ODE
 from daeosens.methods.esdirk.method import DIAGONALLY_IMPLICIT
-from daeosens.methods.esdirk.tableau import (
-    ERROR_BESIDE_ESTIMATE,
-    LEAST_SHARE,
-    TABLEAUX,
-    WANTED,
-    share_of_tolerance,
-)
-from daeosens.methods.registry import find_method
+from daeosens.methods.esdirk.tableau import TABLEAUX
 
 each_scheme = pytest.mark.parametrize("scheme", TABLEAUX.values(), ids=TABLEAUX)
 
@@ -35,40 +27,6 @@ def test_order_conditions(scheme):
     assert max(defects(scheme.a, b, order + 1)) > 1e-3
     assert max(max(defects(scheme.a, scheme.b_embedded, k)) for k in range(1, order)) < 3e-15
     assert max(defects(scheme.a, scheme.b_embedded, order)) > 1e-3
-
-
-def decay(mass):
-    return ODE(lambda t, u, p: -u, 2, 1, mass=None if mass == 1 else np.diag([1.0, mass]))
-
-
-def error_beside_estimate(tableau, order):
-    error = principal_error(tableau.a, tableau.b, order + 1)
-    return error / principal_error(tableau.a, tableau.b_embedded, order)
-
-
-@pytest.mark.parametrize("name", TABLEAUX)
-def test_share_of_tolerance_makes_errors_a_tenth_of_estimates(name):
-    """Of the tolerance at least a tenth: third order would need too many steps for less."""
-    beside = error_beside_estimate(TABLEAUX[name], TABLEAUX[name].order)
-    assert ERROR_BESIDE_ESTIMATE[name] == pytest.approx(beside, rel=5e-3)
-    share = find_method(name).share_of_tolerance(decay(1))
-    assert share == share_of_tolerance(name)
-    assert LEAST_SHARE <= share <= 1.0
-    assert share == LEAST_SHARE or share * beside == pytest.approx(WANTED, rel=5e-3)
-
-
-def test_equations_with_algebraic_ones_keep_their_tolerances():
-    shares = [find_method("esdirk5").share_of_tolerance(decay(mass)) for mass in (1, 2.0, 0)]
-    assert shares == [share_of_tolerance("esdirk5")] * 2 + [1.0]
-
-
-def test_explicit_methods_keep_their_tolerances_where_errors_are_those_of_the_default():
-    default, higher = find_method("rk6vr"), find_method("rk8vr")
-    of_default = error_beside_estimate(default.tableau, default.order)
-    assert of_default == pytest.approx(0.184, rel=5e-3)
-    of_higher = error_beside_estimate(higher.tableau, higher.order)
-    assert default.share_of_tolerance(decay(1)) == 1.0
-    assert higher.share_of_tolerance(decay(1)) == pytest.approx(of_default / of_higher, rel=0.05)
 
 
 @each_scheme

@@ -127,7 +127,7 @@ def test_equations_that_jump_at_an_event_are_told_as_that(make, direction):
     )
     told = r'event "rest" is where the equations jump: .* t = 2 (.|\n)*a mode for each side'
     with pytest.raises(SolveError, match=told):
-        solve(brakes, [0.0, 1.0], [0.5], Stepping((0.0, 4.0), rtol=1e-6))
+        solve(brakes, [0.0, 1.0], [0.5], Stepping((0.0, 4.0), rtol=1e-8))
 
 
 def test_a_function_that_is_zero_until_a_time_is_no_event():

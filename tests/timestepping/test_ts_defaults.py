@@ -42,7 +42,7 @@ def test_fixed_explicit_steps_need_one_option():
 
 def test_adaptive_steps_are_bounded_where_asked():
     chosen = options(Stepping(SPAN, "rk5dp", max_step=0.2, **TOLERANCES))
-    bounds = {"ts_adapt_type": "basic", "ts_adapt_dt_max": 0.2}
+    bounds = {"ts_adapt_type": "basic", "ts_adapt_dt_max": 0.2, "ts_adapt_safety": 0.8}
     assert chosen == {**bounds, **SMALLER_STEPS, **GROWTH, **ANY_SIZE, **LARGEST_ERROR}
 
 

@@ -16,7 +16,7 @@ from daeosens.methods.dae.structure import null_projection
 from daeosens.methods.esdirk.block import BlockDirk
 from daeosens.methods.esdirk.stages import FEW_ITERATIONS, STAGE_DEFAULTS, StageSolver
 from daeosens.methods.esdirk.step import DirkStep
-from daeosens.methods.esdirk.tableau import TABLEAUX, Esdirk, share_of_tolerance
+from daeosens.methods.esdirk.tableau import TABLEAUX, Esdirk
 from daeosens.methods.linear_solver import block_solver, linear_solver
 from daeosens.methods.method import WITHOUT_MASS, Method
 from daeosens.methods.rk.block import Inside
@@ -39,13 +39,10 @@ class EsdirkMethod(Method):
     adaptive_defaults: ClassVar[Mapping[str, Any]] = FEW_ITERATIONS
 
     def share_of_tolerance(self, problem: Problem) -> float:
-        """Return less than 1 where the error of a step is large beside its estimate.
-
-        Not with algebraic equations: there estimates are of lower order, and steps short enough.
-        """
+        """Return 1 with algebraic equations: there estimates are of lower order, steps short."""
         if null_projection(problem, partial(block_solver, options={})) is not None:
             return 1.0
-        return share_of_tolerance(self.name)
+        return super().share_of_tolerance(problem)
 
     @property
     def tableau(self) -> Esdirk:

@@ -298,25 +298,3 @@ TABLEAUX: Mapping[str, Esdirk] = MappingProxyType(
     }
 )
 """The methods by the names that ``Stepping`` knows."""
-
-ERROR_BESIDE_ESTIMATE: Mapping[str, float] = MappingProxyType(
-    {"esdirk3": 0.330, "esdirk4": 0.696, "esdirk5": 0.982, "esdirk6": 0.142, "kencarp3": 4.17}
-)
-"""The principal error coefficients of a method, of order p + 1, beside those of its estimate, of
-order p: norms over all rooted trees.  That of ``rk6vr`` is 0.18.
-
-Runs with the same tolerances have errors in these proportions, since a step is as long as makes
-the estimate the tolerance.
-"""
-
-WANTED, LEAST_SHARE = 0.1, 0.1
-"""What that should be, and how far tolerances are made smaller for it.
-
-With it gradients of stiff equations are as accurate as others by ``rk6vr``.
-"""
-
-
-def share_of_tolerance(name: str) -> float:
-    """Return the part of the tolerances that estimates of the method are compared with."""
-    wanted = WANTED / ERROR_BESIDE_ESTIMATE.get(name, WANTED)
-    return min(1.0, max(LEAST_SHARE, wanted))

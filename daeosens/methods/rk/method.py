@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from petsc4py import PETSc
 
 from daeosens.errors import UnsupportedError
+from daeosens.methods.error_estimates import FEW_REJECTED
 from daeosens.methods.method import WITHOUT_MASS, Inside, Method
 from daeosens.methods.rk.block import BlockRungeKutta
 from daeosens.methods.rk.step import RungeKuttaStep
@@ -17,13 +18,6 @@ from daeosens.methods.step import ErrorMap, Kept, QuadratureError, Step
 from daeosens.petsc._kernels import end_at_last_stage
 from daeosens.petsc.vectors import Array
 from daeosens.problem.problem import Problem
-
-SHARES: Mapping[str, float] = {"rk8vr": 0.5}
-"""Parts of tolerances that error estimates are compared with.
-
-The principal error coefficients of ``rk8vr`` are 0.36 of those of its estimate, those of ``rk6vr``
-0.18: with the same tolerances they have about the same errors so.
-"""
 
 
 @dataclass(frozen=True)
@@ -42,16 +36,12 @@ class ExplicitMethod(Method):
     estimated: bool
 
     explicit: ClassVar[bool] = True
+    adaptive_defaults: ClassVar[Mapping[str, Any]] = FEW_REJECTED
 
     @property
     def adaptive(self) -> bool:
         """Whether there are embedded weights."""
         return self.estimated
-
-    def share_of_tolerance(self, problem: Problem) -> float:
-        """Return the part of the tolerances that error estimates are compared with."""
-        del problem
-        return SHARES.get(self.name, 1.0)
 
     @property
     def tableau(self) -> Tableau:
