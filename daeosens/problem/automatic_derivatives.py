@@ -488,27 +488,37 @@ class AutomaticJacobian:
         InputError
             The callback cannot be differentiated.
         """
+        return self._evaluated_by(arguments, Coloring.matrix)
+
+    def whole(self, *arguments: Any) -> Array:
+        """Return the same as an array, of few entries too."""
+        jacobian: Any = self._evaluated_by(arguments, Coloring.array)
+        if type(jacobian) is not np.ndarray:
+            jacobian = jacobian.toarray()
+        return jacobian  # type: ignore[no-any-return]
+
+    def _evaluated_by(self, arguments: Arguments, by_colors: Callable[..., Any]) -> Any:
         size = np.size(arguments[self.position])
         if not size:
             return np.empty((np.size(self.evaluate.plain(arguments)), 0))
         # Curtis, Powell and Reid: columns that share no row are one direction together
         if self.colored(size):
-            return self._by_colors(arguments)
+            return self._by_colors(arguments, by_colors)
         return self.products(arguments, np.eye(size))
 
     def colored(self, size: int) -> bool:
         """Return whether so many columns are found by their colors, as far as is known."""
         return self._may_be_colored and size >= MANY_COLUMNS
 
-    def _by_colors(self, arguments: Arguments) -> Any:
+    def _by_colors(self, arguments: Arguments, by_colors: Callable[..., Any]) -> Any:
         u = np.asarray(arguments[self.position], dtype=float)
         coloring = self.coloring
         if coloring is not None:
             # sums of columns that share no row tell all entries; None where one seems to be
             # missing
-            by_colors = coloring.matrix(self.products(arguments, coloring.seeds(u)), u)
-            if by_colors is not None:
-                return by_colors
+            jacobian = by_colors(coloring, self.products(arguments, coloring.seeds(u)), u)
+            if jacobian is not None:
+                return jacobian
         matrix = self._by_columns(arguments)
         if matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix.data).all():
             return matrix.toarray()

@@ -69,10 +69,13 @@ class Coloring:
         self._weights = np.random.default_rng(n).uniform(0.5, 1.5, (n, 2))
         self._seeds[:, -2:] = self._weights
         counts = np.diff(self.pattern.indptr)
-        self._rows = np.repeat(np.arange(n), counts)
-        self._colors = colors[self.pattern.indices]
-        # rows that have entries, and where these begin
-        self._filled = np.flatnonzero(counts)
+        rows: Array = np.repeat(np.arange(n), counts)
+        # where entries are in products [n, count + 2], and in a dense matrix
+        self._products = rows * (self.count + 2) + colors[self.pattern.indices]
+        self._places = rows * n + self.pattern.indices
+        self._of_entries = self._weights[self.pattern.indices].T.copy()
+        # rows that have entries, where these begin, and the others
+        self._filled, self._empty = np.flatnonzero(counts), np.flatnonzero(counts == 0)
         self._begins = self.pattern.indptr[:-1][self._filled]
 
     def seeds(self, u: Array) -> Array:
@@ -94,25 +97,51 @@ class Coloring:
 
         None where it has other entries than the pattern, or numbers that are not finite.
         """
-        return self.matrices(slopes[..., None], u[:, None])[0]
+        values, known = self._entries(slopes, u)
+        return self._sparse(values) if known else None
+
+    def array(self, slopes: Array, u: Array) -> Array | None:
+        """Return the same as an array [n, n]."""
+        values, known = self._entries(slopes, u)
+        if not known:
+            return None
+        result = np.zeros(self.pattern.shape)
+        result.reshape(-1)[self._places] = values
+        return result
 
     def matrices(self, slopes: Array, u: Array) -> list[Any]:
         """Return the Jacobians at K points from products [n, count + 2, K]; u is [n, K]."""
-        values = slopes[self._rows, self._colors]
-        known = np.ones(u.shape[1], dtype=bool)
-        for k, weights in enumerate((self._weights[:, :1], self._weights[:, 1:] * np.abs(u)), -2):
-            terms = values * weights[self.pattern.indices]
-            sums, sizes = np.zeros(u.shape), np.zeros(u.shape)
-            if self._filled.size:
-                sums[self._filled] = np.add.reduceat(terms, self._begins)
-                sizes[self._filled] = np.add.reduceat(np.abs(terms), self._begins)
-            missing = np.abs(sums - slopes[:, k])
-            known &= (missing <= AGREES * sizes + LEAST).all(axis=0)
-        pattern, shape = (self.pattern.indices, self.pattern.indptr), self.pattern.shape
+        values, known = self._entries(slopes, u)
         return [
-            sparse.csr_array((of_point, *pattern), shape=shape) if is_known else None
+            self._sparse(of_point) if is_known else None
             for of_point, is_known in zip(values.T.copy(), known.tolist(), strict=True)
         ]
+
+    def _entries(self, slopes: Array, u: Array) -> tuple[Array, Any]:
+        """Return the entries [nnz] of the pattern, and whether there are no others.
+
+        Or those [nnz, K] at K points.
+        """
+        beyond = (1,) * (u.ndim - 1)
+        values = slopes.reshape(-1, *u.shape[1:])[self._products]
+        # the last two directions by the entries that are known, and the sizes of these sums
+        weights = np.broadcast_to(
+            self._of_entries.reshape(2, -1, *beyond), (2, *values.shape)
+        ).copy()
+        weights[1] *= np.abs(u)[self.pattern.indices]
+        terms = values * weights
+        along = slopes[:, -2:].swapaxes(0, 1)
+        known = (np.abs(along[:, self._empty]) <= LEAST).all(axis=(0, 1))
+        if self._filled.size:
+            sums = np.add.reduceat(terms, self._begins, axis=1)
+            sizes = np.add.reduceat(np.abs(terms), self._begins, axis=1)
+            missing = np.abs(sums - (along[:, self._filled] if self._empty.size else along))
+            known &= (missing <= AGREES * sizes + LEAST).all(axis=(0, 1))
+        return values, known
+
+    def _sparse(self, values: Array) -> Any:
+        pattern = self.pattern.indices, self.pattern.indptr
+        return sparse.csr_array((values, *pattern), shape=self.pattern.shape)
 
 
 class Directions:

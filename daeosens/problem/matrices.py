@@ -13,6 +13,7 @@ from scipy import sparse
 from daeosens.errors import UnsupportedError, keyword
 from daeosens.petsc._kernels import put_finite_matrix
 from daeosens.petsc.vectors import Array, read, write
+from daeosens.problem.automatic_derivatives import AutomaticJacobian
 from daeosens.problem.c_callback import Compiled
 from daeosens.problem.callback_guard import check_output, guarded
 
@@ -186,8 +187,17 @@ def from_numpy(
     if isinstance(derivative, Compiled):
         return _from_compiled(derivative, name, rows, columns)
     call = guarded(derivative, name, rows.comm)
+    # the same without the detour over a sparse array
+    whole = call
+    if isinstance(derivative, AutomaticJacobian):
+        whole = guarded(derivative.whole, name, rows.comm)
     shape = (rows.size, columns.size)
     is_known_sparse = False
+
+    def has_few_entries() -> bool:
+        return is_known_sparse or (
+            isinstance(derivative, AutomaticJacobian) and derivative.coloring is not None
+        )
 
     def check(values: Any, t: object) -> Any:
         nonlocal is_known_sparse
@@ -200,8 +210,11 @@ def from_numpy(
         return values.tocsr()
 
     def check_dense(values: Any, t: float, *_point: Any) -> Array:
-        checked = check(values, t)
-        return checked.toarray() if is_sparse(checked) else checked
+        return (
+            check(values, t).toarray()
+            if is_sparse(values)
+            else check_output(values, name, shape, t)
+        )
 
     def evaluate(point: tuple[Any, ...]) -> Any:
         return check(call(*_plain(point)), point[0])
@@ -250,9 +263,7 @@ def from_numpy(
             out.getDenseArray()[...] = values
         out.assemble()
 
-    return Derivative(
-        create, fill, on_arrays=(call, check_dense), sparse=lambda: is_known_sparse, put=put
-    )
+    return Derivative(create, fill, on_arrays=(whole, check_dense), sparse=has_few_entries, put=put)
 
 
 def _from_compiled(

@@ -5,8 +5,8 @@ import pytest
 from forms import DIAGONAL
 
 from daeosens import ODE, Stepping, Terminal, adjoint, solve, tangent, trace
-from daeosens.errors import NotFiniteError
-from daeosens.methods.esdirk.callback_steps import LARGEST, callback_steps
+from daeosens.errors import NotFiniteError, SolveError
+from daeosens.methods.esdirk.callback_steps import LARGEST_OF_CALLBACKS, callback_steps
 from daeosens.methods.esdirk.tableau import TABLEAUX
 from daeosens.methods.registry import find_method
 
@@ -70,6 +70,50 @@ def test_a_step_has_one_jacobian_and_few_evaluations():
     run = solve(ODE(counted, 3, 3), START, RATES, STIFF)
     attempts = run.n_steps + run.effort.rejected
     assert counted.count < 6 * 7 * attempts  # of seven implicit stages
+
+
+@pytest.mark.parametrize(("method", "evaluations"), [("esdirk4", 3.0), ("esdirk5", 3.0)])
+def test_stages_of_diffusion_and_reaction_take_few_evaluations(method, evaluations):
+    counted: dict[type, int] = {}
+
+    def pattern(t, w, p):
+        counted[type(w)] = counted.get(type(w), 0) + 1
+        u, v = w[:48], w[48:]
+        wide = [np.pad(part, 1, mode="edge") for part in (u, v)]
+        u_xx, v_xx = (part[2:] - 2 * part[1:-1] + part[:-2] for part in wide)
+        cubic = u * v**2
+        return np.concatenate(
+            [p[0] * u_xx - cubic + p[2] * (1 - u), p[1] * v_xx + cubic - (p[2] + p[3]) * v]
+        )
+
+    x = np.linspace(0.0, 1.0, 48)
+    start = np.concatenate([1.0 - 0.5 * np.exp(-50 * x**2), 0.25 * np.exp(-50 * x**2)])
+    p = [2.0, 1.0, 0.04, 0.06]
+    stepping = Stepping((0.0, 200.0), method, rtol=1e-6)
+    run = solve(ODE(pattern, 96, 4), start, p, stepping)
+    attempts = run.n_steps + run.effort.rejected
+    stages = len(TABLEAUX[method].c) - 1
+    # one Jacobian a step, by colours; the first rates of steps are evaluated too
+    (jacobians,) = (count for kind, count in counted.items() if kind is not np.ndarray)
+    assert jacobians < 1.2 * attempts + 10
+    assert counted[np.ndarray] < (1.0 + evaluations * stages) * attempts
+    compiled = solve(trace(pattern, 96, 4), start, p, stepping)
+    np.testing.assert_allclose(run.u[-1], compiled.u[-1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", DIAGONAL)
+def test_long_steps_where_a_fast_unknown_sets_out_keep_its_sign(method):
+    # rates that are extrapolated there lead to roots below zero, on which runs explode
+    def thrice(t, u, p):
+        return np.concatenate([robertson(t, u[k : k + 3], p) for k in (0, 3, 6)])
+
+    for dt in (0.1, 0.02):
+        stepping = Stepping((0.0, 5.0), method, dt=dt)
+        try:
+            run = solve(ODE(thrice, 9, 3), np.tile(START, 3), RATES, stepping)
+        except SolveError:
+            continue  # the step is too long for the method
+        assert run.u.min() > -1e-4
 
 
 def test_derivatives_pass_taylor_and_duality():
@@ -160,6 +204,6 @@ def test_who_takes_steps_by_callbacks():
     scheme = find_method("esdirk5").tableau
     assert callback_steps(ODE(robertson, 3, 3), scheme, RATES) is not None
     assert callback_steps(trace(robertson, 3, 3), scheme, RATES) is None  # has C functions
-    many = ODE(lambda t, u, p: -u, LARGEST + 1)
+    many = ODE(lambda t, u, p: -u, LARGEST_OF_CALLBACKS + 1)
     assert callback_steps(many, scheme, np.empty(0)) is None
     assert callback_steps(ODE(robertson, 3, 3, mass=np.eye(3)), scheme, RATES) is None

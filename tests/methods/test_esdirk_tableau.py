@@ -30,6 +30,16 @@ def test_order_conditions(scheme):
 
 
 @each_scheme
+def test_first_guesses_of_rates_extrapolate_parabolas(scheme):
+    guess, c = scheme.guess, scheme.c
+    assert not np.triu(guess).any()
+    for i in range(1, len(c)):
+        for power in range(min(3, i)):
+            assert guess[i] @ c**power == pytest.approx(c[i] ** power, abs=1e-12)
+    assert np.abs(guess).sum(axis=1).max() < 16.0
+
+
+@each_scheme
 def test_structure(scheme):
     """Explicit first stage, one diagonal coefficient, stages of order two inside of the step."""
     a, c = scheme.a, scheme.c

@@ -36,6 +36,7 @@ def test_colors_have_no_row_in_common_and_give_back_every_entry(seed: int) -> No
     assert coloring.count < 40
     computed = coloring.matrix(matrix @ coloring.seeds(u), u)
     assert abs(computed - matrix).max() <= 1e-15
+    np.testing.assert_array_equal(coloring.array(matrix @ coloring.seeds(u), u), computed.toarray())
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -48,7 +49,9 @@ def test_an_entry_that_is_not_in_the_pattern_is_noticed(seed: int) -> None:
     full[row, column] = 1e-6
     coloring = Coloring(pattern.tocsr())
     u = rng.normal(size=70)
-    assert coloring.matrix(full.tocsr() @ coloring.seeds(u), u) is None
+    slopes = full.tocsr() @ coloring.seeds(u)
+    assert coloring.matrix(slopes, u) is None
+    assert coloring.array(slopes, u) is None
 
 
 def test_an_entry_small_beside_its_row_is_noticed_where_its_unknown_is_large() -> None:

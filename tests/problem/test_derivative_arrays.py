@@ -491,6 +491,7 @@ ARRAYS: dict[str, Callable[..., Any]] = {
     "piecewise": lambda u: np.piecewise(u, [u < 1, u >= 1], [lambda a: a * a, lambda a: 2 * a - 1]),
     "select": lambda u: np.select([u < 1, u < 2], [u, u * u], u**3),
     "pad": lambda u: [*np.pad(u, 1, mode="edge"), *np.pad(u, (1, 2), constant_values=3.0)],
+    "pad by zeros, widths in a list": lambda u: np.pad(np.outer(u, u), [[1, 0], [0, 2]]) * 2.0,
     "objects": lambda u: np.sin([u[0], u[1]]),
     "hstack": lambda u: np.hstack([u[0], u, [1.0, u[2]]]),
     "stack": lambda u: np.stack([u, 2 * u], axis=-1) @ np.vstack([u, u]) @ u,

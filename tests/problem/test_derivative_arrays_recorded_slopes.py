@@ -27,7 +27,7 @@ TRANSPOSED = (
     *("block", "insert", "triangles", "diagonals", "clip", "powers", "out", "statistics", "prod"),
     *("meshgrid", "mod", "apply_along_axis", "linspace", "built-ins", "fancy", "repeat"),
     *("broadcast", "logaddexp", "copysign", "polynomial", "bincount", "hypot of math", "tolist"),
-    *("int", "vander"),
+    *("int", "vander", "convolve", "convolve inside", "pad by zeros, widths in a list"),
     *("sum of some", "mean of some", "variance of rows", "average of rows"),
     *("product of some", "product of rows", "trapezoid over x"),
     *("trapezoid over rows", "ediff1d with ends", "outer of ufuncs", "dot of numbers"),

@@ -14,6 +14,19 @@ from daeosens.problem.problem import Problem
 LARGEST = 64
 """Up to how many unknowns matrices are dense, and factorised for each stage."""
 
+LARGEST_OF_CALLBACKS = 200
+"""The same of NumPy callbacks, of which an evaluation takes as long as a factorisation.
+
+Runs with sparse matrices take twice the evaluations, and from about here on less time.
+"""
+
+
+FEW = 8
+"""Up to so many unknowns stages begin at the rate of the stage before.
+
+Extrapolated ones save a seventh of the evaluations of larger models.
+"""
+
 
 def python_functions(problem: Problem, p: Any, *, derivative: bool) -> PythonFunctions | None:
     """Return the NumPy callbacks of u' = f as C functions that call them, or None.
@@ -33,9 +46,9 @@ def callback_steps(problem: Problem, scheme: Esdirk, p: Any) -> DenseSteps | Non
     """Return steps in C whose functions call NumPy, or None where PETSc's solvers take them.
 
     They are the steps of the type ``ESDIRK`` of TS, to rounding.  For u' = f on one processor with
-    up to ``LARGEST`` unknowns; PETSc's options do not reach them.
+    up to ``LARGEST_OF_CALLBACKS`` unknowns; PETSc's options do not reach them.
     """
-    if problem.size > LARGEST or problem.native:
+    if problem.size > LARGEST_OF_CALLBACKS or problem.native:
         return None
     python = python_functions(problem, p, derivative=True)
     if python is None:
@@ -46,5 +59,13 @@ def callback_steps(problem: Problem, scheme: Esdirk, p: Any) -> DenseSteps | Non
     breakpoints = np.array(problem.breakpoints, dtype=float)
     functions = python.addresses
     return DenseSteps(
-        problem.size, coefficients, scheme.order, functions, None, breakpoints, p, python=python
+        problem.size,
+        coefficients,
+        scheme.order,
+        functions,
+        None,
+        breakpoints,
+        p,
+        python=python,
+        guess=scheme.guess if problem.size > FEW else None,
     )

@@ -113,6 +113,24 @@ class Esdirk:
         return np.array([1.0 - of_later.sum(), *of_later])
 
     @cached_property
+    def guess(self) -> Array:
+        """First guesses [s, s] of the rates of stages, as sums of the rates of those before.
+
+        The sums extrapolate polynomials in time of degree two, the order of the stages; of all sums
+        that do so they have the smallest weights, since the rates of stiff equations have errors.
+
+        Source
+        ------
+        Kennedy, Carpenter, NASA/TM-2016-219173, section 2.8, stage-value predictors.
+        """
+        result = np.zeros(self.a.shape)
+        for i in range(1, len(self.c)):
+            powers = np.arange(min(3, i))
+            moments = self.c[:i] ** powers[:, None]
+            result[i, :i] = np.linalg.lstsq(moments, self.c[i] ** powers)[0]
+        return result
+
+    @cached_property
     def additive(self) -> tuple[Array, Array, Array] | None:
         """The coefficients of h g in the stages, at the end and beside ``embedded``, if any."""
         if self.a_explicit is None:

@@ -7,7 +7,9 @@ NumPy moves their numbers, so every option means what it means.
 # pyright: reportUnknownVariableType=false
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -160,14 +162,26 @@ def _pad(array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> 
         )
     if "reflect_type" in options:
         raise DerivativeLostError("np.pad with reflect_type", "np.concatenate")
-    numbers = np.arange(1, array.size + 1).reshape(array.shape)
+    try:
+        places = _padded_places(array.shape, pad_width, mode)
+    except TypeError:  # widths in a list, or none at all
+        places = _padded_places.__wrapped__(array.shape, pad_width, mode)
+    flat = array.reshape(-1)
     if mode != "constant":
-        return picked(array, np.pad(numbers, pad_width, mode=mode))
-    places = np.pad(numbers, pad_width, mode="constant")
+        return flat[places]
     # what is filled in does not vary; entries inside keep their slopes
-    values = np.pad(primal(array), pad_width, mode="constant", **options)
-    inside = array.reshape(-1)[np.maximum(places - 1, 0)]
-    return chosen(places == 0, values, inside)
+    values = np.pad(primal(array), pad_width, mode="constant", **options) if options else 0.0
+    return chosen(places < 0, values, flat[np.maximum(places, 0)])
+
+
+@lru_cache(maxsize=64, typed=True)
+def _padded_places(shape: tuple[int, ...], pad_width: Any, mode: str) -> Any:
+    """Return the numbers of the entries that ``np.pad`` puts where; -1 is none of them."""
+    numbers = np.arange(math.prod(shape)).reshape(shape)
+    filled = {"constant_values": -1} if mode == "constant" else {}
+    places = np.pad(numbers, pad_width, mode=mode, **filled)  # type: ignore[call-overload]
+    places.flags.writeable = False
+    return places
 
 
 def _reshape(a: Any, shape: Any = None, order: str = "C", **rest: Any) -> Any:

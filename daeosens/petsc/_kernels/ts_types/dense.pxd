@@ -25,6 +25,7 @@ cdef extern from "dense_steps.h" nogil:
         const double *b
         const double *c
         const double *b_embedded
+        const double *guess
         double end
         const double *mass
         DenseFunction rhs, jacobian, jacobian_p

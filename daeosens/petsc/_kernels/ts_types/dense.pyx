@@ -67,11 +67,14 @@ cdef class DenseSteps:
                             by their last stage
     python : PythonFunctions or None
                             what the functions call, if they are Python's
+    guess : ndarray [s, s] or None
+                            first guesses of the rates of implicit stages, as sums of those before;
+                            None is the one before
     """
 
     def __cinit__(
         self, long size, tuple tableau, int order, dict functions, places, breakpoints, p,
-        mass=None, python=None,
+        mass=None, python=None, guess=None,
     ):
         cdef double[:, ::1] a = np.ascontiguousarray(tableau[0])
         cdef double[::1] b = np.ascontiguousarray(tableau[1])
@@ -117,6 +120,10 @@ cdef class DenseSteps:
         self.fault_values = np.zeros(max(size, self.system.entries))
         view = self.fault_values
         self.system.fault_values = &view[0]
+        if guess is not None:
+            matrix = np.ascontiguousarray(guess)
+            self.kept.append(matrix)
+            self.system.guess = &matrix[0, 0]
         self.python = python
         if python is not None:
             self.system.raised = <int *><uintptr_t>python.raised

@@ -18,6 +18,7 @@
 #define UPDATES   40    /* of factors in a step */
 #define KEPT      0.5   /* a rate of convergence that asks for new factors where updates did not help */
 #define FLAT      1e-13 /* as ROUNDING, beside updates */
+#define NEAR      0.03  /* relative differences of first guesses that are next to one another */
 #define NOISE     1e-10 /* changes below this one tell updates nothing */
 
 static int all_finite(const double *values, long count)
@@ -284,6 +285,22 @@ static PetscBool solve_sparing(DenseWork w, double t, double scale, const double
   return PETSC_FALSE;
 }
 
+/* known + scale times the rate of the stage before, or times one that is extrapolated from all stages, if
+   that is nearly the same: where a fast unknown sets out, stages far from it may solve their equations too */
+static void first_guess(DenseWork w, long i, double scale, double *y)
+{
+  DenseSystem  *system = w->system;
+  const long    n      = system->n;
+  const double *rate = w->rates + (i - 1) * n, *before = w->states[i - 1];
+  PetscBool     near = system->guess ? PETSC_TRUE : PETSC_FALSE;
+
+  if (near) stage_sum(n, scale, system->guess + i * system->s, i, w->rates, w->known, y);
+  for (long k = 0; k < n && near; k++)
+    if (fabs(y[k] - w->known[k] - scale * rate[k]) > NEAR * (fabs(y[k]) + 0.1 * (fabs(before[k]) + fabs(w->known[k])))) near = PETSC_FALSE;
+  if (!near)
+    for (long k = 0; k < n; k++) y[k] = w->known[k] + scale * rate[k];
+}
+
 PetscBool DenseTakeStages(DenseWork w, double t, double h)
 {
   DenseSystem *system = w->system;
@@ -302,7 +319,7 @@ PetscBool DenseTakeStages(DenseWork w, double t, double h)
       if (!DenseAreSound(system, 1, ti, rate, n)) return PETSC_FALSE;
       continue;
     }
-    for (long k = 0; k < n; k++) y[k] = w->known[k] + scale * rate[k - n]; /* with the rate of the stage before */
+    first_guess(w, i, scale, y);
     if (system->raised) {
       const double *before = i ? w->states[i - 1] : w->start;
       for (long k = 0; k < n; k++) /* what has a sign may have none but that one */

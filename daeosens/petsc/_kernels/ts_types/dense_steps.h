@@ -26,6 +26,7 @@ typedef struct {
   const double *b;            /* [s] */
   const double *c;            /* [s] */
   const double *b_embedded;   /* [s], of one order less; NULL: none */
+  const double *guess;        /* [s, s] first guesses of rates as sums of those before; NULL: the one before */
   double        end;          /* the step leads to u + end (U_s - u), U_s implicit; 0: to u + h sum b_j f_j */
   const double *mass;         /* [n, n]; NULL: the identity; otherwise there is an end */
   DenseFunction rhs, jacobian, jacobian_p; /* f_p [n, m] by rows; not used where there is a pull */
