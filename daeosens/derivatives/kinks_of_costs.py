@@ -513,23 +513,18 @@ def _of_step(
     ]
     method, options = run.stepping.resolved_method, run.stepping.options
     maps = method.step_map(problem, options, {}), method.step_map(problem, options, {})
+    whole = Step(t, h, start, u_next, p, -1)
 
-    def cross() -> list[Crossing]:
+    def cross() -> list[Crossing]:  # without the run, which would keep itself alive
         located = [
-            _crossing(run, n, cuts, states, near, (weight, scalar), kink)
+            _crossing(problem, whole, cuts, states, near, (weight, scalar), kink)
             for weight, scalar, kinks in along
             for kink in kinks
         ]
         return [crossing for crossing in located if crossing is not None]
 
-    return CostByParts(
-        problem,
-        maps,
-        Step(t, h, start, u_next, p, -1),
-        parts,
-        [(weight, scalar) for weight, scalar, _ in concerned],
-        cross,
-    )
+    densities = [(weight, scalar) for weight, scalar, _ in concerned]
+    return CostByParts(problem, maps, whole, parts, densities, cross)
 
 
 def _ahead(places: Sequence[float], near: float) -> list[float]:
@@ -606,8 +601,8 @@ def _same(
 
 
 def _crossing(
-    run: Trajectory,
-    n: int,
+    problem: Problem,
+    step: Step,
     cuts: Sequence[float],
     states: Sequence[PETSc.Vec],
     near: float,
@@ -620,10 +615,10 @@ def _crossing(
     """
     if not 0.0 < kink.place <= 1.0:
         return None
-    (problem, p), h = run.equations(n), float(run.step_sizes[n])
+    h, p = step.h, step.p
     part = int(np.searchsorted(cuts, kink.place - near))
     part = min(part, len(cuts) - 2)
-    t = float(run.times[n] + kink.place * h)
+    t = step.t + kink.place * h
     rate = _rate((problem, p), t, kink, cuts, states, h)
     beside = max(BESIDE, 10.0 * near) * h
     # what the gradient changes besides grows with the distance

@@ -1,6 +1,8 @@
 """Kinks of running costs inside of adaptive steps: right without a declaration, by closed forms."""
 
+import gc
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -273,6 +275,16 @@ def test_several_costs_and_their_sum():
     assert both.value == pytest.approx(first.value + 2.0 * second.value, rel=1e-12)
     assert both.p == pytest.approx(first.p + 2.0 * second.p, rel=1e-12)
     assert both.u0 == pytest.approx(first.u0 + 2.0 * second.u0, rel=1e-12)
+
+
+def test_a_run_is_freed_with_what_is_known_of_its_costs():
+    """Fits take thousands of runs: what is made by parts for one must not keep it."""
+    run = run_of(made(events=[ds.Event(lambda t, u, p: u[0] - 0.499, name="passing")]))
+    ds.hessian_product(run, ds.Running(distance), dp=WAY[1:])
+    known = weakref.ref(run)
+    del run
+    gc.collect()
+    assert known() is None
 
 
 # -- an oscillation: kinks crossed up and down, and there and back in one step
