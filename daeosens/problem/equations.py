@@ -328,6 +328,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     ).values()
     first = {1: jacobian, 2: jacobian_udot, 3: jacobian_p}
     by_u, by_udot, by_p = jacobian, jacobian_udot, jacobian_p
+    function = lower.function(residual)
     if is_automatic(frame, residual):
         keywords = {1: "jacobian", 2: "jacobian_udot", 3: "jacobian_p"}
         missing = [k for k, derivative in first.items() if derivative is None]
@@ -338,13 +339,14 @@ def DAE(  # noqa: N802 (a noun of the public interface)
         by_u = joint.of(1) if 1 in missing else by_u
         by_udot = joint.of(2) if 2 in missing else by_udot
         by_p = joint.of(3) if 3 in missing else by_p
+        function = joint.emptied_by(function)
     p_derivative = parameter_derivative(lower, residual, by_p)
     # F(t, u, u', p) = 0 has no f that explicit steps could evaluate
     never = refused("rhs", "an implicit method: beuler, cn, theta:<value> or midpoint")
     return Problem(
         form="residual",
         rhs_function=None,
-        residual_function=lower.function(residual),
+        residual_function=function,
         rhs_u=never,
         rhs_p=never,
         rhs_t_function=never.fill,

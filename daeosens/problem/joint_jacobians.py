@@ -32,7 +32,8 @@ class JointJacobians:
     """Jacobians of ``function`` in some of its arguments, at the last few points kept.
 
     An equation F(t, u, u', p) = 0 is linearised in u, u' and p at both ends of each step, and all
-    three are asked for several times there, each by who needs it.
+    three are asked for several times there, each by who needs it.  Nothing is kept beyond the next
+    evaluation of the function itself (``emptied_by``).
 
     Parameters
     ----------
@@ -68,6 +69,19 @@ class JointJacobians:
     def of(self, position: int) -> Callable[..., Array]:
         """Return the Jacobian in the argument of that number, as a callback."""
         return partial(self._at, position)
+
+    def emptied_by(self, function: Callable[..., None]) -> Callable[..., None]:
+        """Return what evaluates the equation itself, and keeps nothing from before that.
+
+        Each run does, and sweeps do not: what a callback reads beside its arguments may have
+        changed since the last run.
+        """
+
+        def evaluate(*arguments: Any) -> None:
+            self._kept = []
+            function(*arguments)
+
+        return evaluate
 
     def _at(self, position: int, *arguments: Any) -> Array:
         point = [x.tobytes() if type(x) is np.ndarray else x for x in arguments]

@@ -65,6 +65,25 @@ def test_changed_arrays_are_other_points():
         before = now.copy()
 
 
+@pytest.mark.parametrize("method", ["beuler", "cn", "midpoint"])
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_what_a_callback_reads_beside_its_arguments_may_change_between_runs(steps, method):
+    """At rest all points of both runs are the same, and their Jacobians are not."""
+    beside = {"rate": 1.0}
+    model = ds.DAE(lambda t, u, udot, p: udot + beside["rate"] * p * u, 1, 1)
+    cost = ds.Terminal(lambda t, u, p: u[0])
+    for rate in (1.0, 3.0):
+        beside["rate"] = rate
+        run = ds.solve(model, [0.0], [1.0], ds.Stepping((0.0, 1.0), method, dt=1.0 / steps))
+        gradient, product = ds.adjoint(run, cost), ds.hessian_product(run, cost, dp=[1.0])
+        z = rate / steps
+        factor = 1 / (1 + z) if method == "beuler" else (1 - z / 2) / (1 + z / 2)
+        slope = -rate / steps / (1 + z if method == "beuler" else 1 + z / 2) ** 2
+        assert gradient.u0[0] == pytest.approx(factor**steps, rel=1e-13, abs=1e-14)
+        expected = steps * factor ** (steps - 1) * slope
+        assert product.u0[0] == pytest.approx(expected, rel=1e-12)
+
+
 def test_what_is_not_asked_for_is_not_evaluated():
     """A run needs no derivatives by parameters, which may have none, or be many."""
 
