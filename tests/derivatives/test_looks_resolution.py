@@ -435,6 +435,7 @@ def test_errors_of_a_small_part_are_told(rtol):
     assert error[4] > 3000 * rtol
     estimate = 0.01 * float(str(told[0].message).partition("about ")[2].partition(" %")[0])
     assert error[4] / 3.0 < estimate < 3.0 * error[4]
+    assert "of high order, esdirk5;" in str(told[0].message)  # of a DAE esdirk6 takes many more
 
 
 @pytest.mark.filterwarnings("error::daeosens.errors.DiscretizationWarning")

@@ -305,3 +305,31 @@ def test_sums_of_rows_are_solved_as_well_as_rows_however_short_the_step(method, 
     fine = Stepping((0.0, 0.5), "rk8vr", rtol=1e-12)
     exact = solve(ODE(reduced, 2, ["g"]), [1.0, held], [1.5], fine).final
     np.testing.assert_allclose(run.final, [exact[0] + exact[1], exact[1]], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("method", "steps", "errors"),
+    [
+        ("esdirk4", (37, 90, 259), (5e-7, 8e-9, 1e-10)),
+        ("esdirk5", (29, 54, 118), (7e-8, 1e-9, 2e-11)),
+        ("esdirk6", (175, 761, 3504), (5e-12, 2e-14, 2e-14)),
+    ],
+)
+def test_what_steps_of_a_dae_are_as_the_page_on_steps_tells(method, steps, errors):
+    def held(t, u, p):
+        x, y = u[0], u[1]
+        return np.stack([y - x, p[0] * y + y**3 - np.sin(2 * x) - np.cos(3 * t)])
+
+    def reduced(t, u, p):
+        x, y = u
+        slope = 2 * np.cos(2 * x) * (y - x) - 3 * np.sin(3 * t)
+        return np.array([y - x, slope / (p[0] + 3 * y**2)])
+
+    start = [1.0, brentq(lambda y: held(0.0, [1.0, y], [1.5])[1], 0.0, 5.0)]
+    fine = Stepping((0.0, 2.0), "rk8vr", rtol=1e-13)
+    exact = solve(ODE(reduced, 2, ["g"]), start, [1.5], fine).final
+    model = trace(held, 2, ["g"], mass=np.diag([1.0, 0.0]))
+    for rtol, count, error in zip((1e-6, 1e-8, 1e-10), steps, errors, strict=True):
+        run = solve(model, start, [1.5], Stepping((0.0, 2.0), method, rtol=rtol))
+        assert run.n_steps == pytest.approx(count, rel=0.1)
+        assert np.abs(run.final - exact).max() < 1.2 * error

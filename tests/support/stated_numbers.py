@@ -20,6 +20,9 @@ CELLS = "tests/test_support.py::test_each_cell_is_proved_or_refused_with_an_alte
 CHECKPOINTS = "tests/timestepping/test_checkpoints.py"
 COMPILED = "tests/derivatives/test_compiled_adjoint.py"
 DAEO = "daeosens/tracing/daeo"
+DAE_STEPS = (
+    "tests/methods/test_circuits.py::test_what_steps_of_a_dae_are_as_the_page_on_steps_tells"
+)
 DEFAULTS = "daeosens/timestepping/ts_defaults.py"
 LINEAR = "daeosens/methods/linear_solver.py"
 RANKS = "daeosens/petsc/ranks.py"
@@ -147,6 +150,11 @@ STATED: dict[str, tuple[tuple[str, str], ...]] = {
         ("| cn, midpoint, theta:0.5 | 2 |", DEFINITION),
         ("esdirk6, kencarp3 | 3, 4, 5, 6, 3 |", DEFINITION),
         ("arkimex5 | 3, 4, 5 |", DEFINITION),
+        ("0 = 1.5 y + y^3 - sin 2x - cos 3t", DAE_STEPS),
+        ("| steps of the DAE (error) | 1e-6 | 1e-8 | 1e-10 |", DAE_STEPS),
+        ("| esdirk4 | 37 (5e-7) | 90 (8e-9) | 259 (1e-10) |", DAE_STEPS),
+        ("| esdirk5 | 29 (7e-8) | 54 (1e-9) | 118 (2e-11) |", DAE_STEPS),
+        ("| esdirk6 | 175 (5e-12) | 761 (< 2e-14) | 3504 (< 2e-14) |", DAE_STEPS),
         ("ars222 | 2 |", DEFINITION),
         ("a theta below 0.5 is refused", THEORY),
         ("u' = -0.66 over one jump", DEFINITION),

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Literal, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -37,9 +38,12 @@ from daeosens.derivatives.tangent_errors import DENSE
 from daeosens.derivatives.tangent_errors import Start as Moved
 from daeosens.errors import DiscretizationWarning, KinkWarning, warn
 from daeosens.methods import find_method
+from daeosens.methods.dae.structure import null_projection
+from daeosens.methods.linear_solver import block_solver
 from daeosens.petsc.free_memory import free_memory
 from daeosens.petsc.vectors import Array, maxima, read, summed
 from daeosens.problem.callback_guard import unwrapped
+from daeosens.problem.problem import Problem
 from daeosens.problem.slope_check import deciding_lines
 from daeosens.timestepping.c_rhs import repeats_python
 from daeosens.timestepping.delayed_run import run_delayed
@@ -137,15 +141,22 @@ def told_above(trajectory: Trajectory) -> float:
 def smaller_rtol(trajectory: Trajectory) -> str:
     """Return the remedy of a smaller tolerance, with methods of high order that fit the equations.
 
-    Where stability would hold explicit steps small, none of these is named.
+    Where stability would hold explicit steps small, none of these is named.  Collective.
     """
     problem, explicit = trajectory.problem, ("rk8vr",)
     names = explicit if problem.delays is not None else (*explicit, "esdirk6")
     names = [name for name in names if find_method(name).takes(problem)]
+    if "esdirk6" in names and _has_algebraic(problem):
+        # its estimates of algebraic variables are of order 3: steps of about rtol^(1/3)
+        names[names.index("esdirk6")] = "esdirk5"
     if len(names) > 1 and is_stiff(trajectory, HELD):
         names = [name for name in names if name not in explicit]
     by = f" with a method of high order, {' or '.join(names)}" if names else ""
     return f"a much smaller rtol{by}"
+
+
+def _has_algebraic(problem: Problem) -> bool:
+    return null_projection(problem, partial(block_solver, options={})) is not None
 
 
 def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost], seen: Seen) -> None:
