@@ -98,12 +98,14 @@ class JointJacobians:
             self._asked.append(position)
             self._seeds = _seeds({k: np.size(arguments[k]) for k in self._asked})
         tried = self._together and bool(self._seeds)
-        if tried:
-            known |= self._all(arguments)
-            if position in known:
-                return known[position]
+        parts = self._all(arguments) if tried else {}
+        # by u' there may be slopes where those by u are infinite, and 0 times these is no number
+        known |= {k: matrix for k, matrix in parts.items() if np.isfinite(matrix).all()}
+        if position in known:
+            return known[position]
         matrix = self._alone[position](*arguments)
-        self._together &= not tried  # where this one fails too, it is the point that has none
+        # where this one fails too, it is the point that has none
+        self._together &= bool(parts) or not tried
         if matrix.size <= LARGEST:
             known[position] = matrix
         return matrix

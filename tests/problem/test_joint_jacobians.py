@@ -124,6 +124,35 @@ def test_points_without_values_do_not_end_it():
     assert calls[0] == 1
 
 
+def test_where_one_is_infinite_others_are_those_of_each_alone():
+    """A bubble has a pressure of its radius to a negative power, and F_udot for any radius."""
+
+    def bubble(t, u, udot, p):
+        with np.errstate(all="ignore"):
+            pressure = p[0] / u[0] ** (3 * p[1])
+        return np.array([udot[0] - u[1], u[0] * udot[1] + 1.5 * u[1] ** 2 - pressure])
+
+    function, calls = counted(bubble)
+    joint = JointJacobians(function, "residual", REMEDIES)
+    p = np.array([1.0, 1.4])
+    near, at_zero = (0.0, np.array([1.0, 0.1]), np.zeros(2), p), (0.0, *np.zeros((2, 2)), p)
+    for k in REMEDIES:
+        joint.of(k)(*near)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(joint.of(2)(*at_zero), [[1.0, 0.0], [0.0, 0.0]])
+        assert not np.isfinite(joint.of(1)(*at_zero)).all()
+    # such a point does not end that they are found together
+    later = (0.0, np.array([1.1, 0.1]), np.zeros(2), p)
+    calls[0] = 0
+    for k in REMEDIES:
+        joint.of(k)(*later)
+    assert calls[0] == 1
+
+    model = ds.DAE(bubble, 2, 2)
+    run = ds.solve(model, [1.0, 0.0], p, ds.Stepping((0.0, 1.0), "cn", dt=0.01))
+    assert duality(run, ds.Terminal(lambda t, u, p: u[0] * u[1])) < 1e-12
+
+
 @pytest.mark.parametrize("method", ["cn", "theta:0.7", "beuler", "midpoint"])
 def test_derivatives_of_runs_evaluate_the_residual_few_times_a_step(method):
     """Gradient and product are those of callbacks, of a residual that is nonlinear in all."""
