@@ -364,17 +364,13 @@ class Problem(Unpicklable):
             out.axpy(factor, v)
             return
         # one matrix and one vector for all calls: this is called at every stage
-        matrix, work = self._udot_work
+        works = _udot_works.of(self)
+        if not works:  # made at a point of the run: a state of zeros may be outside of F's domain
+            works.append((self.residual_udot.create(t, u, udot, p), self.create_state()))
+        matrix, work = works[0]
         self.residual_udot.fill(t, u, udot, p, matrix)
         (matrix.multTranspose if transpose else matrix.mult)(v, work)
         out.axpy(factor, work)
-
-    @cached_property
-    def _udot_work(self) -> tuple[PETSc.Mat, PETSc.Vec]:
-        assert self.residual_udot is not None
-        zero, point = self.create_state(), self.create_state()
-        p = self.parameter if self.field_parameter else np.ones(self.n_parameters)
-        return self.residual_udot.create(0.0, point, zero, p), self.create_state()
 
     @cached_property
     def cached(self) -> dict[object, Any]:
@@ -542,3 +538,6 @@ class ProblemCache(Generic[Value]):
         if value is None:  # asked for at each run: one look where there is one
             value = problem.cached[self] = self._make()
         return value
+
+
+_udot_works: ProblemCache[list[tuple[PETSc.Mat, PETSc.Vec]]] = ProblemCache(list)

@@ -353,6 +353,21 @@ def test_modes_are_looked_at_each_by_its_own_equations(make):
                 assert product.u0[0] == pytest.approx(expected, rel=1e-8)
 
 
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
+def test_a_mode_without_branches_follows_one_with_several(make):
+    """An upper limit, which is never met, beside the kink; from 1.5 on the level rises steadily."""
+    modes = {
+        "drained": make(lambda t, u, p: p[0] - p[1] * np.clip(u - 1.0, 0.0, 9.0), **TANK),
+        "closed": make(lambda t, u, p: p[0] + 0.0 * u, **TANK),
+    }
+    close = ds.Event(1.5, mode="closed", name="close")
+    run = ds.solve(ds.hybrid(modes, start="drained", events=[close]), START, RATES, STEPPING)
+    gradient = ds.adjoint(run, LEVEL)
+    product = ds.hessian_product(run, LEVEL, [1.0], [0.0, 0.0])
+    assert gradient.u0[0] == pytest.approx(np.exp(-0.75), rel=1e-9)
+    assert product.u0[0] == pytest.approx(-(1.5 / 0.8) * np.exp(-0.75), rel=1e-8)
+
+
 GRID = Grid(((0.0, 1.0),), (8,), "neumann", comm=MPI.COMM_SELF)
 MEAN = ds.Terminal(
     lambda t, u, p: u.sum() / 8,

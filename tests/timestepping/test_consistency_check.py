@@ -267,3 +267,19 @@ def test_a_large_equation_does_not_hide_the_error_of_a_small_one(large):
         ds.solve(problem, [1.0, 1.01, 1.0], None, stepping)
     right = ds.solve(problem, [1.0, 1.0, 1.0], None, stepping)
     assert abs(right.u[:, 1] - 1.0).max() < 1e-10
+
+
+def test_equations_with_a_pole_at_zero_are_asked_at_the_start_alone():
+    """Of x' = -k / x, y = 1 / x the solution x is the root of x(0)^2 - 2 k t."""
+
+    def residual(t, u, udot, p):
+        return np.array([udot[0] + p[0] / u[0], u[1] - 1.0 / u[0]])
+
+    run = ds.solve(
+        ds.DAE(residual, 2, ["k"]), [3.0, 1.0 / 3.0], K, ds.Stepping((0.0, 1.0), rtol=1e-8)
+    )
+    cost = ds.Terminal(lambda t, u, p: u[0])
+    root = np.sqrt(9.0 - 2.0 * K[0])
+    gradient, product = ds.adjoint(run, cost), ds.hessian_product(run, cost, dp=[1.0])
+    values = [run.u[-1, 0], gradient.u0[0], gradient.p[0], product.p[0]]
+    assert np.allclose(values, [root, 3.0 / root, -1.0 / root, -1.0 / root**3], rtol=1e-7)

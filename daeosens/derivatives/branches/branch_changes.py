@@ -299,7 +299,7 @@ def _changes(
         small = ON_THE_KINK * largest[:count]
         x, y = before.values[:count], after.values[:count]
         if n in jumped:
-            off = np.empty(0)
+            off, when = np.empty(0), np.empty(0)
         # adaptive steps come so near to a jump that one of them may end on it
         if off.size != x.size:
             off, when = x.copy(), np.full(x.size, t)
@@ -311,7 +311,7 @@ def _changes(
         landed &= ~before.whole[:count] & (at_ends != "never")
         x = np.where(recent, off, x)
         if n in left_out:
-            off = np.empty(0)  # what jumps there is no branch
+            off, when = np.empty(0), np.empty(0)  # what jumps there is no branch
             continue
         change = (x * y < 0.0) & (np.abs(x) > small) & (np.abs(y) > small)
         change = np.where(before.whole[:count], x != y, change) & (at_ends != "alone") | landed
