@@ -10,6 +10,7 @@ from petsc4py import PETSc
 
 from daeosens.derivatives.step_placement.bends_in_time import with_bends_in_time
 from daeosens.derivatives.step_placement.kink_cuts import cut_at_kinks
+from daeosens.derivatives.step_placement.knots import with_knots
 from daeosens.derivatives.step_placement.oscillations import resolve_oscillations
 from daeosens.derivatives.step_placement.poles import warn_of_poles
 from daeosens.derivatives.step_placement.pulses import see_pulses, warn_of_pulses
@@ -128,14 +129,15 @@ def solve(
     if not no_options():
         refuse_reserved(PETSc.Options().getAll(), "command line")
     # copies: the run's log must not change with the user's arrays
-    state = problem.admit_state(u0)
-    parameters = problem.admit_parameters(p)
+    state, parameters = problem.admit_state(u0), problem.admit_parameters(p)
     if not (stepping.cut or (problem.smooth and problem.delays is None)):
         raise UnsupportedError(
             "cut = False for a problem with events or delays",
             expected="steps that end at the times of costs",
             remedy="Stepping without cut=False; run(t) is the state at any time",
         )
+    # tsadjoint has no breakpoints
+    problem = problem if petsc_trajectory else with_knots(problem, state, parameters, stepping)
     # Steps hit breakpoints in any case: f may jump there.
     asked = pinned_times(stepping, t_eval, problem.breakpoints)
     pinned = asked if stepping.cut else pinned_times(stepping, None, problem.breakpoints)
@@ -263,6 +265,9 @@ def solve_part(
         return solve(problem, u0, p, replaced(stepping, t_span=span, t_eval=inside), times)
     problem.faults.clear()
     state, parameters = problem.admit_state(u0), problem.admit_parameters(p)
+    completed = with_knots(problem, state, parameters, stepping)
+    if completed is not problem:
+        return solve(completed, u0, p, replaced(stepping, t_span=span), times)
     return smooth_run(problem, state, parameters, stepping, times, "states", span=span)
 
 

@@ -220,15 +220,18 @@ class Branches:
             except Exception:  # noqa: BLE001 (the equations tell it themselves)
                 return Noted()
         here, there = noted
-        if not (self.forks or here.switches or any(formula.bends for formula in here.formulas)):
+        seen = here.switches or here.knots or any(formula.bends for formula in here.formulas)
+        if not (self.forks or seen):
             self._follows_time = False
         # what is made with the state is another one elsewhere
         switches, formulas = (
             {item.key for item in part} for part in (there.switches, there.formulas)
         )
+        knots = {item.passed.key for item in there.knots}
         return Noted(
             [switch for switch in here.switches if switch.key in switches],
             [formula for formula in here.formulas if formula.key in formulas],
+            [item for item in here.knots if item.passed.key in knots],
         )
 
     def divides(self, t: float, u: Array, p: Array) -> bool:
@@ -342,5 +345,5 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(constant)
 
 
-def _sizes(noted: Noted) -> tuple[int, int]:
-    return len(noted.switches), len(noted.formulas)
+def _sizes(noted: Noted) -> tuple[int, ...]:
+    return len(noted.switches), len(noted.formulas), len(noted.knots)

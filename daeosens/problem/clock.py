@@ -28,11 +28,20 @@ MOST_FORMULAS = 2000
 
 
 @dataclass(frozen=True)
+class Knots:
+    """Where a control with so many coefficients passes its knots."""
+
+    passed: Switch
+    coefficients: int
+
+
+@dataclass(frozen=True)
 class Noted:
-    """What a callback has made of the time alone: what it compares, and numbers."""
+    """What a callback has made of the time alone: what it compares, numbers, and controls."""
 
     switches: list[Switch] = field(default_factory=list["Switch"])
     formulas: list[Formula] = field(default_factory=list[Formula])
+    knots: list[Knots] = field(default_factory=list["Knots"])
 
 
 class _Noting:

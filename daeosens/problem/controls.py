@@ -27,8 +27,9 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from daeosens.errors import InputError, is_real, warn, whole_number
 from daeosens.petsc.vectors import MOST, Array, as_float, finite_array
-from daeosens.problem.clock import Clock
+from daeosens.problem.clock import Clock, Knots
 from daeosens.problem.derivative_arrays import PointArray, as_array, note_whole, primal
+from daeosens.problem.time_formulas import Switch
 
 FARTHEST = 1e100
 """Polynomials overflow at later times."""
@@ -190,7 +191,9 @@ class Spline:
         piece = min(max(bisect_right(self.knots, time) - 1, 0), len(self.knots) - 2)
         if time is not t and self.degree < 2:  # a time that varies passes jumps and kinks
             note_whole(piece)
-            if isinstance(t, Clock) and self.degree:  # a clock notes the knots of a table
+        if isinstance(t, Clock) and t.formula is not None:
+            t.noted.knots.append(Knots(Switch(t.formula, np.array(self.breakpoints)), self.size))
+            if self.degree == 1:  # one of many rows of data is a table
                 np.interp(t, self.knots, np.arange(len(self.knots)) % 2)
         return piece, self._recurrence(t, self._repeated[piece + 1 : piece + 1 + 2 * self.degree])
 

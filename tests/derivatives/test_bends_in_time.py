@@ -1,5 +1,7 @@
 """Tables of times and ramps: steps end at their rows, and keep the order of the method."""
 
+import itertools
+import math
 import warnings
 
 import numpy as np
@@ -92,6 +94,105 @@ def test_steps_end_at_knots_of_a_control(make, heights):
     assert np.isin(knots, run.times).all()
     by_heights = [1.3 * exact(knots, hat, 8.0)[1] for hat in np.eye(9)]
     np.testing.assert_allclose(ds.adjoint(run, LAST).p, by_heights, rtol=1e-7)
+
+
+def by_coefficients(control, rate, end, gain=1.0):
+    """Return the integrals of gain exp(-rate (end - t)) B_k(t), by Gauss's rule in each piece."""
+    places, weights = np.polynomial.legendre.leggauss(20)
+    total = 0.0
+    for first, last in itertools.pairwise(control.knots):
+        times = 0.5 * (first + last) + 0.5 * (last - first) * places
+        for t, weight in zip(times, 0.5 * (last - first) * weights, strict=True):
+            total = total + weight * gain * np.exp(-rate * (end - t)) * control.gradient(t)
+    return total
+
+
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
+@pytest.mark.parametrize("degree", [0, 1, 2, 3])
+@pytest.mark.parametrize("pieces", [3, 40])
+@pytest.mark.parametrize("stepping", [{"rtol": 1e-8}, {"method": "rk8vr", "dt": 0.3}])
+def test_knots_of_controls_are_breakpoints_by_themselves(make, degree, pieces, stepping):
+    """Gradients and Hessian products of (u(8) - 2)^2; of equal coefficients too, whatever steps."""
+    knots = np.cumsum(np.random.default_rng(3).uniform(0.5, 1.5, pieces + 1))
+    knots = 8.0 * (knots - knots[0]) / np.ptp(knots)
+    control = ds.problem.Spline(knots, degree)
+
+    def steered(t, u, p):
+        return np.stack([-0.4 * u[0] + 1.3 * control(t, p[:])])
+
+    by_p = by_coefficients(control, 0.4, 8.0, 1.3)
+    direction = np.cos(np.arange(control.size))
+    cost = ds.Terminal(lambda t, u, p: (u[0] - 2.0) ** 2)
+    problem = make(steered, 1, control.names("c"))
+    for p in (np.ones(control.size), np.sin(3.0 * np.arange(control.size))):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            run = ds.solve(problem, [0.7], p, ds.Stepping((0.0, 8.0), **stepping))
+            gradient, product = ds.adjoint(run, cost), ds.hessian_product(run, cost, dp=direction)
+        assert np.isin(knots, run.times).all()
+        last = 0.7 * np.exp(-3.2) + by_p @ p
+        scale = np.abs(by_p).max()
+        np.testing.assert_allclose(
+            gradient.p, 2.0 * (last - 2.0) * by_p, atol=1e-6 * scale, rtol=1e-6
+        )
+        np.testing.assert_allclose(
+            product.p, 2.0 * (by_p @ direction) * by_p, atol=1e-6 * scale, rtol=1e-6
+        )
+
+
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
+def test_knots_of_a_control_that_comes_again_are_breakpoints(make):
+    """Of a day's schedule for three days."""
+    day = ds.problem.PiecewiseConstant([0.0, 7.3, 21.0, 24.0])
+
+    def house(t, u, p):
+        return np.stack([0.1 * (day(t % 24.0, p[:]) - u[0])])
+
+    run = ds.solve(
+        make(house, 1, day.names("level")), [15.0], [1.0] * 3, ds.Stepping((0.0, 72.0), rtol=1e-9)
+    )
+    ends = np.add.outer([0.0, 24.0, 48.0], [0.0, 7.3, 21.0, 24.0])
+    shares = np.diff(np.exp(-0.1 * (72.0 - ends)), axis=1).sum(axis=0)
+    np.testing.assert_allclose(ds.adjoint(run, LAST).p, shares, rtol=1e-7)
+
+
+@pytest.mark.parametrize("make", [ds.DDE, ds.trace])
+def test_knots_of_controls_in_delay_equations(make):
+    """Steps of u' = c(t) - r u(t - tau) follow the delay: differences of a closed form."""
+    control = ds.problem.PiecewiseConstant([0.0, 1.5, 2.5, 4.0])
+
+    def rhs(t, u, z, p):
+        return np.stack([control(t, p[2:]) - p[0] * z[0, 0]])
+
+    def exact(p):
+        """Return u(4), 1 before 0, by as many integrals as delays fit in."""
+        rate, tau, levels = p[0], p[1], p[2:]
+        forced = np.array([0.0, 1.5, 2.5])
+        jumps, value = np.diff(levels, prepend=0.0), 0.0
+        for n in range(8):
+            # the answer to 1 at t = 0: sum of (-rate)^n (t - n tau)_+^n / n!
+            reach = np.maximum(4.0 - n * tau, 0.0)
+            value += (-rate) ** n * reach**n / math.factorial(n)
+            after = np.maximum(4.0 - forced - n * tau, 0.0)
+            value += jumps @ ((-rate) ** n * after ** (n + 1) / math.factorial(n + 1))
+        # the history is 1 for t <= 0: rate for the first tau
+        for n in range(8):
+            k = n + 1
+            parts = [np.maximum(4.0 - s - n * tau, 0.0) ** k for s in (0.0, tau)]
+            value -= rate * (-rate) ** n * (parts[0] - parts[1]) / math.factorial(k)
+        return value
+
+    p = np.array([0.8, 0.7, 1.0, 1.0, 1.0])
+    names = ["rate", "lag", *control.names("c")]
+    problem = make(rhs, 1, names, delays=["lag"], history=[1.0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run = ds.solve(problem, [1.0], p, ds.Stepping((0.0, 4.0), rtol=1e-9))
+        gradient = ds.adjoint(run, LAST)
+    steps = 1e-5 * np.eye(5)
+    slopes = [(exact(p + step) - exact(p - step)) / 2e-5 for step in steps]
+    assert run.u[-1, 0] == pytest.approx(exact(p), rel=1e-8)
+    np.testing.assert_allclose(gradient.p, slopes, rtol=1e-7)
 
 
 def test_rows_that_a_parameter_moves_are_passed_as_kinks():

@@ -26,6 +26,7 @@ from daeosens.problem.branches import Branches
 from daeosens.problem.problem import Problem
 from daeosens.problem.time_formulas import bends
 from daeosens.timestepping.method_choice import replaced
+from daeosens.timestepping.step_times import apart_from
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
@@ -70,7 +71,7 @@ def with_bends_in_time(
         if isinstance(mode.branches, Branches) and mode.branches.follows_time
         for formula in mode.branches.of_time(start, read(state), p, rate, fixed=True).formulas
     ]
-    times = changes_inside(problem, (first, last), bends(formulas))
+    times = apart_from(changes_inside(problem, (first, last), bends(formulas)), pinned)
     if not times.size:
         return pinned
     all_of_them = np.union1d(pinned, times)
