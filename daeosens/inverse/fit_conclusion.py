@@ -8,12 +8,14 @@ import numpy as np
 from mpi4py import MPI
 
 from daeosens.derivatives.residual_jacobian import residual
+from daeosens.errors import UnsupportedError
 from daeosens.functional.joint import Joint
 from daeosens.inverse.bilevel.start import Preparation
 from daeosens.inverse.fit_covariance import estimated_uncertainty
 from daeosens.inverse.fit_discretization import fit_discretization
 from daeosens.inverse.fit_noise import warn_of_unequal_noise
-from daeosens.inverse.fit_result import Fit
+from daeosens.inverse.fit_result import UNLIKELY, Fit
+from daeosens.inverse.identifiability import INDEFINITE
 from daeosens.inverse.likelihood.likelihood import Likelihood
 from daeosens.inverse.likelihood.measurements import Measurements, spread
 from daeosens.inverse.likelihood.noise import Noise, Observation
@@ -55,7 +57,7 @@ def concluded(
         sizes = np.sqrt(np.nanmean(table.values**2, axis=0))
         sizes = np.ones_like(sizes) if model.scale == "log" else sizes
         warn_of_unequal_noise(table.names, residuals, float(np.max(sigma)), sizes, ranks)
-    return Fit(
+    fitted = Fit(
         table,
         model,
         likelihood.parameters,
@@ -70,6 +72,24 @@ def concluded(
         fit_discretization(functional, result.x, uncertainty, share, ranks),
         preparation,
     )
+    return _told_of_misfit(fitted)
+
+
+def _told_of_misfit(fitted: Fit) -> Fit:
+    """Return the fit with what is likely wrong where it has no covariance and leaves a misfit."""
+    reason = fitted.uncertainty
+    if not (isinstance(reason, UnsupportedError) and INDEFINITE in reason.what):
+        return fitted
+    if not (fitted.converged and fitted.p_value < UNLIKELY):
+        return fitted
+    told = UnsupportedError(
+        reason.what,
+        expected="a minimum, and residuals of about sigma: there is more than noise in them, "
+        f"p = {fitted.p_value:.2g}",
+        remedy="a model of what the residuals show, or a larger sigma; another start (multistart) "
+        "where one may leave less of them",
+    )
+    return replace(fitted, uncertainty=told)
 
 
 def _told_of_stiffness(functional: Joint | EstimatedNoise, result: Result) -> Result:

@@ -31,6 +31,14 @@ from daeosens.petsc.unpicklable import Undivided
 from daeosens.petsc.vectors import Array
 from daeosens.timestepping.trajectory.trajectory import Side
 
+UNLIKELY = 1e-3
+"""Probability of as large a misfit below which it is the model, or sigma, that is in doubt."""
+
+MORE_THAN_NOISE = (
+    "; more than noise is left: the model lacks something, or sigma is too small; less likely, "
+    "other starts leave less"
+)
+
 
 class Statistics:
     """What a fit knows of its estimate without its model."""
@@ -328,9 +336,10 @@ class Fit(Statistics, Undivided):
         how = "estimated" if is_estimated(self.noise) else "given"
         lines.append(f"noise: {kind}, sigma {how}: {told}")
         if math.isfinite(self.p_value):
+            unlikely = self.converged and self.p_value < UNLIKELY
             lines.append(
                 f"chi-square {self.chi_square:.4g} for {self.degrees_of_freedom:.4g} degrees of "
-                f"freedom: p = {self.p_value:.2g}"
+                f"freedom: p = {self.p_value:.2g}" + (MORE_THAN_NOISE if unlikely else "")
             )
         if isinstance(self.discretization, Discretization):
             lines.append(words(self.discretization, self.covariance.names))

@@ -25,6 +25,9 @@ Scale: TypeAlias = Literal["linear", "log"]
 TOLERANCE = 1e-10
 """Curvatures below this part of what single parameters have are taken for zero."""
 
+INDEFINITE = "the Hessian is indefinite"
+"""In the error that says so."""
+
 FALLING = 1e3
 """How many times the tolerance a negative curvature has to be: a minimum is met to some gradient
 norm only, which tilts a flat valley that is curved."""
@@ -165,7 +168,7 @@ def refuse_flat(report: Identifiability) -> None:
     """Raise ``UnsupportedError`` where there is no covariance, naming the combination."""
     if report.falling:
         raise UnsupportedError(
-            "no covariance: the Hessian is indefinite, J falls on both sides of the estimate along "
+            f"no covariance: {INDEFINITE}, J falls on both sides of the estimate along "
             f"{report.falling} (curvature {report.curvatures[0]:.2g} of that of single parameters)",
             expected="a minimum",
             remedy="minimize further or from another start (multistart); a prior; or "

@@ -868,3 +868,33 @@ def test_the_distance_to_a_minimum_is_in_standard_errors_of_the_corrected_noise(
     distance = np.sqrt(gradient @ np.linalg.solve(hessian, gradient) * (4 - 2) / 4)
     assert estimate.uncertainty.distance == pytest.approx(distance, rel=1e-6)
     assert distance > 1e-2
+
+
+def test_a_misfit_beyond_noise_is_laid_to_the_model_or_to_sigma():
+    """Data with an offset that a decay does not have, and a saddle with such residuals."""
+    times = np.linspace(0.25, 5.0, 20)
+    stepping = ds.Stepping((0.0, 5.0), "rk4", dt=0.05)
+    control = ds.Parameters({"rate": ds.Parameter(1.0)}, initial_state=[1.0])
+    model = ds.ODE(lambda t, u, p: -p[0] * u, 1, ["rate"])
+    data = np.exp(-0.5 * times) + 0.3
+
+    def printed(sigma, model=model, control=control, data=data, **settings):
+        how = {"times": times, "noise": Normal(sigma), "progress": False, **settings}
+        estimate = fit(model, data, control, stepping, **how)
+        return estimate, repr(estimate)
+
+    misfit, lines = printed(0.01)
+    assert misfit.converged
+    assert misfit.p_value < 1e-100
+    assert "; more than noise is left: the model lacks something, or sigma is too small" in lines
+    assert "more than noise" not in printed(0.5)[1]
+    assert "more than noise" not in printed(0.01, max_iterations=1)[1]
+
+    # u' = -(1/5 + p^2) u from p = 0, where J has no gradient and falls to both sides
+    even = ds.ODE(lambda t, u, p: -(0.2 + p[0] ** 2) * u, 1, ["root"])
+    still = ds.Parameters({"root": ds.Parameter(0.0)}, initial_state=[1.0])
+    for sigma, first in ((0.01, "a model of what the residuals show"), (1.0, "minimize further")):
+        saddle, lines = printed(sigma, even, still, np.exp(-0.5 * times))
+        assert (saddle.p_value < 1e-3) == (sigma < 0.1)
+        assert "the Hessian is indefinite" in lines
+        assert f"try: {first}" in lines
