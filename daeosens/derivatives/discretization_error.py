@@ -11,7 +11,14 @@ from petsc4py import PETSc
 from daeosens.costs.objective import Objective, require_objective
 from daeosens.derivatives.adjoint import Gradient, adjoint, shared
 from daeosens.derivatives.directions import refuse_rows
-from daeosens.derivatives.divided import difference, divided, falling_order, richardson
+from daeosens.derivatives.divided import (
+    chosen_at_kinks,
+    difference,
+    divided,
+    falling_order,
+    richardson,
+    tightened,
+)
 from daeosens.derivatives.engines.choice import Sweep
 from daeosens.derivatives.hessian import HessianProduct, hessian_product
 from daeosens.derivatives.solve import solve
@@ -85,9 +92,10 @@ def derivative_error(
     error of the method's order q, whose constants are those of the variational equations: it may be
     far larger than that of the value.  The run is repeated with every step halved, and the
     difference, times 1 / (1 - 2^-q), is the estimate; of adaptive runs of equations that may have
-    kinks, and of delay equations, with thirds of every step.  It costs twice what run and
-    derivatives have cost, or three times.  It knows discretisation alone: rounding, and what
-    Newton's method and linear solvers have left, are not in it.  Collective on
+    kinks, and of delay equations, with thirds of every step; of adaptive runs of delay equations
+    that may have kinks, with a smaller tolerance and steps of half the size or less.  It costs
+    twice what run and derivatives have cost, or three times.  It knows discretisation alone:
+    rounding, and what Newton's method and linear solvers have left, are not in it.  Collective on
     ``trajectory.problem.comm``.
 
     Parameters
@@ -130,12 +138,17 @@ def derivative_error(
         refuse_rows(rows, name)
     # each step divided, at the same ends: both runs have the same error expansion, step by step
     problem, (stepping, parts) = trajectory.problem, divided(trajectory)
+    times = np.asarray(objective.times, dtype=float)
+    # of delay equations such steps cross the kinks of better states
+    kinks = problem.delays is not None and chosen_at_kinks(trajectory)
+    finer_steps = tightened(trajectory, times) if kinks else None
+    if finer_steps is not None:
+        (stepping, times), parts = finer_steps, 2
 
     def take(start: PETSc.Vec, times: Array) -> Trajectory:
         record = "stages" if trajectory.record == "stages" else "states"
         return solve(problem, start, trajectory.p, stepping, times, record)
 
-    times = np.asarray(objective.times, dtype=float)
     finer = take(trajectory.stored[0], times)
     if trajectory.stepping.adaptive and problem.delays is None:
         # better states meet kinks at times of their own

@@ -11,8 +11,16 @@ from petsc4py import PETSc
 from daeosens.derivatives.step_placement.kink_cuts import may_have_kinks
 from daeosens.derivatives.sweeps.kink_terms import has_short_steps
 from daeosens.petsc.vectors import Array
+from daeosens.timestepping.method_choice import replaced
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.trajectory import Trajectory
+
+FINER, COARSEST = 1.0 / 8.0, 0.5
+"""The part of its tolerance by which a run is taken again, in halves of its steps or less, and the
+largest such part: 4 / 2^order.  Smooth steps by methods of lower order would be divided further."""
+
+TIGHTEST = 1e-14
+"""Smaller tolerances than that are rounding: steps are divided as they are."""
 
 
 def divided(trajectory: Trajectory, *, finer: bool = False) -> tuple[Stepping, int]:
@@ -40,6 +48,36 @@ def divided(trajectory: Trajectory, *, finer: bool = False) -> tuple[Stepping, i
     # steps of size 0 are events, which nothing is inside of
     inside = (times[:-1, None] + sizes[:, None] * _shares(parts))[sizes > 0.0]
     return _fixed_steps(trajectory, inside.ravel()), parts
+
+
+def chosen_at_kinks(trajectory: Trajectory) -> bool:
+    """Return whether an error estimate has chosen steps that end at kinks, as far as is known."""
+    stepping = trajectory.stepping
+    return stepping.adaptive and not stepping.shares and may_have_kinks(trajectory)
+
+
+def tightened(trajectory: Trajectory, points: npt.ArrayLike) -> tuple[Stepping, Array] | None:
+    """Return adaptive steps by a smaller tolerance, and the times [K] that they hit.
+
+    These are the points and the ends and middles of the steps of a run, but for ends at times of
+    their own: events, and the breaking points of delay equations.  Kinks and events of better
+    states are elsewhere.  None where the tolerance would be rounding.
+    """
+    stepping = trajectory.stepping
+    rtol, atol = stepping.tolerances
+    part = min(max(FINER, 4.0 * 0.5**stepping.resolved_method.order), COARSEST)
+    if part * rtol < TIGHTEST:
+        return None
+    moved = {n for event in trajectory.crossings for n in (event.step, event.step + 1)}
+    moved |= set(trajectory.report.breaking) if trajectory.problem.delays is not None else set()
+    ends = trajectory.times[[n for n in range(trajectory.n_steps + 1) if n not in moved]]
+    sizes = trajectory.step_sizes
+    middles = (trajectory.times[:-1] + 0.5 * sizes)[sizes > 0.0]
+    times = np.unique(np.concatenate([np.asarray(points, dtype=float), ends, middles]))
+    finer = {"rtol": part * rtol, "atol": part * atol, "cut": True, "control": "states"}
+    # those of a run that took half of them may be all that there may be
+    finer["max_steps"] = max(stepping.max_steps, 8 * trajectory.n_steps)
+    return replaced(stepping, t_eval=(), **finer), times
 
 
 def _shares(count: int) -> Array:

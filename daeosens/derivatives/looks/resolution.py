@@ -27,12 +27,11 @@ from petsc4py import PETSc
 from daeosens.costs.cost import Cost, Scalar, Start
 from daeosens.derivatives.branches.branch_changes import equations_of
 from daeosens.derivatives.directions import admit_direction
-from daeosens.derivatives.divided import divided, richardson
+from daeosens.derivatives.divided import chosen_at_kinks, divided, richardson, tightened
 from daeosens.derivatives.engines.choice import choose_sweep
 from daeosens.derivatives.looks.relative_directions import MANY_UNKNOWNS, relative_directions
 from daeosens.derivatives.looks.seen import Seen, unseen_run, warn_of_no_look
 from daeosens.derivatives.solve import solve
-from daeosens.derivatives.step_placement.kink_cuts import may_have_kinks
 from daeosens.derivatives.sweeps.forward import sweep_forward
 from daeosens.derivatives.tangent_errors import DENSE
 from daeosens.derivatives.tangent_errors import Start as Moved
@@ -53,7 +52,6 @@ from daeosens.timestepping.method_choice import (
     STIFF,
     held_by_stability,
     is_stiff,
-    replaced,
 )
 from daeosens.timestepping.stepping import pinned_times
 from daeosens.timestepping.trajectory.states import States
@@ -77,16 +75,9 @@ SHARE = 0.25
 MANY_EVENTS = 100
 """More events at times of their own are passed in longer than all other steps of a look take."""
 
-FINER, COARSEST = 1.0 / 8.0, 0.5
-"""The part of its tolerance by which a run is taken again, in halves of its steps or less, and the
-largest such part: 4 / 2^order.  Smooth steps by methods of lower order would be divided further."""
-
 IMPLICIT = 1.5
 """The error of an implicit run as a multiple of its difference from one with half the steps: of
 errors of stiff components, which fall with the order of the stages, a third is left."""
-
-TIGHTEST = 1e-14
-"""Smaller tolerances than that are rounding: steps are divided as they are."""
 
 LEAST = 0.01
 """Part of the larger one of two derivatives that the other one is taken for, if it is smaller."""
@@ -318,28 +309,16 @@ def _finer_run(trajectory: Trajectory, costs: Sequence[Cost]) -> tuple[Trajector
     """
     problem, stepping = trajectory.problem, trajectory.stepping
     points = {when for cost in costs for when, *_ in cost.points if isinstance(when, float)}
-    rtol, atol = stepping.tolerances
-    part = min(max(FINER, 4.0 * 0.5**stepping.resolved_method.order), COARSEST)
-    delayed = problem.delays is not None
     # parts of the steps of a delay equation move as these do, with breaking points
-    chosen = stepping.adaptive and not stepping.shares
-    apart = delayed and not (chosen and may_have_kinks(trajectory))
-    if apart or part * rtol < TIGHTEST:
+    apart = problem.delays is not None and not chosen_at_kinks(trajectory)
+    finer = None if apart else tightened(trajectory, sorted(points))
+    if finer is None:
         take = run_of(problem) if problem.delays is None else run_delayed
         steps, parts = divided(trajectory)
         start = trajectory.stored[0].copy()
         pinned = pinned_times(steps, sorted(points), problem.breakpoints)
         return take(problem, start, trajectory.p, steps, pinned, "states"), parts
-    moved = {n for event in trajectory.crossings for n in (event.step, event.step + 1)}
-    moved |= set(trajectory.report.breaking) if delayed else set()
-    ends = trajectory.times[[n for n in range(trajectory.n_steps + 1) if n not in moved]]
-    sizes = trajectory.step_sizes
-    middles = (trajectory.times[:-1] + 0.5 * sizes)[sizes > 0.0]
-    times = np.unique(np.concatenate([sorted(points), ends, middles]))
-    finer = {"rtol": part * rtol, "atol": part * atol, "cut": True, "control": "states"}
-    # those of a run that took half of them may be all that there may be
-    finer["max_steps"] = max(stepping.max_steps, 8 * trajectory.n_steps)
-    steps, start = replaced(stepping, t_eval=(), **finer), trajectory.stored[0]
+    (steps, times), start = finer, trajectory.stored[0]
     keeps = problem.size <= MANY_UNKNOWNS and repeats_python(problem, stepping.resolved_method)
     checkpoint: Literal["auto", "stages"] = "stages" if keeps else "auto"
     return solve(problem, start, trajectory.p, steps, times, checkpoint), 2
