@@ -25,9 +25,9 @@ NEWTON_DEFAULTS: Mapping[str, Any] = {
 """Tight, because the derivative of a step is that of the converged step."""
 
 WITHOUT_MASS = (
-    "a regular M(p) becomes a part of the right-hand side, "
+    "a regular M(p) as a part of the right-hand side, "
     "lambda t, u, p: np.linalg.solve(mass(p), rhs(t, u, p)), exactly differentiated, traced too; "
-    "of a singular one divide the equations by their entries, "
+    "a singular one made constant by dividing the equations by its entries, "
     "diag(c, 0) u' = (f, g) as diag(1, 0) u' = (f / c, g)"
 )
 """What to write in the place of M(p) u' = f, for methods that take no such mass."""

@@ -238,7 +238,7 @@ def test_orders_and_error_estimates_are_petscs():
 def test_explicit_step_of_a_mass_form_is_refused_and_names_implicit_methods():
     for name in ("M", "M(p)", "F"):
         form = FORMS[name].analytic.form
-        first = {"M": '"esdirk4", ', "M(p)": r"a regular M\(p\) becomes .*; or ", "F": ""}[name]
+        first = {"M": '"esdirk4", ', "M(p)": r"a regular M\(p\) as a part .*; or ", "F": ""}[name]
         with pytest.raises(UnsupportedError, match=rf'in {form} form(.|\n)*try: {first}"cn", "be'):
             METHODS["rk4"].step_map(FORMS[name].analytic, {})
 

@@ -50,7 +50,7 @@ class LinearChange:
         self._keeps = False
         self._terms: list[tuple[float, PETSc.Mat]] = []
 
-    def is_whole(self, matrix: PETSc.Mat) -> LinearChange:
+    def of_matrix(self, matrix: PETSc.Mat) -> LinearChange:
         """Let it be a matrix."""
         self._terms = [(1.0, matrix)]
         return self
@@ -335,7 +335,7 @@ class ThetaEquation:
         F_u at the start, and ``keep`` is 0.
         """
         if self.both_rates:
-            return self._change.is_whole(self._start_u.at(*ends[1]))
+            return self._change.of_matrix(self._start_u.at(*ends[1]))
         return self._change.of(self.slot(*ends[1], shift), system)
 
     def add_udot_product(
