@@ -22,6 +22,9 @@ largest such part: 4 / 2^order.  Smooth steps by methods of lower order would be
 TIGHTEST = 1e-14
 """Smaller tolerances than that are rounding: steps are divided as they are."""
 
+AHEAD = 1.0 / 16.0
+"""How far beyond an event a step is tried first, as a part of the step that ends there."""
+
 
 def divided(trajectory: Trajectory, *, finer: bool = False) -> tuple[Stepping, int]:
     """Return the stepping of a run whose steps are equal parts of those of this one.
@@ -128,6 +131,8 @@ def _fixed_steps(trajectory: Trajectory, further: npt.ArrayLike) -> Stepping:
     ends = np.unique([*times[kept], *np.asarray(further, dtype=float)])
     inside = ends[(first < ends) & (ends < last)].tolist()
     longest = float(np.diff([first, *inside, last]).max())
+    if np.size(further):
+        inside = _past_events(trajectory, [first, *inside, last])
     if last < stepping.t_span[1]:
         inside += _beyond(inside[-1] if inside else first, last, longest)
     inside = [time for time in inside if time < stepping.t_span[1]]
@@ -150,19 +155,32 @@ def _fixed_steps(trajectory: Trajectory, further: npt.ArrayLike) -> Stepping:
     return result
 
 
+def _past_events(trajectory: Trajectory, ends: list[float]) -> list[float]:
+    """Return the ends of steps between the first and the last one, with some past moving events."""
+    first, *_, last = ends
+    moving = [crossing.step for crossing in trajectory.crossings]
+    moving = [n for n in moving if trajectory.records[n - 1].ends_at is not None]
+    past = set(ends)
+    for time in trajectory.times[moving].tolist():
+        n = int(np.searchsorted(ends, time))
+        if 0 < n < len(ends) and time < last:
+            past.update(_beyond(ends[n - 1], time, ends[n] - time))
+    return [time for time in sorted(past) if first < time < last]
+
+
 def _beyond(before: float, last: float, longest: float) -> list[float]:
-    """Return where steps end beyond the event that has ended a run, from little to longest ones.
+    """Return where steps end beyond an event at which equations change, the shortest one first.
 
     The event of other states is somewhat later or earlier.  A step is tried to its end before it is
-    cut at the event, and there the equations may be others, after an explosion: the longest step of
-    the run is too long there.
+    cut at the event, and there the equations may be others, after an explosion, or where friction
+    turns about: the longest step of the run is too long there, and may pass the event unseen.
 
     Examples
     --------
     >>> _beyond(1.0, 2.0, 4.0)
-    [2.5, 3.0, 4.0, 6.0]
+    [2.0625, 2.125, 2.25, 2.5, 3.0, 4.0, 6.0]
     """
-    ahead = 0.5 * (last - before)
+    ahead = AHEAD * (last - before)
     times: list[float] = []
     while last < last + ahead <= last + longest:
         times.append(last + ahead)

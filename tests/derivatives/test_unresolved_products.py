@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import daeosens as ds
+from daeosens.derivatives.divided import divided
 from daeosens.derivatives.looks.products import warn_of_unresolved_products
 from daeosens.derivatives.looks.seen import Seen
 from daeosens.errors import DiscretizationWarning
@@ -306,3 +307,40 @@ def test_products_that_are_zero_are_no_alarm(method, rtol):
     product = ds.hessian_product(run, cost, start)
     sizes = np.abs(product.gradient.u0) * start
     assert np.max(np.abs(product.u0) * start) < 100.0 * rtol * sizes.max()
+
+
+def test_finer_runs_find_an_event_just_before_friction_turns_about():
+    """Of a bowling ball that slides, and rolls from a speed of 0.02 of its lowest point on.
+
+    Friction turns 3 ms later, where a step of fixed size that is tried to its end leaves the
+    function of the event with its sign.
+    """
+
+    def slides(t, u, p):
+        slip = u[2:4] - 0.108 * u[4:6]
+        dry = np.clip(u[0] - 11.5, 0.0, 1.0)
+        force = -9.81 * (p[0] + (p[1] - p[0]) * dry) * slip / np.sqrt(slip[0] ** 2 + slip[1] ** 2)
+        return np.concatenate([u[2:4], force, -2.5 * force / 0.108])
+
+    def rolls(t, u, p):
+        return np.concatenate([u[2:4], 0.0 * u[2:]])
+
+    grips = ds.Event(
+        lambda t, u, p: u[2] - 0.108 * u[4] - 0.02,
+        direction=-1,
+        within=["slides"],
+        mode="rolls",
+        name="grips",
+    )
+    modes = {"slides": ds.ODE(slides, 6, 2), "rolls": ds.ODE(rolls, 6, 2)}
+    ball = ds.hybrid(modes, start="slides", events=[grips])
+    start = [0.0, 0.1, 8.0, -0.15, 5.0, 9.0]
+    run = ds.solve(ball, start, [0.04, 0.2], ds.Stepping((0.0, 2.5284), rtol=1e-7))
+    (crossing,) = run.crossings
+    for finer in (False, True):
+        stepping, _ = divided(run, finer=finer)
+        ends = np.array(stepping.t_eval)
+        before, after = ends[ends < crossing.t].max(), ends[ends > crossing.t].min()
+        assert after - crossing.t < 0.1 * (crossing.t - before)
+        (again,) = ds.solve(ball, start, [0.04, 0.2], stepping).crossings
+        assert abs(again.t - crossing.t) < 1e-6
