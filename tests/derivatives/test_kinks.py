@@ -605,7 +605,7 @@ def test_how_often_a_loop_goes_on_to_its_limit_leaves_no_kink():
     """Limits of several passes are met at once; what rounds no worse on either side is no kink."""
     products = []
     for rates in (spin, lambda t, u, p: spin(t, u, p, passes=7)):
-        stepping = ds.Stepping((0.0, 6.0), "rk6vr", rtol=1e-8)
+        stepping = ds.Stepping((0.0, 6.0), "rk6vr", rtol=1e-9)
         run = ds.solve(ds.ODE(rates, 2, 3), [0.1, 1.52], [0.2056, 0.02, 0.002], stepping)
         cost = ds.Terminal(lambda t, u, p: u[0] + u[1])
         product = ds.hessian_product(run, cost, [0.1, 0.2], [0.2, 0.01, 0.003])

@@ -75,7 +75,7 @@ def test_products_are_told_where_gradients_are_right():
 
     exact, told = second(method="rk8vr", rtol=1e-13)
     assert not told
-    near, told = second(method="rk8vr", rtol=1e-12)
+    near, told = second(method="rk8vr", rtol=3e-12)
     assert 1e-5 < abs(near / exact - 1.0) < 3e-5
     assert "are wrong by about 0.0037 %" in told[0]  # of the entry in the second initial state
     rough, told = second(method="rk6vr", rtol=1e-6)
@@ -109,7 +109,7 @@ def test_unknowns_that_start_at_zero_count():
     """By their relative change products are 0; relative to what they become they are not."""
     to_one, end = ds.ODE(lambda t, u, p: 1.0 - u**2, 1), 3.0
     cost = ds.Terminal(lambda t, u, p: u[0])
-    run = ds.solve(to_one, [0.0], None, ds.Stepping((0.0, end), "rk3bs", rtol=1e-4))
+    run = ds.solve(to_one, [0.0], None, ds.Stepping((0.0, end), "rk3bs", rtol=3e-4))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DiscretizationWarning)
         by_u0 = ds.hessian_product(run, cost, du0=[1.0]).u0[0]
