@@ -268,3 +268,21 @@ def test_controls_of_sensitivities_and_events_hit_rows_too():
         value, by_gain = exact(ROWS, NOISE, ROWS[-1])
         gradient = ds.adjoint(run, LAST)
         np.testing.assert_allclose([run.u[-1, 0], gradient.p[1]], [value, by_gain], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "stepping", [ds.Stepping((0.0, 1.0), rtol=1e-8), ds.Stepping((0.0, 1.0), "rk4", dt=0.1)]
+)
+def test_controls_that_parameters_choose_have_their_knots_in_each_run(stepping):
+    """Knots of the first run alone left gradients of others wrong by 8e-3, in silence."""
+    early, late = (ds.problem.PiecewiseConstant([0.0, knot, 1.0]) for knot in (0.4, 0.731))
+
+    def rate(t, u, p):
+        return (early if p[2] > 0 else late)(t, p[:2]) - u
+
+    problem = ds.ODE(rate, 1, 3)
+    for choice, knot in ((1.0, 0.4), (-1.0, 0.731), (1.0, 0.4)):
+        run = ds.solve(problem, [0.0], [1.0, 1.0, choice], stepping)
+        gradient = ds.adjoint(run, LAST).p
+        exact = [np.exp(knot - 1.0) - np.exp(-1.0), 1.0 - np.exp(knot - 1.0), 0.0]
+        np.testing.assert_allclose(gradient, exact, atol=1e-6)

@@ -8,7 +8,8 @@ would tell an error estimate.  The times of the knots are known before the run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 from petsc4py import PETSc
@@ -17,37 +18,29 @@ from daeosens.derivatives.branches.switch_times import changes_inside
 from daeosens.petsc.vectors import Array, read
 from daeosens.problem.branches import Branches
 from daeosens.problem.breakpoints import admit_breakpoints
-from daeosens.problem.clock import Noted
 from daeosens.problem.problem import Problem, ProblemCache
 from daeosens.problem.time_formulas import Switch
 from daeosens.timestepping.step_times import apart_from
 from daeosens.timestepping.stepping import Stepping
 
 MOST = 100
-"""Spans of time, at most, whose problems are kept."""
+"""Problems, at most, that are kept."""
 
 BEYOND, ROUNDING = 1e-6, 1e-3
 """Part of the span that is looked at beyond its ends, and of that what may be rounding."""
 
 
-@dataclass
-class _Known:
-    """What is known of the controls of a problem, and the problem with their knots, by the span."""
+_Key: TypeAlias = "tuple[tuple[float, float], frozenset[tuple[Any, ...]]]"
 
-    passed: Sequence[Switch] | None = None
-    by_span: dict[tuple[float, float], Problem] = field(
-        default_factory=dict["tuple[float, float]", Problem]
-    )
-
-
-_KNOWN: ProblemCache[_Known] = ProblemCache(_Known)
+_COMPLETED: ProblemCache[dict[_Key, Problem]] = ProblemCache(dict)
+"""Problems with the knots of their controls, by the span and by what passes these knots."""
 
 
 def with_knots(problem: Problem, state: PETSc.Vec, p: Array, stepping: Stepping) -> Problem:
     """Return a problem with the knots of its controls among its breakpoints.
 
-    The same one for the same span.  Those of controls with more coefficients than the problem has
-    parameters are data, of which steps need not see each row.
+    The same one for the same span and controls.  Those of controls with more coefficients than the
+    problem has parameters are data, of which steps need not see each row.
 
     Parameters
     ----------
@@ -65,21 +58,21 @@ def with_knots(problem: Problem, state: PETSc.Vec, p: Array, stepping: Stepping)
     # sizes of steps that are given are those of a run that has seen the knots
     if stepping.shares or not (alone and one_mode and problem.branches_known):
         return problem
-    known = _KNOWN.of(problem)
-    if known.passed is None:
-        known.passed = _passed(problem, stepping.t_span[0], read(state), p)
-    if not known.passed:
+    # asked at each run: which controls a callback calls may go by the parameters
+    passed = _passed(problem, stepping.t_span[0], read(state), p)
+    if not passed:
         return problem
-    span = stepping.t_span
-    if span not in known.by_span:
-        if len(known.by_span) >= MOST:
-            known.by_span.clear()
-        known.by_span[span] = _completed(problem, span, known.passed)
-    return known.by_span[span]
+    known, span = _COMPLETED.of(problem), stepping.t_span
+    key = span, frozenset(switch.key for switch in passed)
+    if key not in known:
+        if len(known) >= MOST:
+            known.clear()
+        known[key] = _completed(problem, span, passed)
+    return known[key]
 
 
-def _passed(problem: Problem, t: float, u: Array, p: Array) -> Sequence[Switch] | None:
-    """Return where controls pass their knots; None if a call that failed may have hidden it."""
+def _passed(problem: Problem, t: float, u: Array, p: Array) -> Sequence[Switch]:
+    """Return where controls pass their knots."""
     branches, delays, rate = problem.branches, problem.delays, None
     if delays is not None:
         branches, u = delays.branches, np.tile(u, 1 + delays.count)
@@ -88,8 +81,6 @@ def _passed(problem: Problem, t: float, u: Array, p: Array) -> Sequence[Switch] 
     if not isinstance(branches, Branches) or not branches.follows_time:
         return ()
     noted = branches.of_time(t, u, p, rate, fixed=True)
-    if noted == Noted() and branches.follows_time:
-        return None
     switches = [k.passed for k in noted.knots if k.coefficients <= problem.n_parameters]
     return list({switch.key: switch for switch in switches}.values())
 
