@@ -9,6 +9,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.derivatives.step_placement.bends_in_time import with_bends_in_time
+from daeosens.derivatives.step_placement.decays import damp_decays
 from daeosens.derivatives.step_placement.kink_cuts import cut_at_kinks
 from daeosens.derivatives.step_placement.knots import with_knots
 from daeosens.derivatives.step_placement.oscillations import resolve_oscillations
@@ -195,7 +196,9 @@ def solve(
             def by(finer: Stepping) -> Trajectory:
                 return _taken(problem, run.stored[0].copy(), parameters, finer, record, hit, few)
 
-            run = resolve_oscillations(run, stepping.max_steps, by)
+            run = damp_decays(
+                resolve_oscillations(run, stepping.max_steps, by), stepping.max_steps, by
+            )
         return cut(run.stepping, run, hit)
 
     if stepping.control == "states" and stepping.method == AUTO:
