@@ -11,6 +11,7 @@ from mpi4py import MPI
 
 import daeosens as ds
 from daeosens.derivatives.branches.branch_changes import decisions_at_ends, equations_of
+from daeosens.derivatives.step_placement.kinks_inside import kinks_inside
 from daeosens.errors import KinkWarning
 from daeosens.problem import PiecewiseConstant
 from daeosens.problem.grids import Grid
@@ -611,6 +612,14 @@ def test_how_often_a_loop_goes_on_to_its_limit_leaves_no_kink():
         product = ds.hessian_product(run, cost, [0.1, 0.2], [0.2, 0.01, 0.003])
         products.append(np.concatenate([product.u0, product.p]))
     np.testing.assert_allclose(*products, rtol=1e-5)
+
+
+def test_what_rounding_leaves_of_derivatives_beside_the_last_pass_of_a_loop_is_no_kink():
+    """Differences of derivatives 1e-5 of a step apart are rounding: 16 steps more ended at some."""
+    stepping = ds.Stepping((0.0, 40.0), "rk6vr", rtol=1e-8)
+    run = ds.solve(ds.ODE(spin, 2, 3), [0.1, 1.52], [0.2056, 0.02, 0.002], stepping)
+    for least in (1e-8, 1e-9, 1e-10):
+        assert kinks_inside(run, least) == []
 
 
 @pytest.mark.parametrize("style", [ds.ODE, ds.trace])

@@ -184,6 +184,7 @@ class _Judge:
         if shorter_than_rounding or self._differentiated_at(n, place, at):
             return None
         points = [at(side * offset) for offset in offsets.tolist() for side in (-1.0, 1.0)]
+        rounded = _rounded([at(side * BESIDE[0]) for side in (-1.0, 1.0)])
         f = np.array([_value_there(function, point, state.size) for point in points])
         wide, narrow = np.abs(f[1] - f[0]), np.abs(f[3] - f[2])
         rounding = 1e-12 * np.maximum(np.abs(f[0]), np.abs(f[1]))
@@ -192,7 +193,7 @@ class _Judge:
         if np.any(narrow > 0.5 * wide + rounding):
             return None  # a jump, which no step can end at without a term of its moving time
         try:
-            derivatives = _derivatives(run, n, points, self._sizes)
+            derivatives = _derivatives(run, n, [*points, *rounded], self._sizes)
         except (InputError, NotFiniteError):
             return None  # there are none: sweeps tell it where they need them
         usual = usual_step(run, n)
@@ -204,8 +205,9 @@ class _Judge:
             bent = bool(np.any(np.abs(bend) > JUMP * slopes + rounding))
             if bent or derivatives is None:
                 return Kink(n, t, 1.0 / usual) if bent and h > least * usual else None
-        before, after = derivatives[::2], derivatives[1::2]
-        size, sides, power = _size(before, after, h, usual)
+        derivatives, moved_by_rounding = np.split(derivatives, [len(points)])
+        before, after, left = derivatives[::2], derivatives[1::2], _left(moved_by_rounding)
+        size, sides, power = _size(before, after, h, usual, left)
         missed = h * size if power == 1.0 else usual * size * (0.5 * h / usual) ** power
         kink = Kink(n, t, size, sides, power)
         return kink if missed > least else self._kink_in_slopes(n, t, at)
@@ -279,39 +281,57 @@ def _differentiated_inside(run: Trajectory, at: Callable[[float], Point], inward
     return bool(np.all(step <= 2.0 * bend + 1e-12 * np.abs(derivatives[0])))
 
 
+def _rounded(points: Sequence[Point]) -> list[Point]:
+    """Return points, each followed by the same with time and states moved by rounding."""
+    up = 1.0 + 4.0 * np.finfo(float).eps
+    pairs = ((point, (point[0], point[1] * up, point[2] * up, point[3])) for point in points)
+    return [point for pair in pairs for point in pair]
+
+
+def _left(rounded: Array) -> float:
+    """Return what rounding leaves of rows of derivatives, by those at points of ``_rounded``."""
+    return max(_largest_row(change) for change in rounded[1::2] - rounded[::2])
+
+
 def usual_step(run: Trajectory, n: int) -> float:
     """Return the largest of the steps up to number n, of which some were refused at a kink."""
     return float(run.step_sizes[max(n - USUAL, 0) : n + 1].max())
 
 
 def _size(
-    before: Array, after: Array, h: float, usual: float
+    before: Array, after: Array, h: float, usual: float, left: float
 ) -> tuple[float, tuple[int, ...], float]:
     """Return the rate of a kink, its sides and its power, as ``Kink`` has them.
 
-    From derivatives [3, n, n + m] before and behind it in a step of size ``h``.
+    From derivatives [3, n, n + m] before and behind it in a step of size ``h``, of which rounding
+    leaves ``left``.
     """
     distances = h * SIDE / NEARER ** np.arange(3)
     jumps = [_largest_row(jump) for jump in after - before]
     # Of max(x, 0)^2 the slopes of derivatives jump: across a step a derivative misses as much as at
     # a kink by which derivatives jump as much as they change there in a step.
     bends = np.diff(before + after, axis=0) / np.diff(distances)[:, None, None]
-    sizes = [_lasting(jumps), usual * _lasting([_largest_row(bend) for bend in bends])]
-    roots = [_without_bound(side) for side in (before, after)]
+    bent = _lasting([_largest_row(bend) for bend in bends])
+    if bent * (distances[1] - distances[2]) <= 4.0 * left:
+        bent = 0.0
+    sizes = [_lasting(jumps), usual * bent]
+    roots = [_without_bound(side, left) for side in (before, after)]
     rates = [rate * (usual / h) ** power for rate, power in roots]
     size = max(*sizes, *rates)
     sides = [n for n, rate in zip((-1, 1), rates, strict=True) if rate > NO_JUMP * size]
     return size, tuple(sides), min(roots[n > 0][1] for n in sides) if sides else 1.0
 
 
-def _without_bound(derivatives: Array) -> tuple[float, float]:
+def _without_bound(derivatives: Array, left: float) -> tuple[float, float]:
     """Return by how much derivatives [3, n, n + m] change where their slopes grow without bound.
+
+    By more than ``left`` of rounding.
 
     In a step, by those ever nearer to a kink; 0 elsewhere.  And as which power of the distance:
     derivatives of max(x, 0)^1.5, the flow across a weir, change as its root.
     """
     first, second = (_largest_row(change) for change in np.diff(derivatives, axis=0))
-    if not NEARER**-BOUNDED * first < second < LASTS * first:
+    if not NEARER**-BOUNDED * first + 2.0 * left < second < LASTS * first:
         return 0.0, 1.0
     power = float(np.log(first / second) / np.log(NEARER))
     return float(first * SIDE**-power), power
@@ -330,8 +350,12 @@ def _size_in_slopes(
         if min(sizes) <= 0.0:
             continue
         growth = np.array(sizes[1:]) / sizes[:-1]
-        power = 2.0 - float(np.log(growth[-1]) / np.log(NEARER))
-        if not 2.0 - BOUNDED < power < 1.0 + BOUNDED or np.ptp(np.log(growth)) > np.log(ALIKE):
+        powers = 2.0 - np.log(growth) / np.log(NEARER)
+        power = float(powers[-1])
+        # all of them: by rounding alone the last of sizes that do not grow may be a bit larger
+        if power <= 2.0 - BOUNDED or powers.max() >= 1.0 + BOUNDED:
+            continue
+        if np.ptp(np.log(growth)) > np.log(ALIKE):
             continue
         scale = distances[:3, None, None] / usual
         (of_power,) = _second_differences(scale**power, distances[:3])
