@@ -25,6 +25,9 @@ TIGHTEST = 1e-14
 AHEAD = 1.0 / 16.0
 """How far beyond an event a step is tried first, as a part of the step that ends there."""
 
+BESIDE = 1e-4
+"""Part of the span beside a breaking point in which a finer run takes steps of its own."""
+
 
 def divided(trajectory: Trajectory, *, finer: bool = False) -> tuple[Stepping, int]:
     """Return the stepping of a run whose steps are equal parts of those of this one.
@@ -76,7 +79,13 @@ def tightened(trajectory: Trajectory, points: npt.ArrayLike) -> tuple[Stepping, 
     ends = trajectory.times[[n for n in range(trajectory.n_steps + 1) if n not in moved]]
     sizes = trajectory.step_sizes
     middles = (trajectory.times[:-1] + 0.5 * sizes)[sizes > 0.0]
-    times = np.unique(np.concatenate([np.asarray(points, dtype=float), ends, middles]))
+    own = np.concatenate([ends, middles])
+    if trajectory.problem.delays is not None:
+        # steps beside a breaking point move with it, and so does what jumps there
+        breaking = trajectory.times[np.array(trajectory.report.breaking, dtype=int)]
+        near = BESIDE * float(np.ptp(trajectory.times))
+        own = own[(np.abs(own[:, None] - breaking) > near).all(axis=1)]
+    times = np.unique(np.concatenate([np.asarray(points, dtype=float), own]))
     finer = {"rtol": part * rtol, "atol": part * atol, "cut": True, "control": "states"}
     # those of a run that took half of them may be all that there may be
     finer["max_steps"] = max(stepping.max_steps, 8 * trajectory.n_steps)

@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 
 import daeosens as ds
 from daeosens import DDE, Stepping, Terminal, adjoint, hessian_product, solve, tangent
-from daeosens.errors import KinkWarning
+from daeosens.errors import DiscretizationWarning, KinkWarning
 
 LAST = Terminal(lambda t, u, p: u[0])
 NAMES, P = ["power", "gain", "dead"], np.array([0.9, 2.0, 1.3])
@@ -267,3 +267,46 @@ def test_no_warning_where_steps_end_at_kinks(make):
     np.testing.assert_allclose(error.u0, by_u, atol=0.3 * np.ptp(by_u))
     assert error.relative["u0"] < 3e-5
     assert error.relative["p"] < 3e-5
+
+
+def pupil(lag):
+    """Area of a pupil behind the light that it let in, and the integral of what is let in."""
+
+    def rhs(t, u, z, p):
+        light = np.where((t >= 4.0) & (t < 6.0), 2.0 * p[0], p[0])
+        before = t - (p[4] if lag is None else lag)
+        old = np.where((before >= 4.0) & (before < 6.0), 2.0 * p[0], p[0])
+        drive = p[1] / (1.0 + (old * z[0, 0] / 20.0) ** p[2])
+        return np.array([-p[3] * u[0] + drive, (light * u[0] / 100.0) ** 2])
+
+    return rhs
+
+
+@pytest.mark.parametrize("make", [DDE, ds.trace])
+def test_jumps_that_move_with_breaking_points_are_not_told(make):
+    """A flash that is seen later: what jumps at t - delay = 4 is at the end of a step that moves.
+
+    One that jumps at 4.3 stays there, and is told.
+    """
+    names, p = ["light", "gain", "hill", "alpha", "delay"], np.array([2.0, 110.0, 7.0, 3.2, 0.3])
+    last = Terminal(lambda t, u, p: u[0] / 10.0 + u[1])
+    stepping, start = Stepping((0.0, 9.0), rtol=1e-7), [12.0, 0.0]
+    late, fixed = (
+        make(pupil(lag), 2, names, delays=["delay"], history=start, breakpoints=[4.0, 6.0])
+        for lag in (None, 0.3)
+    )
+    direction = np.array([0.1, 1.0, 0.1, 0.1, 0.01])
+    run, *beside = (solve(late, start, p + x * direction, stepping) for x in (0.0, 1e-3, -1e-3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gradient = adjoint(run, last)
+        sides = [adjoint(of_side, last).p for of_side in beside]
+        warnings.simplefilter("ignore", DiscretizationWarning)  # second derivatives want 1e-8
+        product = ds.hessian_product(run, last, dp=direction)
+    # by Chebyshev collocation in extended precision, and differences
+    truth = [-0.23746825, -0.0063247773, -0.085255714, 0.77417297, -37.271508]
+    np.testing.assert_allclose(gradient.p, truth, rtol=1e-4)
+    np.testing.assert_allclose(product.p, (sides[0] - sides[1]) / 2e-3, rtol=2e-3)
+    run = solve(fixed, start, p, stepping)
+    with pytest.warns(KinkWarning, match=r"the equations jump near t = 4\.3"):
+        adjoint(run, last)

@@ -17,7 +17,7 @@ from daeosens.derivatives.branches.branch_changes import (
     rate_in,
 )
 from daeosens.derivatives.branches.switch_times import switch_times
-from daeosens.derivatives.looks.passed_jumps import warn_of_passed_jumps
+from daeosens.derivatives.looks.passed_jumps import moves_with_its_step, warn_of_passed_jumps
 from daeosens.derivatives.looks.seen import Seen, unseen_run
 from daeosens.derivatives.looks.slope_jumps import (
     SlopeJump,
@@ -87,7 +87,7 @@ def warn_of_jumps(trajectory: Trajectory, _costs: Sequence[Cost], seen: Seen) ->
 def _that_may_move(
     trajectory: Trajectory, function: Piecewise, changes: Iterable[SlopeJump]
 ) -> Iterator[SlopeJump]:
-    """Yield changes but for jumps of f at times that no parameter and no step moves."""
+    """Yield changes but for jumps of f at times that nothing moves, or that move with steps."""
     stay = not (trajectory.records or trajectory.problem.delays)
     fixed: Array | None = None
     for change in changes:
@@ -95,6 +95,8 @@ def _that_may_move(
             fixed = switch_times(trajectory, fixed=True) if fixed is None else fixed
             if jumps_in_time_alone(trajectory, function, change, fixed):
                 continue
+        if change.jump and moves_with_its_step(trajectory, change.time):
+            continue
         yield change
 
 

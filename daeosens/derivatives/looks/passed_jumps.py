@@ -23,10 +23,16 @@ from daeosens.derivatives.looks.slope_jumps import (
     slope_jumps,
 )
 from daeosens.errors import KinkWarning, warn
-from daeosens.petsc.vectors import Array
+from daeosens.petsc.vectors import Array, read
 from daeosens.problem.delays import Delays
 from daeosens.timestepping.delayed_steps import DelayedSteps, delayed_states
 from daeosens.timestepping.trajectory.trajectory import Trajectory
+
+AT_A_STATE = 1e-9
+"""Part of a time that it may be beside that of a state."""
+
+MOVED, TOGETHER = 1e-6, 1e-4
+"""Part of a parameter that it moves by, and of what the time changes that may be left then."""
 
 PASSED = 1e-3
 """Part of a gradient in delays that kinks inside of steps may cost without a word."""
@@ -84,6 +90,8 @@ def _warn_of_jumps_passed_by_delays(trajectory: Trajectory, delays: Delays, seen
     # a breaking point may be at the same time by chance
     at_ends = (time for time in jumps_at_states(trajectory, function) if time in known)
     for time in itertools.chain(jumps, at_ends):
+        if moves_with_its_step(trajectory, time):
+            continue
         seen.equations_jump = True
         _warn(
             f"the equations jump near t = {time:.6g}, where steps move with the delays: gradients "
@@ -129,6 +137,51 @@ def _warn_of_jumps_passed_by_delays(trajectory: Trajectory, delays: Delays, seen
                 f"  try: breakpoints=[{at:.6g}, ...], the times of the kinks"
             )
             return
+
+
+def moves_with_its_step(trajectory: Trajectory, time: float) -> bool:
+    """Return whether all that changes at a time moves as the end of a step there does.
+
+    That is a breaking point behind a breakpoint, t - tau = 4, at which f jumps by ``t - tau >= 4``
+    as well: nothing passes from one side of the jump to the other.  Whichever side the stages at
+    the end take, an error estimate has made their steps short; steps of fixed size have none.
+    """
+    problem = trajectory.problem
+    delays, branches = problem.delays, problem.delays and problem.delays.branches
+    if delays is None or branches is None or not trajectory.stepping.adaptive:
+        return False
+    steps: DelayedSteps = trajectory.report
+    numbers = np.array(steps.breaking, dtype=int)
+    near = numbers[np.abs(trajectory.times[numbers] - time) <= AT_A_STATE * abs(time)]
+    if not near.size or not 0 < near[0] < trajectory.n_steps:
+        return False
+    n, p, d = int(near[0]), np.asarray(trajectory.p), delays.count
+    at, u = float(trajectory.times[n]), read(trajectory.stored[n])
+    point = np.concatenate([u, delayed_states(trajectory, n, at)])
+    by_p: Any = steps.time_slopes[n, :d] @ delays.lags.pull_parameters(
+        np.zeros(1), steps.tau[None], p, np.eye(d)[:, None]
+    )
+
+    def decided(t: float, p: Array) -> Array:
+        return branches(t, point, p, in_time=True).values
+
+    beside = MOVED * abs(at)
+    values, before, after = decided(at, p), decided(at - beside, p), decided(at + beside, p)
+    if not values.size == before.size == after.size:
+        return False
+    changed = np.flatnonzero(before * after < 0.0)
+    late = np.abs(after - before)[changed] / (2.0 * beside)
+    for number, slope in enumerate(by_p.tolist()):
+        along = MOVED * np.where(p == 0.0, abs(at), np.abs(p)) * (np.arange(p.size) == number)
+        step = slope * float(along[number])
+        together = decided(at + step, p + along)
+        if together.size != values.size:
+            return False
+        # by as much as the time alone changes it where it moves as far
+        left = np.abs(together - values)[changed]
+        if np.any(left > TOGETHER * late * max(abs(step), float(along[number]))):
+            return False
+    return changed.size > 0
 
 
 def _is_breakpoint(trajectory: Trajectory, time: float, tau: float) -> bool:
