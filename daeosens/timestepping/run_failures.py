@@ -198,7 +198,8 @@ class RunFailures:
             # most of the difference: rounding of stiff terms leaves little of theirs
             least = max(JUMP * np.abs(before).max(), whole)
             jumps += not np.abs(after - before).max() <= least
-        if jumps < CHATTER:
+        # behind an event there may be fewer: then all of them, two at least
+        if jumps < min(CHATTER, max(len(states), 2)):
             return ""
         last = float(times[-1]), read(log.states[-1]).copy()
         # traced functions decide in C, where there are no lines: those of the time are from Python

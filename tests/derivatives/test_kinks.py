@@ -182,6 +182,71 @@ def test_jumps_are_told_however_near_to_them_steps_end(rtol, make):
         assert ds.adjoint(run, LEVEL).p[0] == 0.0
 
 
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
+@pytest.mark.parametrize("steps", [{"rtol": 1e-8}, {"method": "rk4", "dt": 0.01}], ids=str)
+def test_a_breakpoint_that_stays_where_parameters_move_the_jump_is_told(make, steps):
+    """Steps end there and stay: the gradient in the time was 0 without a word."""
+
+    def dose(t, u, p):
+        return np.stack([-u[0] + np.where(t < p[0], 1.0, 3.0)])
+
+    def final(off):  # closed form of u(2)
+        return 3.0 + (1.0 - 0.8 * math.exp(-off) - 3.0) * math.exp(off - 2.0)
+
+    def modes():
+        sides = {
+            "before": make(lambda t, u, p: 1.0 - u, 1, ["off"]),
+            "after": make(lambda t, u, p: 3.0 - u, 1, ["off"]),
+        }
+        return ds.hybrid(sides, "before", [ds.Event("off", mode="after")])
+
+    stepping = ds.Stepping((0.0, 2.0), **steps)
+    run = ds.solve(make(dose, 1, ["off"], breakpoints=[0.5]), [0.2], [0.5], stepping)
+    with pytest.warns(KinkWarning, match=r"jump at t = 0\.5(.|\n)*Event\(\"off\", mode"):
+        assert ds.adjoint(run, LEVEL).p[0] == 0.0
+    assert run.u[-1][0] == pytest.approx(final(0.5), rel=1e-7)
+    exact = (final(0.5 + 1e-5) - final(0.5 - 1e-5)) / 2e-5
+    right = ds.solve(modes(), [0.2], [0.5], stepping)
+    assert ds.adjoint(right, LEVEL).p[0] == pytest.approx(exact, rel=1e-7)
+
+
+@pytest.mark.parametrize("make", [ds.ODE, ds.trace])
+def test_a_breakpoint_that_stays_where_parameters_move_a_kink_is_told_to_products(make):
+    """The gradient is right: -1 + exp(off - 2); the product is not, and would be exp(off - 2)."""
+
+    def ramp(t, u, p):
+        return np.stack([-u[0] + np.maximum(t - p[0], 0.0)])
+
+    equations = make(ramp, 1, ["off"], breakpoints=[0.5])
+    run = ds.solve(equations, [0.2], [0.5], ds.Stepping((0.0, 2.0), rtol=1e-8))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ds.adjoint(run, LEVEL).p[0] == pytest.approx(math.exp(-1.5) - 1.0, rel=1e-7)
+    with pytest.warns(KinkWarning, match=r"kink at t = 0\.5(.|\n)*products with the Hessian"):
+        ds.hessian_product(run, LEVEL, [0.0], [1.0])
+
+
+@pytest.mark.parametrize(
+    "rate",
+    [
+        lambda t, u, p: np.stack([-p[0] * u[0] + np.interp(t, [0.0, 0.5, 2.0], [0.0, 1.0, 0.0])]),
+        lambda t, u, p: np.stack([-p[0] * u[0] + np.where(t < 0.5, 1.0, 3.0)]),
+    ],
+    ids=["table", "switch"],
+)
+def test_breakpoints_at_times_that_no_parameter_moves_are_right(rate):
+    run = ds.solve(
+        ds.ODE(rate, 1, ["decay"], breakpoints=[0.5]),
+        [0.2],
+        [0.5],
+        ds.Stepping((0.0, 2.0), rtol=1e-8),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ds.adjoint(run, LEVEL)
+        ds.hessian_product(run, LEVEL, [0.0], [1.0])
+
+
 @pytest.mark.filterwarnings("error")
 def test_a_jump_at_a_breakpoint_is_no_moving_one():
     def supply(t, u, p):

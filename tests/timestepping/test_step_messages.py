@@ -122,6 +122,17 @@ def test_a_direction_that_chatters_is_told_after_few_steps(make):
 
 
 @pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize(("direction", "rtol"), [(0, 1e-4), (-1, 1e-6)])
+@pytest.mark.filterwarnings("ignore::daeosens.errors.KinkWarning")  # of the jump at the event
+def test_what_chatters_between_two_events_is_told_after_few_steps(make, direction, rtol):
+    """Of the steps behind the last event there are three: all of them have the jump ahead."""
+    rest = Event(lambda t, u, p: u[1], direction=direction, name="rest")
+    brakes = make(lambda t, u, p: np.stack([u[1], -p[0] * np.sign(u[1])]), 2, 1, events=[rest])
+    with pytest.raises(ChatterError, match=r"after 2000 steps(.*)the equations jump"):
+        solve(brakes, [0.0, 1.0], [0.5], Stepping((0.0, 4.0), rtol=rtol))
+
+
+@pytest.mark.parametrize("make", [ODE, trace])
 def test_an_event_that_touches_zero_on_the_jump_is_named(make):
     """The length of what comes to rest turns at 0; a level above it is passed."""
     stepping = Stepping((0.0, 3.0), rtol=1e-8)

@@ -5,19 +5,29 @@ from __future__ import annotations
 import itertools
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from daeosens.costs.cost import Cost
 from daeosens.derivatives.branches.branch_changes import (
     LOCAL,
+    SIDE,
     Piecewise,
     equations_of,
     point_on_chord,
     rate_in,
 )
-from daeosens.derivatives.branches.switch_times import switch_times
-from daeosens.derivatives.looks.passed_jumps import moves_with_its_step, warn_of_passed_jumps
+from daeosens.derivatives.branches.switch_times import (
+    made_of_time,
+    switch_times,
+    times_of_change,
+)
+from daeosens.derivatives.looks.passed_jumps import (
+    AT_A_STATE,
+    moves_with_its_step,
+    warn_of_passed_jumps,
+)
 from daeosens.derivatives.looks.seen import Seen, unseen_run
 from daeosens.derivatives.looks.slope_jumps import (
     SlopeJump,
@@ -51,6 +61,9 @@ NEARBY = 1e-6
 TOGETHER = 1e-6
 """Part of what a time changes by in a decision that is left where a parameter moves as far."""
 
+MOVES = 1e-4
+"""Part of a parameter's size, at least, that moves a time which depends on it by as much."""
+
 FAR, LITTLE, WIDE = 1e-3, 1e-6, 10.0
 """Lengths of these: parts of the numbers, at least, and multiples of what changes in the step."""
 
@@ -81,7 +94,73 @@ def warn_of_jumps(trajectory: Trajectory, _costs: Sequence[Cost], seen: Seen) ->
                 f"  try: {_remedy_of_jump(trajectory, change)}; a smooth function",
             )
             return
+    for change in _at_breakpoints_that_stay(trajectory, function):
+        if change.jump:
+            seen.equations_jump = True
+            _warn_of_breakpoint(trajectory, change, "jump", "derivatives")
+            return
     warn_of_passed_jumps(trajectory, seen)
+
+
+def _at_breakpoints_that_stay(trajectory: Trajectory, function: Piecewise) -> Iterator[SlopeJump]:
+    """Yield what jumps at breakpoints, which are numbers, and at times that parameters move.
+
+    Steps end there, and stay there where the jump moves: that of ``t < p[0]`` is in none of them.
+    """
+    known = trajectory.problem.breakpoints
+    if not known:
+        return
+    still = {switch.key for switch in made_of_time(trajectory, fixed=True).switches}
+    moved = [switch for switch in made_of_time(trajectory).switches if switch.key not in still]
+    times, last = times_of_change(trajectory, moved), trajectory.n_steps - 1
+    for time in known:
+        if not np.any(np.abs(times - time) <= AT_A_STATE * abs(time)):
+            continue
+        before_it = time - AT_A_STATE * abs(time)
+        step = min(max(int(np.searchsorted(trajectory.times, before_it)) - 1, 0), last)
+        (n, _, u), h = point_on_chord(trajectory, step, 1.0), float(trajectory.step_sizes[step])
+
+        def point(x: float, time: float = time, n: int = n, u: Array = u, h: float = h) -> Any:
+            return n, time + (x - 0.5) * h, u
+
+        before, after = (function.decide(*point(x)).values for x in (0.5 - SIDE, 0.5 + SIDE))
+        common = min(before.size, after.size)
+        changed = before[:common] * after[:common] < 0.0
+        slopes = np.abs(after[:common] - before[:common]) / (2.0 * SIDE * h)
+        least = MOVES * abs(time) * slopes
+        changed &= _moved_by(trajectory, step, time, u, common) > least
+        if changed.any():
+            sides = jumps_across(function, Stretch(point, 0.5))
+            number = int(np.argmax(changed))
+            yield SlopeJump(time, *sides, timed=True, step=step, number=number)
+
+
+def _moved_by(trajectory: Trajectory, step: int, time: float, u: Array, count: int) -> Array:
+    """Return how much parameters move each of what decides at a time, by their own size."""
+    (equations, p), none = trajectory.equations(step), np.zeros(count)
+    branches = equations.branches
+    if branches is None or not isinstance(p, np.ndarray) or trajectory.problem.delays is not None:
+        return none + np.inf  # it is taken for granted
+    sizes, value = np.where(p == 0.0, abs(time), np.abs(p)), branches(time, u, p).values
+    moved = none
+    for k, size in enumerate(sizes):
+        dp = NEARBY * size * (np.arange(p.size) == k)
+        beside = branches(time, u, p + dp).values
+        if min(beside.size, value.size) >= count:
+            moved = np.fmax(moved, np.abs(beside - value)[:count] / NEARBY)
+    return moved
+
+
+def _warn_of_breakpoint(trajectory: Trajectory, change: SlopeJump, does: str, lack: str) -> None:
+    if trajectory.problem.delays is None:
+        remedy = _remedy_of_jump(trajectory, change).partition(";")[0]
+    else:
+        remedy = "breakpoints= without it where it is another plus a delay: steps end there anyway"
+    _warn(
+        trajectory,
+        f"the equations {does} at t = {change.time:.6g}, where a breakpoint is a number, and move "
+        f"this time with their parameters: {lack} lack what it contributes\n  try: {remedy}",
+    )
 
 
 def _that_may_move(
@@ -166,6 +245,13 @@ def warn_of_kinks(trajectory: Trajectory, seen: Seen) -> tuple[list[KinkTerm], b
     """
     warn_of_passed_jumps(trajectory, seen)
     known, change = _kink_terms(trajectory, seen)
+    function = equations_of(trajectory) if change is None else None
+    if function is not None:
+        for stays in _at_breakpoints_that_stay(trajectory, function):
+            if stays.jump or stays.kink:
+                does = "jump" if stays.jump else "have a kink"
+                _warn_of_breakpoint(trajectory, stays, does, "products with the Hessian")
+                return known, True
     if change is None:
         return known, False
     if not (change.kink or change.jump or change.sharp):
