@@ -9,7 +9,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.derivatives.step_placement.kink_cuts import may_have_kinks
-from daeosens.derivatives.sweeps.kink_terms import has_short_steps
+from daeosens.derivatives.sweeps.kink_terms import LONGER, has_short_steps, short_step
 from daeosens.petsc.vectors import Array
 from daeosens.timestepping.method_choice import replaced
 from daeosens.timestepping.stepping import Stepping
@@ -78,7 +78,8 @@ def tightened(trajectory: Trajectory, points: npt.ArrayLike) -> tuple[Stepping, 
     moved |= set(trajectory.report.breaking) if trajectory.problem.delays is not None else set()
     ends = trajectory.times[[n for n in range(trajectory.n_steps + 1) if n not in moved]]
     sizes = trajectory.step_sizes
-    middles = (trajectory.times[:-1] + 0.5 * sizes)[sizes > 0.0]
+    # a better kink lies elsewhere, perhaps on the middle of the short step across the one of the run
+    middles = (trajectory.times[:-1] + 0.5 * sizes)[sizes > LONGER * short_step(trajectory)]
     own = np.concatenate([ends, middles])
     if trajectory.problem.delays is not None:
         # steps beside a breaking point move with it, and so does what jumps there

@@ -125,6 +125,7 @@ PetscErrorCode create(Function *functions, PetscInt n, PetscInt m, const double 
   PetscCall(TSGetAdapt(program->ts, &adapt));
   PetscCall(TSAdaptSetType(adapt, tolerance > 0.0 ? TSADAPTBASIC : TSADAPTNONE));
   PetscCall(TSAdaptSetClip(adapt, 0.1, 4.0)); /* steps as those they are compared with */
+  PetscCall(TSAdaptSetSafety(adapt, 0.8, 0.5));
   adapt->wnormtype = NORM_INFINITY;
   if (gradients) PetscCall(prepare_gradient(program));
   else PetscCall(TSMonitorSet(program->ts, keep, program, NULL));

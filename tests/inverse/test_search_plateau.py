@@ -107,8 +107,8 @@ def test_a_rate_that_explicit_steps_cannot_follow_is_a_plateau(start):
     np.testing.assert_allclose(list(far.estimate.values()), exact.x, rtol=1e-7)
 
 
-def test_derivatives_on_the_way_are_as_inaccurate_as_told():
-    """Steps as short as stability asks follow the states, but not what k1 still moves."""
+def test_derivatives_on_the_way_are_right():
+    """Steps as short as stability asks would not follow what k1 still moves: those damp it."""
     k1, k2 = 1000.0, 0.01
     data = {"time": CHAIN_TIMES} | dict(zip("ABC", chain_data().T, strict=True))
     control = Parameters({"k1": Parameter(k1), "k2": Parameter(k2)}, [1.0, 0.0, 0.0])
@@ -121,7 +121,7 @@ def test_derivatives_on_the_way_are_as_inaccurate_as_told():
     b_2 = k1 / (k1 - k2) ** 2 * (kept - a) - k1 / (k1 - k2) * CHAIN_TIMES * kept
     exact = [np.sum(a_1**2 + b_1**2 + (a_1 + b_1) ** 2), np.sum(2.0 * b_2**2)]
     off_1, off_2 = np.diag(matrix) / exact - 1.0
-    assert 0.01 < off_1 < 0.2
+    assert abs(off_1) < 1e-9
     assert abs(off_2) < 1e-9
 
 

@@ -62,7 +62,7 @@ def _fixed(method: str, dt: float) -> ds.Stepping:
 
 
 # what PETSc does by default
-_PETSC = {"ts_adapt_wnormtype": "2", "ts_adapt_clip": "0.1,10"}
+_PETSC = {"ts_adapt_wnormtype": "2", "ts_adapt_clip": "0.1,10", "ts_adapt_safety": "0.9"}
 _LOOSE = ds.Stepping(SPAN, "rk3bs", dt=0.1, rtol=1e-4, atol=1e-4, options=_PETSC)
 _TIGHT = ds.Stepping(SPAN, "rk3bs", dt=1e-3, rtol=1e-7, atol=1e-7, options=_PETSC)
 

@@ -130,7 +130,8 @@ def test_a_full_disk_is_known_before_the_first_step(tmp_path):
                 solve(
                     many, np.ones(10_000), [0.5], Stepping((0.0, 1.0), "rk4", dt=0.01), None, kept
                 )
-        assert calls == []
+        assert set(calls) <= {0.0}  # what is asked about the knots of controls
+        assert len(calls) <= 2 * len(disks)
         if mounted:  # and what fits there runs
             kept = Checkpoints(2, disk=5, folder=str(tmp_path))
             start = many, np.ones(10_000), [0.5], Stepping((0.0, 1.0), "rk4", dt=0.05)

@@ -59,7 +59,10 @@ def with_knots(problem: Problem, state: PETSc.Vec, p: Array, stepping: Stepping)
     if stepping.shares or not (alone and one_mode and problem.branches_known):
         return problem
     # asked at each run: which controls a callback calls may go by the parameters
-    passed = _passed(problem, stepping.t_span[0], read(state), p)
+    # the equations may jump at the start: they are asked on the side of the run
+    first, last = stepping.t_span
+    start = problem.inside(first, first, last - first)
+    passed = _passed(problem, start, read(state), p)
     if not passed:
         return problem
     known, span = _COMPLETED.of(problem), stepping.t_span
@@ -74,6 +77,8 @@ def with_knots(problem: Problem, state: PETSc.Vec, p: Array, stepping: Stepping)
 def _passed(problem: Problem, t: float, u: Array, p: Array) -> Sequence[Switch]:
     """Return where controls pass their knots."""
     branches, delays, rate = problem.branches, problem.delays, None
+    u = u.view()
+    u.flags.writeable = False  # callbacks see, and may keep, states that stay what they are
     if delays is not None:
         branches, u = delays.branches, np.tile(u, 1 + delays.count)
     if problem.form == "residual":
