@@ -78,7 +78,7 @@ def tightened(trajectory: Trajectory, points: npt.ArrayLike) -> tuple[Stepping, 
     moved |= set(trajectory.report.breaking) if trajectory.problem.delays is not None else set()
     ends = trajectory.times[[n for n in range(trajectory.n_steps + 1) if n not in moved]]
     sizes = trajectory.step_sizes
-    # a better kink lies elsewhere, perhaps on the middle of the short step across the one of the run
+    # a better kink lies elsewhere, perhaps on the middle of the short step across that of the run
     middles = (trajectory.times[:-1] + 0.5 * sizes)[sizes > LONGER * short_step(trajectory)]
     own = np.concatenate([ends, middles])
     if trajectory.problem.delays is not None:

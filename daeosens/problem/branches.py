@@ -214,6 +214,8 @@ class Branches:
             state = _elsewhere(u) if moves else u
             parameters = _elsewhere(p) if moves and fixed else p
             states = [vector.copy() for vector in (state, rate) if vector is not None]
+            for vector in states:
+                vector.flags.writeable = False  # as states of a run are
             arguments = (*states, self._split(parameters.copy()))
             try:
                 call_at(self.function, Clock(t, Formula(), of_call), arguments)

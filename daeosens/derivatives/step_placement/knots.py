@@ -61,7 +61,8 @@ def with_knots(problem: Problem, state: PETSc.Vec, p: Array, stepping: Stepping)
     # asked at each run: which controls a callback calls may go by the parameters
     # the equations may jump at the start: they are asked on the side of the run
     first, last = stepping.t_span
-    start = problem.inside(first, first, last - first)
+    following = min((time for time in problem.breakpoints if first < time < last), default=last)
+    start = problem.inside(first, first, following - first)
     passed = _passed(problem, start, read(state), p)
     if not passed:
         return problem
@@ -77,8 +78,6 @@ def with_knots(problem: Problem, state: PETSc.Vec, p: Array, stepping: Stepping)
 def _passed(problem: Problem, t: float, u: Array, p: Array) -> Sequence[Switch]:
     """Return where controls pass their knots."""
     branches, delays, rate = problem.branches, problem.delays, None
-    u = u.view()
-    u.flags.writeable = False  # callbacks see, and may keep, states that stay what they are
     if delays is not None:
         branches, u = delays.branches, np.tile(u, 1 + delays.count)
     if problem.form == "residual":
