@@ -29,6 +29,8 @@ from daeosens.derivatives.branches.branch_changes import (
 from daeosens.derivatives.costs_by_parts import CostByParts, Crossing, MapByParts
 from daeosens.derivatives.engines.request import window_of
 from daeosens.derivatives.step_placement.branch_passages import (
+    OFTEN,
+    SEVERAL,
     Inside,
     Part,
     ends_of,
@@ -80,10 +82,6 @@ GAP = 10.0
 
 BENDS = 1e-6
 """Part of a slope that tells how it changes towards a kink."""
-
-SEVERAL, OFTEN = 100, 0.5
-"""Changes of branches in this part of the steps, and in so many more, are too many: a density may
-change at each step."""
 
 INSIDE = (0.25, 0.5, 0.75)
 """Places in a step at which what decides is looked at."""
@@ -308,15 +306,12 @@ def _places(
     if not steps.size:
         return []
     ends = ends_of(run, function, steps, _nothing)
-    changes = [(*ends.of(place), k) for place, k in ends.changes()]
+    changes = ends.changes()
     if len(changes) > SEVERAL + OFTEN * run.n_steps:
         return []
     with ExitStack() as runners:
         inside = Inside(run, function, runners)
-        parts = [(n, k, Part(0.0, 1.0, before, after)) for n, before, after, k in changes]
-        for place, k in ends.suspects(run.step_sizes[steps]):
-            n, before, after = ends.of(place)
-            parts += [(n, k, part) for part in inside.there_and_back(n, k, before, after)]
+        parts = inside.passages(ends, changes, ends.suspects(run.step_sizes[steps]))
         # a running cost has no error estimate that would make steps shorter
         for number, decided in _on_the_way(run, function, steps) if long else ():
             n, before, after = ends.of(number)

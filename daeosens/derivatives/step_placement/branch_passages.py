@@ -36,6 +36,10 @@ from daeosens.timestepping.trajectory.trajectory import Trajectory
 TURNS = 6
 """Points at which a function that may touch zero inside a step is looked at."""
 
+SEVERAL, OFTEN = 100, 0.5
+"""Changes of branches in this part of the steps, and in so many more, are too many to end steps at:
+f may jump to and fro at each step."""
+
 NEXT_TO_NOTHING = 1e-5
 """Part of a step that has the rate of its start."""
 
@@ -250,6 +254,22 @@ class Inside:
         *_, here, beyond = runner.again(start, times, np.diff(times))
         state = read(here).copy()
         return state, (read(beyond) - state) / (times[2] - times[1])
+
+    def passages(
+        self, ends: Ends, changes: Sequence[tuple[int, int]], suspects: Sequence[tuple[int, int]]
+    ) -> list[tuple[int, int, Part]]:
+        """Return steps, what decides otherwise in them, and the parts of steps with that passage.
+
+        Whole steps where it is otherwise at the end, and parts where it went there and back.
+        """
+        parts: list[tuple[int, int, Part]] = []
+        for place, k in changes:
+            n, before, after = ends.of(place)
+            parts.append((n, k, Part(0.0, 1.0, before, after)))
+        for place, k in suspects:
+            n, before, after = ends.of(place)
+            parts += [(n, k, part) for part in self.there_and_back(n, k, before, after)]
+        return parts
 
     def there_and_back(self, n: int, k: int, before: Decisions, after: Decisions) -> list[Part]:
         """Return both parts of a step in which something changes sides and back, or nothing.

@@ -23,6 +23,8 @@ from daeosens.derivatives.branches.branch_changes import (
 from daeosens.derivatives.branches.switch_times import made_of_time, times_of_change
 from daeosens.derivatives.step_placement.branch_passages import (
     INSIDE,
+    OFTEN,
+    SEVERAL,
     Inside,
     Part,
     Point,
@@ -40,10 +42,6 @@ USUAL = 8
 
 MOST = 64
 """Unknowns up to which derivatives are compared as dense matrices; more have a cut at each kink."""
-
-SEVERAL, OFTEN = 100, 0.5
-"""Changes of branches in this part of the steps, and in so many more, are too many to end steps at:
-f may jump to and fro at each step."""
 
 NO_JUMP = 1e-6
 """What derivatives change, beside themselves, in next to nothing of a step without a jump."""
@@ -109,15 +107,12 @@ def kinks_inside(run: Trajectory, least: float, near: Sequence[Array] = ()) -> l
     if not steps.size:
         return []
     ends = ends_of(run, function, steps, _bends_without_kinks)
-    changes = [(*ends.of(place), k) for place, k in ends.changes()]
+    changes = ends.changes()
     if len(changes) > SEVERAL + OFTEN * run.n_steps:
         return []
     with ExitStack() as runners:
         inside = Inside(run, function, runners)
-        parts = [(n, k, Part(0.0, 1.0, before, after)) for n, before, after, k in changes]
-        for place, k in ends.suspects(run.step_sizes[steps]):
-            n, before, after = ends.of(place)
-            parts += [(n, k, part) for part in inside.there_and_back(n, k, before, after)]
+        parts = inside.passages(ends, changes, ends.suspects(run.step_sizes[steps]))
         judge = _Judge(inside, least)
         kinks = [judge.kink(*part) for part in parts]
     return [kink for kink in kinks if kink is not None]
